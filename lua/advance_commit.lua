@@ -1,0 +1,20 @@
+-- Moves a commit on, if it is still what the caller thinks.
+--
+-- KEYS  1 commits   hash (lua/begin_commit.lua)
+-- ARGV  1 number
+--       2 what      what the caller knows as stored
+--       3 from      state it must be in
+--       4 to        held: all that it needs is kept; tracked: its roots are; done; or empty: forget it,
+--                   so that another can be stored (what it needed was gone)
+-- Returns 1, or 0 where it is in another state or is to do something else.
+local n = ARGV[1]
+local state, stored = unpack(redis.call('HMGET', KEYS[1], n .. ':state', n .. ':what'))
+if state ~= ARGV[3] or stored ~= ARGV[2] then return 0 end
+if ARGV[4] == '' then
+  redis.call('HDEL', KEYS[1], n .. ':state', n .. ':what')
+elseif ARGV[4] == 'done' then
+  redis.call('HSET', KEYS[1], n .. ':state', 'done', n .. ':what', redis.sha1hex(stored))
+else
+  redis.call('HSET', KEYS[1], n .. ':state', ARGV[4])
+end
+return 1

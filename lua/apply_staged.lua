@@ -1,0 +1,51 @@
+-- Applies one chunk of a staged segment's vectors: the first time its tuples are emitted into their trees,
+-- the second time they are acked. How often is kept with them, so a call that comes again changes nothing.
+--
+-- KEYS  the shard's (includes/shard.lua), then the staged hash (lua/stage.lua), then the ack vector of each
+--       slab of the chunk that is not of one; no slab twice
+-- ARGV  1 spouts
+--       2 chunk   0 ...
+--       3 to      state the chunk is to reach: 1 applied, 2 acked
+--       4 limit   of waiting slabs
+--       5 ...     the names of the chunk's slabs of one
+-- Returns "late orphaned", as update.lua does; "0 0" where the chunk was there already, or the segment gone.
+-- The hash is deleted when all its chunks are acked.
+-- Tells the spouts: acked.
+-- Bounded by the caller: what a chunk holds is what one call of update.lua may.
+--- @include "shard"
+--- @include "outcomes"
+--- @include "waiting"
+--- @include "update"
+local staged, chunk, to, limit = KEYS[OWN], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local at = tonumber(chunk) + 1
+local state = call('HGET', staged, 'state')
+local was = state and sub(state, at, at)
+if not state or was >= to then
+  call('HINCRBY', COUNTERS, 'duplicates', 1)
+  return '0 0'
+end
+if to == '2' and was == '0' then
+  return redis.error_reply('ACKER a segment was to be acked before it was applied')
+end
+
+local counts, indexes, deltas, ones, lengths, packed = unpack(call('HMGET', staged, 'counts:' .. chunk,
+  'indexes:' .. chunk, 'deltas:' .. chunk, 'ones:' .. chunk, 'lengths:' .. chunk, 'vectors:' .. chunk))
+local first_dense = OWN + 1 + #counts / 2
+local pieces, from = {}, 1
+for k = 1, #lengths / 2 do -- one for each slab of the dense part
+  local bytes = unpack_from('<I2', lengths, k * 2 - 1) * 8
+  pieces[k] = sub(packed, from, from + bytes - 1)
+  from = from + bytes
+end
+update.sparse(OWN + 1, counts, indexes, deltas, limit)
+update.dense({unpack(KEYS, first_dense)}, pieces, limit)
+update.ones(5, ones, limit)
+state = sub(state, 1, at - 1) .. to .. sub(state, at + 1)
+if state == rep('2', #state) then
+  call('DEL', staged)
+else
+  call('HSET', staged, 'state', state)
+end
+update.flush()
+counters.flush()
+return update.late .. ' ' .. update.orphaned

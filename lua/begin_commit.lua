@@ -1,0 +1,27 @@
+-- Stores what a commit is to do, once for each writer and number; who comes second gets what is stored.
+--
+-- KEYS  1 commits   hash  last       the highest number seen
+--                         <n>:state  stored, held, tracked or done (lua/advance_commit.lua)
+--                         <n>:what   what the commit does, and its SHA-1 when it is done
+-- ARGV  1 number    of the commit, 0 ...: those of a writer ascend
+--       2 what      or empty: only look
+--       3 ttl       seconds for which the writer is remembered
+-- Returns state and what; '' and '' where only looked at and there is none. An error where the number is less
+-- than one that is forgotten: the caller has gone back in time.
+local n, what = ARGV[1], ARGV[2]
+local number = tonumber(n)
+local state, stored = unpack(redis.call('HMGET', KEYS[1], n .. ':state', n .. ':what'))
+if state then return {state, stored or ''} end
+local last = redis.call('HGET', KEYS[1], 'last')
+if last and number < tonumber(last) then
+  return redis.error_reply('ACKER commit ' .. n .. ' comes after commit ' .. last .. ' of the same writer')
+end
+if what == '' then return {'', ''} end
+-- The one before stays: Spark repeats no batch but the last.
+for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do -- bounded: those of two commits
+  local of = string.match(field, '^(%d+):')
+  if of and of ~= last then redis.call('HDEL', KEYS[1], field) end
+end
+redis.call('HSET', KEYS[1], 'last', n, n .. ':state', 'stored', n .. ':what', what)
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+return {'stored', what}

@@ -1,0 +1,80 @@
+-- Gives a reader of a subscription its next segments: each segment to one reader.
+--
+-- KEYS  1 entries        stream
+--       2 subscriptions  hash (includes/streams.lua)
+--       3 returned       stream of segments whose reader is gone
+--       4 taken          stream of the reader's segments, numbered 1-0, 2-0 ...; fields entry, segment, rows
+--       5 readers        hash: reader -> 1 where Spark has logged a batch of it, or 0; when it was seen (ms)
+-- ARGV  1 slot           the subscription's number
+--       2 reader
+--       3 at             number of the last segment that the reader has had in a batch
+--       4 rows, 5 segments  take no more than these; one segment is always taken
+--       6 end            id of the last entry to be given, or "+"
+--       7 ttl            seconds for which what the reader has taken is kept
+-- Returns {number of the last segment, whether there may be more}; an error without the subscription.
+-- What was given before, and is in no batch, comes first and alone.
+-- Bounded: looks at 500 segments at most.
+local slot, reader, at = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local most_rows, most = tonumber(ARGV[4]), math.min(500, tonumber(ARGV[5]))
+local instant = redis.call('TIME')
+local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
+if redis.call('HEXISTS', KEYS[2], 'slot:' .. slot) == 0 then
+  return redis.error_reply('ACKER subscription number ' .. slot .. ' was dropped')
+end
+
+local n, rows, given = at, 0, 0
+
+-- Whether there is room for a segment.
+local function room(of)
+  return given == 0 or (given < most and rows + of <= most_rows)
+end
+
+local function give(entry, record, of)
+  -- Who never acks does not fill the store: two batches are far less than a million.
+  redis.call('XADD', KEYS[4], 'MAXLEN', '~', 1000000, n + 1 .. '-0',
+    'entry', entry, 'segment', record, 'rows', of)
+  n, rows, given = n + 1, rows + of, given + 1
+end
+
+local full = false
+for _, one in ipairs(redis.call('XRANGE', KEYS[4], at + 1 .. '-0', '+', 'COUNT', most)) do
+  local of = tonumber(one[2][6])
+  full = not room(of)
+  if full then break end
+  n, rows, given = tonumber(string.match(one[1], '^%d+')), rows + of, given + 1
+end
+if given > 0 then return {n, 1} end
+
+for _, one in ipairs(redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', most)) do
+  local of = tonumber(one[2][6])
+  full = not room(of)
+  if full then break end
+  redis.call('XDEL', KEYS[3], one[1])
+  give(one[2][2], one[2][4], of)
+end
+if given > 0 and redis.call('XLEN', KEYS[3]) == 0 then redis.call('UNLINK', KEYS[3]) end
+
+local cursor = redis.call('HGET', KEYS[2], 'cursor:' .. slot)
+local seen, more = cursor, false
+if not full and given < most then
+  local found = redis.call('XRANGE', KEYS[1], '(' .. cursor, ARGV[6], 'COUNT', 500)
+  more = #found == 500
+  for _, one in ipairs(found) do
+    if string.find(',' .. one[2][6] .. ',', ',' .. slot .. ',', 1, true) then
+      local of = tonumber(one[2][4])
+      full = not room(of)
+      if full then break end
+      give(one[1], one[2][2], of)
+    end
+    seen = one[1]
+  end
+end
+if seen ~= cursor then redis.call('HSET', KEYS[2], 'cursor:' .. slot, seen) end
+
+local known = redis.call('HGET', KEYS[5], reader)
+if given > 0 or not known or now - tonumber(string.sub(known, 3)) > 10000 then
+  redis.call('HSET', KEYS[5], reader, (known and string.sub(known, 1, 1) or '0') .. ' ' .. now)
+  redis.call('EXPIRE', KEYS[4], ARGV[7])
+  redis.call('EXPIRE', KEYS[5], ARGV[7])
+end
+return {n, (full or more or given == most) and 1 or 0}

@@ -1,0 +1,28 @@
+-- Applies a call once, however often it is sent (Kafka's idempotent producer): a writer numbers its calls
+-- 1, 2, 3 ... and has at most one under way. A number seen before gets the reply it got then; a number out of
+-- turn is refused, so that a call lost on the way can not be passed by a later one.
+--
+-- ARGV  2 writer    16 random bytes
+--       3 sequence  1 to 2^53
+local writer, sequence = ARGV[2], tonumber(ARGV[3])
+do
+  local last, reply = 0, ''
+  local seen = call('HGET', WRITERS, writer) or call('HGET', WRITERS_BEFORE, writer)
+  if seen then
+    local space = find(seen, ' ', 1, true)
+    last, reply = tonumber(sub(seen, 1, space - 1)), sub(seen, space + 1)
+  end
+  if sequence <= last then
+    call('HINCRBY', COUNTERS, 'duplicates', 1)
+    return sequence == last and reply or ''
+  elseif sequence ~= last + 1 then
+    return redis.error_reply('WRITER call ' .. ARGV[3] .. ' out of turn after ' .. last)
+  end
+end
+
+-- Ends the operation: what it counted is written, its reply kept for a resend.
+local function finish(reply)
+  counters.flush()
+  call('HSET', WRITERS, writer, ARGV[3] .. ' ' .. reply)
+  return reply
+end

@@ -1,0 +1,83 @@
+-- What every read-only operation on a shard starts with: its clock, and how the trees of a slab are told.
+--
+-- KEYS  1 clock, 2 slabs, 3 message_ids, 4 failures, 5 ones (includes/shard.lua says what each holds)
+--       then the keys that are the operation's own
+--
+-- Trees are told slab by slab as
+--   {k, header, indexes (u16 each), words (8 bytes each), {message id ...}, {reason or false ...}}
+-- with k the number of the slab in the call, from 1. A reason is that of a tree that failed before its track.
+local call, sub = redis.call, string.sub
+local pack, unpack_from, floor = struct.pack, struct.unpack, math.floor
+
+local CLOCK, SLABS, MESSAGE_IDS, FAILURES, ONES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local READ = 6
+local WAITING, TRACKED = 1, 2
+local HEADER, HEADER_BYTES = '<BBI2I4I8', 16
+local ZERO = string.rep('\0', 8)
+
+local instant = call('TIME')
+local now = instant[1] * 1000 + floor(instant[2] / 1000)
+local rotations, rotated_at, drained = unpack(call('HMGET', CLOCK, 'rotations', 'rotated_at', 'drained'))
+rotations = tonumber(rotations or 0)
+local clock = {now, rotations, tonumber(rotated_at or -1), tonumber(drained or 0)}
+
+local trees = {}
+
+-- Whether a header is one that this version writes. Others are passed over, until a tick puts them away.
+function trees.readable(header)
+  local kind = string.byte(header)
+  return #header >= HEADER_BYTES and (kind == WAITING or kind == TRACKED)
+end
+
+function trees.slab(key)
+  return sub(key, -8)
+end
+
+-- The ack vector of a slab; empty where it has none.
+function trees.vector(key, slab)
+  local one = string.byte(slab) >= 128
+  return one and call('HGET', ONES, slab) or call('GET', key) or ''
+end
+
+-- The failures that wait for a slab's track: index -> reason. At most one record for each of 4,096 trees.
+function trees.failures(slab)
+  local found, at = {}, 1
+  local packed = call('HGET', FAILURES, slab) or ''
+  while at <= #packed do
+    local index, length = unpack_from('<I2I2', packed, at)
+    found[index] = sub(packed, at + 4, at + 3 + length)
+    at = at + 4 + length
+  end
+  return found
+end
+
+-- The message ids of a slab of `count` trees at `indexes` (ascending), from their packed form.
+-- Costs one step for each tree up to the last one asked for: at most 4,096.
+function trees.message_ids(packed, count, indexes)
+  local found, n, at, index = {}, 0, 2 * count + 1, 0
+  for i = 1, #indexes do
+    while index < indexes[i] do
+      at = at + unpack_from('<I2', packed, 2 * index + 1)
+      index = index + 1
+    end
+    n = n + 1
+    found[n] = sub(packed, at, at + unpack_from('<I2', packed, 2 * index + 1) - 1)
+  end
+  return found
+end
+
+-- How the trees of a slab at `indexes` (ascending) are told. `failures` is for slabs that wait.
+function trees.told(k, slab, header, vector, indexes, packed, failures)
+  local _, _, count = unpack_from(HEADER, header)
+  local positions, values, reasons = {}, {}, {}
+  for i = 1, #indexes do
+    local index = indexes[i]
+    local word = sub(vector, index * 8 + 1, index * 8 + 8)
+    positions[i] = pack('<I2', index)
+    values[i] = word == '' and ZERO or word
+    reasons[i] = failures and failures[index] or false
+  end
+  packed = packed or call('HGET', MESSAGE_IDS, slab)
+  local ids = packed and trees.message_ids(packed, count, indexes) or {}
+  return {k, sub(header, 1, HEADER_BYTES), table.concat(positions), table.concat(values), ids, reasons}
+end

@@ -1,0 +1,225 @@
+-- What every operation on a shard starts with: its keys, the clock and small helpers.
+--
+-- KEYS  1 clock            hash    rotations, rotated_at (ms), drained, writers_at (ms), spouts
+--       2 slabs            hash    slab -> header, from the first message until the last confirmation
+--       3 message_ids      hash    slab -> the spout's message ids, as packed by the spout
+--       4 failures         hash    slab -> (index, length, reason)* of trees that failed before their track
+--       5 confirmed        hash    slab -> how many of its outcomes are confirmed, once some are
+--       6 counters         hash    exact counts
+--       7 latency          hash    histogram bucket -> acked trees
+--       8 writers          hash    writer -> "sequence reply" of its last call
+--       9 writers_before   hash    the same, before the last rotation of the writers
+--      10 scratch          string  operand of BITOP; neither outlives a call
+--      11 bucket 0, 12 bucket 1, 13 bucket 2   sets of slabs; the nursery is `rotations % 3`
+--      14 operand          string  the other operand of BITOP
+--      15 recent           stream  the latest trees that failed or expired (includes/recent.lua)
+--      16 ones             hash    slab of one -> its ack value
+--      17 ... outcomes     streams, one for each of the ARGV[1] spouts that the caller knows
+--      then the keys that are the operation's own: mostly one ack vector for each slab it names
+-- ARGV  1 number of spouts
+--
+-- A slab is named by 8 bytes: the anchor of its first tree. The key of its ack vector ends with them. A slab
+-- of one, whose name is that of a negative anchor, has a field of `ones` instead.
+-- A header is kind, spout, count of trees, rotation it entered the nursery at, time tracked (ms), digest.
+-- A word is the 8-byte ack value of one tree; zero is a tree that is not pending.
+local call, sub, find, rep, byte = redis.call, string.sub, string.find, string.rep, string.byte
+local pack, unpack_from, bxor, floor = struct.pack, struct.unpack, bit.bxor, math.floor
+
+local CLOCK, SLABS, MESSAGE_IDS, FAILURES, CONFIRMED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local COUNTERS, LATENCY, WRITERS, WRITERS_BEFORE, SCRATCH = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local BUCKETS, OPERAND = {[0] = KEYS[11], KEYS[12], KEYS[13]}, KEYS[14]
+local RECENT, ONES = KEYS[15], KEYS[16]
+local SPOUTS = tonumber(ARGV[1])
+local OUTCOMES = 17
+local OWN = OUTCOMES + SPOUTS
+
+local WAITING, TRACKED = 1, 2
+local HEADER, HEADER_BYTES = '<BBI2I4I8', 16
+local ZERO = rep('\0', 8)
+
+local instant = call('TIME')
+local now = instant[1] * 1000 + floor(instant[2] / 1000)
+local rotations, spouts_here = unpack(call('HMGET', CLOCK, 'rotations', 'spouts'))
+if not rotations then
+  rotations = 0
+  call('HSET', CLOCK, 'rotations', 0, 'rotated_at', now, 'drained', 0, 'writers_at', now)
+end
+rotations = tonumber(rotations)
+if tonumber(spouts_here or 0) > SPOUTS then
+  return redis.error_reply('SPOUTS this shard tells outcomes to ' .. spouts_here .. ' spouts')
+end
+
+local counters = {changes = {}}
+
+function counters.add(name, by)
+  counters.changes[name] = (counters.changes[name] or 0) + by
+end
+
+-- Writes what add() summed up: one HINCRBY for each counter, whatever the number of trees.
+function counters.flush()
+  for name, by in pairs(counters.changes) do
+    if by ~= 0 then call('HINCRBY', COUNTERS, name, by) end
+  end
+end
+
+local slabs = {known = {}}
+
+function slabs.name(key)
+  return sub(key, -8)
+end
+
+function slabs.header(kind, spout, count, tracked_at, digest)
+  return pack(HEADER, kind, spout, count, rotations, tracked_at) .. digest
+end
+
+-- 8 bytes that tell ack values from others: what a slab was tracked with can be compared later.
+function slabs.digest(values)
+  if #values == 8 then return values end
+  local hex = redis.sha1hex(values)
+  return pack('>I4I4', tonumber(sub(hex, 1, 8), 16), tonumber(sub(hex, 9, 16), 16))
+end
+
+-- Whether a header is one that this version writes.
+function slabs.readable(header)
+  local kind = string.byte(header)
+  return (kind == WAITING or kind == TRACKED) and #header == HEADER_BYTES + 8
+end
+
+-- What a header says; read once for all slabs of a call that were tracked by one call.
+function slabs.facts(header)
+  local fixed = sub(header, 1, HEADER_BYTES)
+  local facts = slabs.known[fixed]
+  if not facts then
+    local first = string.byte(header)
+    if #header < HEADER_BYTES or (first ~= WAITING and first ~= TRACKED) then
+      error({err = 'UNREADABLE the record of a slab: ' .. #header .. ' bytes'})
+    end
+    local kind, spout, count, rotation, tracked_at = unpack_from(HEADER, header)
+    local ms = math.max(0, now - tracked_at)
+    facts = {
+      tracked = kind == TRACKED, spout = spout, count = count, rotation = rotation, tracked_at = tracked_at,
+      ms = ms, packed_ms = pack('<I4', math.min(ms, 4294967295)), ended = 0, acked = 0,
+    }
+    slabs.known[fixed] = facts
+  end
+  return facts
+end
+
+-- The counter that holds the pending trees of a slab that entered the nursery at `rotation`.
+function slabs.bucket_counter(rotation)
+  if rotations - rotation < 3 then return 'bucket:' .. rotation % 3 end
+  return 'expiring'
+end
+
+-- Takes slabs out of their buckets: note each, flush once. A slab that is set aside to be drained stays
+-- there: the drain passes over slabs whose header does not name it.
+slabs.leaving = {}
+
+function slabs.leave_bucket(slab, rotation)
+  if rotations - rotation >= 3 then return end
+  local bucket = rotation % 3
+  local members = slabs.leaving[bucket]
+  if not members then
+    members = {}
+    slabs.leaving[bucket] = members
+  end
+  members[#members + 1] = slab
+end
+
+-- The same at once, for up to 1,000 slabs that entered at one rotation.
+function slabs.leave_together(names, rotation)
+  if rotations - rotation < 3 and #names > 0 then call('SREM', BUCKETS[rotation % 3], unpack(names)) end
+end
+
+function slabs.flush()
+  for bucket, members in pairs(slabs.leaving) do call('SREM', BUCKETS[bucket], unpack(members)) end
+  slabs.leaving = {}
+end
+
+local vectors = {}
+
+function vectors.is_one(slab)
+  return byte(slab) >= 128
+end
+
+-- The ack vector of a slab; nil or false where it has none.
+function vectors.get(key, slab)
+  if vectors.is_one(slab) then return call('HGET', ONES, slab) end
+  return call('GET', key)
+end
+
+-- The word of one tree; zero where there is none.
+function vectors.word(key, slab, index)
+  local value
+  if vectors.is_one(slab) then
+    value = index == 0 and call('HGET', ONES, slab)
+  else
+    value = call('GETRANGE', key, index * 8, index * 8 + 7)
+  end
+  return value and value ~= '' and value or ZERO
+end
+
+function vectors.drop(key, slab)
+  if vectors.is_one(slab) then
+    call('HDEL', ONES, slab)
+  else
+    call('DEL', key)
+  end
+end
+
+local words = {cache = {}}
+
+-- A vector of zeros.
+function words.none(count)
+  local vector = words.cache[count]
+  if not vector then
+    vector = rep(ZERO, count)
+    words.cache[count] = vector
+  end
+  return vector
+end
+
+-- Indexes of the zero words of a vector and their number. A match between two words is passed over.
+function words.zeros(vector)
+  local indexes, n, at = {}, 0, 1
+  while true do
+    local start = find(vector, ZERO, at, true)
+    if not start then return indexes, n end
+    local over = (start - 1) % 8
+    if over == 0 then
+      n = n + 1
+      indexes[n] = (start - 1) / 8
+      at = start + 8
+    else
+      at = start + 8 - over
+    end
+  end
+end
+
+-- The indexes of the words of a vector of `length` words that are not among `zeros`.
+function words.others(zeros, length)
+  local indexes, n, z = {}, 0, 1
+  for index = 0, length - 1 do
+    if zeros[z] == index then
+      z = z + 1
+    else
+      n = n + 1
+      indexes[n] = index
+    end
+  end
+  return indexes, n
+end
+
+-- A copy of a vector with the words at `indexes` (ascending) made zero.
+function words.clear(vector, indexes)
+  local pieces, n, at = {}, 0, 1
+  for i = 1, #indexes do
+    local word = indexes[i] * 8 + 1
+    pieces[n + 1] = sub(vector, at, word - 1)
+    pieces[n + 2] = ZERO
+    n = n + 2
+    at = word + 8
+  end
+  pieces[n + 1] = sub(vector, at)
+  return table.concat(pieces)
+end

@@ -1,0 +1,46 @@
+-- What the scripts on a stream share. The hash of its subscriptions holds:
+--
+--   slots          the numbers of the subscriptions there are, as "0,2"; empty or missing: there is none
+--   next           the number that the next one gets
+--   name:<name>    its number              slot:<n>     its name, until it is dropped
+--   cursor:<n>     id of the last entry that was given to one of its readers
+--   rows:<n>, acked:<n>, dropped:<n>       rows published for it; of these acked, and dropped by the limits
+--   emitted        tuples emitted into the stream: its rows, once for each subscription they were for
+--   segments, bytes                        what the entries of the stream hold
+--   dropped        segments dropped by the limits
+--   max_age, max_bytes                     those limits, where they are not the default
+--
+-- A segment that is staged while there is no subscription is for the next one.
+local call = redis.call
+local stream = {}
+
+-- Publishes a segment for those of its `slots` that were not dropped meanwhile; returns if there is one.
+function stream.publish(entries, subscriptions, owed, record, rows, bytes, slots)
+  local following = tonumber(call('HGET', subscriptions, 'next') or 0)
+  local living, states = {}, {}
+  for slot in string.gmatch(slots, '%d+') do -- at most 64
+    if tonumber(slot) >= following or call('HEXISTS', subscriptions, 'slot:' .. slot) == 1 then
+      living[#living + 1] = slot
+      states[#states + 1], states[#states + 2] = slot, '1'
+      call('HINCRBY', subscriptions, 'rows:' .. slot, rows)
+    end
+  end
+  if #living == 0 then
+    call('HINCRBY', subscriptions, 'dropped', 1)
+    return false
+  end
+  call('HSET', owed, unpack(states))
+  call('XADD', entries, '*', 'segment', record, 'rows', rows, 'slots', table.concat(living, ','))
+  call('HINCRBY', subscriptions, 'emitted', rows * #living)
+  call('HINCRBY', subscriptions, 'segments', 1)
+  call('HINCRBY', subscriptions, 'bytes', bytes)
+  return true
+end
+
+-- Takes an entry out of the stream; returns whether it was there.
+function stream.remove(entries, subscriptions, id, bytes)
+  if call('XDEL', entries, id) == 0 then return false end
+  call('HINCRBY', subscriptions, 'segments', -1)
+  call('HINCRBY', subscriptions, 'bytes', -tonumber(bytes))
+  return true
+end

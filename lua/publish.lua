@@ -1,0 +1,24 @@
+-- Publishes staged segments: from now on the readers of the stream see them.
+--
+-- KEYS  1 entries        stream
+--       2 subscriptions  hash (includes/streams.lua)
+--       then for each segment: payload, owed (lua/settle_segments.lua)
+-- ARGV  for each segment: its record (acker/streams/segments.py), its rows, its bytes, its slots as "0,2"
+-- Returns how many were published. A segment that is owed to someone was published before, one whose payload
+-- is gone was published and acked before: both are passed over. One that is for nobody any more is dropped:
+-- its trees will expire.
+-- Bounded by the caller: at most 500 segments a call.
+--- @include "streams"
+local published = 0
+for k = 3, #KEYS, 2 do
+  local payload, owed, at = KEYS[k], KEYS[k + 1], 2 * k - 6
+  if call('EXISTS', owed) == 0 and call('EXISTS', payload) == 1 then
+    if stream.publish(KEYS[1], KEYS[2], owed, ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]) then
+      call('PERSIST', payload)
+      published = published + 1
+    else
+      call('UNLINK', payload)
+    end
+  end
+end
+return published

@@ -1,0 +1,17 @@
+-- Publishes one segment of a writer that has no commits: at once, and once.
+--
+-- KEYS  1 entries        stream
+--       2 subscriptions  hash (includes/streams.lua)
+--       3 payload        string
+--       4 owed           hash (lua/settle_segments.lua)
+--       5 marker         string: the segment was published
+-- ARGV  1 record (acker/streams/segments.py), 2 rows, 3 bytes, 4 slots as "0,2", 5 payload,
+--       6 seconds that the marker is kept
+-- Returns 1, or 0 where the segment was published before. One that is for nobody any more is dropped: its
+-- trees will expire.
+--- @include "streams"
+if not call('SET', KEYS[5], 1, 'EX', ARGV[6], 'NX') then return 0 end
+if stream.publish(KEYS[1], KEYS[2], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4]) then
+  call('SET', KEYS[3], ARGV[5])
+end
+return 1

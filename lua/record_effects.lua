@@ -1,0 +1,20 @@
+-- Records effects of a step, so that rows of the same key are known for a while (acker/streams/effects.py).
+--
+-- KEYS  1 count    string: how many effects the generation holds in this shard
+--       2 effects  set of digests: one partition of the generation
+-- ARGV  1 period      ms that a generation takes; an effect is remembered for two to three of them
+--       2 generation  that the caller thinks it is: server time in ms / period, rounded down
+--       3 ...         digests, 16 bytes each
+-- Returns how many were new; -1 where it is another generation, and nothing has changed.
+-- Bounded by the caller: at most 1,000 digests a call.
+local instant = redis.call('TIME')
+local now, period = instant[1] * 1000 + math.floor(instant[2] / 1000), tonumber(ARGV[1])
+local generation = math.floor(now / period)
+if generation ~= tonumber(ARGV[2]) then return -1 end
+local added = redis.call('SADD', KEYS[2], unpack(ARGV, 3))
+redis.call('INCRBY', KEYS[1], added)
+-- The third generation from now takes the same names: by then they are free.
+local free = string.format('%.0f', (generation + 3) * period - 1)
+redis.call('PEXPIREAT', KEYS[1], free)
+redis.call('PEXPIREAT', KEYS[2], free)
+return added

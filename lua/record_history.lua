@@ -1,0 +1,27 @@
+-- Writes a reading of a topology's counters to its history: to the finest stream, and to each coarser one
+-- whose next step has begun. Readings are cumulative, so a coarser stream is some of the same readings.
+--
+-- KEYS  1 turn      string  token of who may write
+--       2 ...       streams, one for each step
+-- ARGV  1 token
+--       2 reading   as acker/history.py packs it
+--       3 ...       for each stream: its step in ms, how many readings it keeps
+-- Returns the time of the reading in ms, or 0 where somebody else has the turn.
+-- A stream begins with an empty reading, of which all counts are zero. Where the server's clock was set back,
+-- nothing is written until it is as late as it was: the next reading has the counts of that time, too.
+-- Bounded: one entry for each stream.
+local call, floor = redis.call, math.floor
+if call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+local instant = call('TIME')
+local now = instant[1] * 1000 + floor(instant[2] / 1000)
+for k = 2, #KEYS do
+  local step, most = tonumber(ARGV[2 * k - 1]), ARGV[2 * k]
+  local last = call('XREVRANGE', KEYS[k], '+', '-', 'COUNT', 1)[1]
+  if not last then call('XADD', KEYS[k], now - 1 .. '-0', 'reading', '') end
+  local at = last and tonumber(string.match(last[1], '^%d+')) or 0
+  if floor(now / step) > floor(at / step) then
+    call('XADD', KEYS[k], 'MAXLEN', '=', most, now .. '-0', 'reading', ARGV[2])
+  end
+end
+call('PEXPIRE', KEYS[1], 600) -- nobody else reads it all again within the same second
+return now

@@ -1,0 +1,47 @@
+-- Settles which roots the rows of a task have: whatever Spark repeats, the same rows get the same roots.
+--
+-- Spark may run a task again or twice at once, evaluate a DataFrame several times in a batch, and let one
+-- task work on several partitions. A partition is known by its stage and number, by how many of its task came
+-- before it, and by a fingerprint of its rows; another evaluation (stage) knows it by the fingerprint.
+--
+-- KEYS  1 tracked      hash, all of a batch; for each source (one call of track):
+--                      <source>|stages             -> stages that evaluated it, each followed by a space
+--                      <source>|n:<task>           -> how many partitions the task worked on
+--                      <source>|entry:<task>:<i>   -> fingerprint#k: the k-th such partition in the stage
+--                      <source>|seen:<task>:<i>:<attempt>   that attempt has had it
+--                      <source>|k:<stage>:<fingerprint>     -> how many such partitions the stage has
+--                      <source>|roots:<fingerprint>#<k>     -> the roots (JSON)
+--                      <source>|of:<stage>         -> how many partitions the stage has
+-- ARGV  1 ttl, 2 source, 3 stage, 4 partition, 5 attempt, 6 fingerprint, 7 roots that were staged
+-- Returns the roots to be used: those given, or those that were given first.
+-- Bounded: one task works on at most some thousand partitions.
+local tracked, source, stage, attempt, fingerprint = KEYS[1], ARGV[2] .. '|', ARGV[3], ARGV[5], ARGV[6]
+local task = stage .. '.' .. ARGV[4]
+local call = redis.call
+local n = tonumber(call('HGET', tracked, source .. 'n:' .. task) or 0)
+local found, other
+for i = 1, n do
+  if call('HEXISTS', tracked, source .. 'seen:' .. task .. ':' .. i .. ':' .. attempt) == 0 then
+    local entry = call('HGET', tracked, source .. 'entry:' .. task .. ':' .. i)
+    if string.match(entry, '^[^#]*') == fingerprint then
+      found = i
+      break
+    end
+    other = other or i
+  end
+end
+found = found or other -- another attempt has read other rows: the first wins
+if not found then
+  found = call('HINCRBY', tracked, source .. 'n:' .. task, 1)
+  local k = call('HINCRBY', tracked, source .. 'k:' .. stage .. ':' .. fingerprint, 1)
+  call('HSET', tracked, source .. 'entry:' .. task .. ':' .. found, fingerprint .. '#' .. k)
+  if call('HINCRBY', tracked, source .. 'of:' .. stage, 1) == 1 then
+    local stages = call('HGET', tracked, source .. 'stages') or ''
+    call('HSET', tracked, source .. 'stages', stages .. stage .. ' ')
+  end
+end
+call('HSET', tracked, source .. 'seen:' .. task .. ':' .. found .. ':' .. attempt, 1)
+local entry = call('HGET', tracked, source .. 'entry:' .. task .. ':' .. found)
+call('HSETNX', tracked, source .. 'roots:' .. entry, ARGV[7])
+call('EXPIRE', tracked, ARGV[1])
+return call('HGET', tracked, source .. 'roots:' .. entry)

@@ -1,0 +1,18 @@
+-- Notes who works on a topology now. The one that was seen least recently makes room for a new one.
+--
+-- KEYS  1 steps    hash  field -> "us what": when it was last seen by the server's clock, and what it is
+-- ARGV  1 field    names the step and who runs it
+--       2 what     JSON (acker/steps.py)
+--       3 most     how many there may be
+-- Returns 1 for a new one, else 0.
+local instant = redis.call('TIME')
+local now = instant[1] * 1000000 + instant[2]
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then
+  local known, oldest, at = redis.call('HGETALL', KEYS[1]), nil, nil
+  for k = 1, #known, 2 do -- bounded: by what may be known
+    local seen = tonumber(string.match(known[k + 1], '^%d+'))
+    if not at or seen < at then oldest, at = known[k], seen end
+  end
+  redis.call('HDEL', KEYS[1], oldest)
+end
+return redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ' ' .. ARGV[2])

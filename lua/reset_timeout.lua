@@ -1,0 +1,43 @@
+-- Resets the timeout of slabs: they go back to the nursery. The unit is the slab.
+--
+-- KEYS  the shard's (includes/shard.lua), then the ack vector of each slab; no slab twice
+-- ARGV  1 spouts, 2 writer, 3 sequence
+--       4 counts   u16 for each slab: how many of the indexes are its own
+--       5 indexes  u16 each
+-- Returns how many slabs were moved. A slab none of whose named trees is pending or waiting stays.
+-- Bounded by the caller: at most 100 trees a call, for each may be of a slab of 4,096.
+--- @include "shard"
+--- @include "once"
+local counts, indexes = ARGV[4], ARGV[5]
+local moved, n = 0, 0
+for k = 1, #counts / 2 do
+  local key = KEYS[OWN + k - 1]
+  local slab = slabs.name(key)
+  local header = call('HGET', SLABS, slab)
+  local facts = header and slabs.facts(header)
+  local alive = facts and not facts.tracked
+  for _ = 1, (unpack_from('<I2', counts, k * 2 - 1)) do
+    n = n + 1
+    if header and not alive then
+      alive = vectors.word(key, slab, (unpack_from('<I2', indexes, n * 2 - 1))) ~= ZERO
+    end
+  end
+  if alive then
+    local rotation = facts.rotation
+    if rotation ~= rotations then
+      slabs.leave_bucket(slab, rotation)
+      call('SADD', BUCKETS[rotations % 3], slab)
+      local kind = facts.tracked and TRACKED or WAITING
+      call('HSET', SLABS, slab,
+        slabs.header(kind, facts.spout, facts.count, facts.tracked_at, sub(header, HEADER_BYTES + 1)))
+      if facts.tracked then
+        local _, zeros = words.zeros(vectors.get(key, slab))
+        counters.add(slabs.bucket_counter(rotation), zeros - facts.count)
+        counters.add(slabs.bucket_counter(rotations), facts.count - zeros)
+      end
+    end
+    moved = moved + 1
+  end
+end
+slabs.flush()
+return finish(tostring(moved))

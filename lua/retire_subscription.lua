@@ -1,0 +1,19 @@
+-- Takes a subscription out of those that new segments are for. Its name is kept until it is forgotten.
+--
+-- KEYS  1 subscriptions  hash (includes/streams.lua)
+-- ARGV  1 name
+--       2 forget         1: forget it, and its counts
+-- Returns its number, or -1 where there is none of that name.
+local number = redis.call('HGET', KEYS[1], 'name:' .. ARGV[1])
+if not number then return -1 end
+local left = {}
+for slot in string.gmatch(redis.call('HGET', KEYS[1], 'slots') or '', '%d+') do -- at most 64
+  if slot ~= number then left[#left + 1] = slot end
+end
+redis.call('HSET', KEYS[1], 'slots', table.concat(left, ','))
+redis.call('HDEL', KEYS[1], 'slot:' .. number)
+if ARGV[2] == '1' then
+  redis.call('HDEL', KEYS[1], 'name:' .. ARGV[1], 'cursor:' .. number, 'rows:' .. number, 'acked:' .. number,
+    'dropped:' .. number)
+end
+return tonumber(number)

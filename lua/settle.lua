@@ -1,0 +1,13 @@
+-- Settles trees whose outcome has been taken care of: the rows of those that are all settled are dropped.
+--
+-- KEYS  the spout's (includes/kept.lua), then rows, string, for each token that is named
+-- ARGV  1 how      acked or replayed: the count to raise
+--       2 ...      for each slab: slab, indexes (u16 each, ascending; empty: all), number of its rows in
+--                  KEYS, from 0
+-- Returns how many trees were not settled before.
+-- Bounded by the caller: at most 100 slabs, and 4,096 indexes, or those of one slab, a call.
+--- @include "kept"
+local n = 0
+for i = 2, #ARGV, 3 do n = n + settle(ARGV[i], ARGV[i + 1], KEYS[OWN + tonumber(ARGV[i + 2])]) end
+if n > 0 then call('HINCRBY', COUNTS, ARGV[1], n) end
+return n

@@ -1,0 +1,14 @@
+-- Stages a segment's vectors for one shard: nothing is applied to any tree yet.
+--
+-- KEYS  1 staged  hash  state    one digit for each chunk: 0 staged, 1 applied, 2 acked
+--                       layout   for each chunk how many slabs it has (u16)
+--                       slabs    the names of the chunks' slabs, 8 bytes each
+--                       counts:n, indexes:n, deltas:n, ones:n, vectors:n   the chunk (lua/update.lua);
+--                       lengths:n   how many words of `vectors` each slab of the dense part has (u16)
+-- ARGV  1 ttl     seconds after which what nobody commits is gone
+--       2 ...     fields and values of the hash
+-- Returns 1, or 0 where the token is staged already: a copy of the call that comes late changes nothing.
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+redis.call('EXPIRE', KEYS[1], ARGV[1])
+return 1

@@ -1,0 +1,116 @@
+-- Tracks slabs of new trees for a spout.
+--
+-- KEYS  the shard's (includes/shard.lua), then the ack vector of each slab; no slab twice
+-- ARGV  1 spouts, 2 writer, 3 sequence
+--       4 spout   number of the spout that owns the trees
+--       5 limit   how many trees this shard may hold: pending, or with an outcome not yet confirmed
+--       6 how many of its trees that failed or expired the shard keeps for people
+--       7 ...     for each slab its ack values (one word for each tree) and its message ids
+-- Returns one letter for each slab: A tracked, D tracked before with the same content, C tracked before with
+--       other content (nothing changed), R rejected: over the limit (nothing changed).
+-- Tells the spout: acked for trees whose ack value is zero by now, failed for those that failed before.
+-- Bounded by the caller: at most 400 slabs and 16,384 trees a call.
+--- @include "shard"
+--- @include "once"
+--- @include "outcomes"
+--- @include "recent"
+--- @include "waiting"
+local spout, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
+recent.kept = tonumber(ARGV[6])
+local n = #KEYS - OWN + 1
+local held = tonumber(call('HGET', COUNTERS, 'held') or 0)
+local nursery = 'bucket:' .. rotations % 3
+local names, replies = {}, {}
+for k = 1, n do names[k] = slabs.name(KEYS[OWN + k - 1]) end
+local headers = call('HMGET', SLABS, unpack(names))
+local values, ones, directory, ids, pending = {}, {}, {}, {}, {}
+local v, o, d, p, accepted = 0, 0, 0, 0, 0
+
+-- What waited for the slab is merged into its ack values. Returns them, and the failures: index -> reason.
+local function merge(key, slab, facts, value)
+  local waited = vectors.get(key, slab)
+  local failures, f = waiting.failures(slab)
+  if f > 0 then call('HDEL', FAILURES, slab) end
+  counters.add('orphaned', waiting.lost(waited or '', failures, #value / 8))
+  if waited then
+    call('MSET', SCRATCH, value, OPERAND, sub(waited, 1, #value))
+    call('BITOP', 'XOR', SCRATCH, SCRATCH, OPERAND)
+    value = call('GET', SCRATCH)
+    vectors.drop(key, slab)
+    call('DEL', SCRATCH, OPERAND)
+  end
+  slabs.leave_bucket(slab, facts.rotation)
+  slabs.flush() -- before the slab enters the nursery, which may be the bucket it leaves
+  counters.add('waiting', -1)
+  return value, failures
+end
+
+-- Tells of the trees that are finished before they are tracked; returns the ack values of those that are not.
+local function settle(slab, facts, value, failures)
+  local failed, completed, c = {}, {}, 0
+  for index in pairs(failures or {}) do
+    if index < facts.count then failed[#failed + 1] = index end
+  end
+  table.sort(failed)
+  for i = 1, #failed do outcomes.add('failed', failures[failed[i]], slab, facts, {failed[i]}, 1) end
+  local zeros, z = words.zeros(value)
+  for i = 1, z do
+    if not (failures and failures[zeros[i]]) then
+      c = c + 1
+      completed[c] = zeros[i]
+    end
+  end
+  if c > 0 then outcomes.add('acked', '', slab, facts, completed, c) end
+  return #failed > 0 and words.clear(value, failed) or value
+end
+
+for k = 1, n do
+  local key, slab, header = KEYS[OWN + k - 1], names[k], headers[k]
+  local value, message_ids = ARGV[5 + 2 * k], ARGV[6 + 2 * k]
+  local count, digest = #value / 8, slabs.digest(value)
+  local known = header and slabs.facts(header)
+  if known and known.tracked then
+    local same = sub(header, -8) == digest and known.spout == spout
+      and call('HGET', MESSAGE_IDS, slab) == message_ids
+    replies[k] = same and 'D' or 'C'
+    if same then counters.add('duplicates', 1) end
+  elseif held + count > limit then
+    replies[k] = 'R'
+    counters.add('rejected', count)
+  else
+    replies[k] = 'A'
+    held = held + count
+    accepted = accepted + count
+    local failures
+    if known then value, failures = merge(key, slab, known, value) end
+    header = slabs.header(TRACKED, spout, count, now, digest)
+    if failures or find(value, ZERO, 1, true) then
+      value = settle(slab, slabs.facts(header), value, failures)
+    end
+    if value ~= words.none(count) then
+      if vectors.is_one(slab) then
+        ones[o + 1], ones[o + 2] = slab, value
+        o = o + 2
+      else
+        values[v + 1], values[v + 2] = key, value
+        v = v + 2
+      end
+      p = p + 1
+      pending[p] = slab
+    end
+    directory[d + 1], directory[d + 2] = slab, header
+    ids[d + 1], ids[d + 2] = slab, message_ids
+    d = d + 2
+  end
+end
+if v > 0 then call('MSET', unpack(values)) end
+if o > 0 then call('HSET', ONES, unpack(ones)) end
+if p > 0 then call('SADD', BUCKETS[rotations % 3], unpack(pending)) end
+if d > 0 then
+  call('HSET', SLABS, unpack(directory))
+  call('HSET', MESSAGE_IDS, unpack(ids))
+  if spout >= tonumber(spouts_here or 0) then call('HSET', CLOCK, 'spouts', spout + 1) end
+end
+for _, name in ipairs({'held', 'tracked', nursery}) do counters.add(name, accepted) end
+outcomes.flush()
+return finish(table.concat(replies))

@@ -1,0 +1,23 @@
+-- Updates trees: XORs into the ack values what was emitted and acked.
+--
+-- KEYS  the shard's (includes/shard.lua), then the ack vectors of the slabs of the sparse part, and those of
+--       the dense part; no slab twice
+-- ARGV  1 spouts, 2 writer, 3 sequence
+--       4 limit of waiting slabs
+--       5 counts, 6 indexes, 7 deltas of the sparse part
+--       8 deltas of slabs of one
+--       9 ... one delta vector for each slab of the dense part; then the names of the slabs of one
+-- Returns "late orphaned": how many of the deltas were for finished trees, and for trees that may not wait.
+-- Tells the spouts: acked.
+--- @include "shard"
+--- @include "once"
+--- @include "outcomes"
+--- @include "waiting"
+--- @include "update"
+local limit = tonumber(ARGV[4])
+local dense = OWN + #ARGV[5] / 2
+update.sparse(OWN, ARGV[5], ARGV[6], ARGV[7], limit)
+update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 9, 9 + #KEYS - dense)}, limit)
+update.ones(10 + #KEYS - dense, ARGV[8], limit)
+update.flush()
+return finish(update.late .. ' ' .. update.orphaned)
