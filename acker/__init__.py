@@ -1,0 +1,52 @@
+"""acker: a shared reliability store for Spark jobs."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from acker.errors import (
+    AckerError,
+    FailedException,
+    SpoutPendingFull,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+    TopologyConfigError,
+    TrackConflict,
+    TrackRejected,
+    TupleError,
+    UnknownTopology,
+    ValidationError,
+)
+
+if TYPE_CHECKING:
+    from acker.spout import Outcome
+    from acker.topology import Topology
+    from acker.tuples import Tuple
+
+__all__ = [
+    "AckerError",
+    "FailedException",
+    "Outcome",
+    "SpoutPendingFull",
+    "StoreError",
+    "StoreMisconfigured",
+    "StoreUnavailable",
+    "Topology",
+    "TopologyConfigError",
+    "TrackConflict",
+    "TrackRejected",
+    "Tuple",
+    "TupleError",
+    "UnknownTopology",
+    "ValidationError",
+]
+
+# These need numpy and redis, which take most of the time of an import: they come with their first use.
+_LATER = {"Outcome": "acker.spout", "Topology": "acker.topology", "Tuple": "acker.tuples"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return value

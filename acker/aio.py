@@ -1,0 +1,377 @@
+"""The asyncio twin of what a service needs: the same operations, run on an event loop."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, Self, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import redis
+import redis.asyncio.connection as connections
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from acker import config, histogram, inspect, operations
+from acker import totals as all_totals
+from acker.address import Node
+from acker.batch import LOST, REFUSED, Batch, Parcel, check_server, no_answer, pauses, refusal
+from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable
+from acker.ids import IdsLike, as_ids
+from acker.inspect import Bucket, Page, State, Tree
+from acker.nodes import Nodes
+from acker.operations import Core
+from acker.requests import Operation, Reply, Request
+from acker.store import CONNECTIONS, Store, connecting
+from acker.submissions import Failed, Submission, Ticked
+from acker.ticker import OnTick, Schedule
+from acker.totals import Totals
+
+T = TypeVar("T")
+
+
+class AsyncStore:
+    """Runs operations on the store at `url`, with one pool of connections for each event loop.
+
+    Takes what `acker.store.Store` takes, raises what it raises and resends as it does. It pickles, and works
+    in any thread that runs an event loop. `aclose`, or leaving it as a context manager, closes the
+    connections of the running loop.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 10.0, cluster: bool = False) -> None:
+        self._settings = Store(url, timeout=timeout, cluster=cluster)
+        self._start()
+
+    def _start(self) -> None:
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Async{self._settings!r}"
+
+    def __getstate__(self) -> Store:
+        return self._settings
+
+    def __setstate__(self, settings: Store) -> None:
+        self._settings = settings
+        self._start()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    @property
+    def url(self) -> str:
+        """The URL as it was given, its password included."""
+        return self._settings.url
+
+    @property
+    def timeout(self) -> float:
+        """Seconds until StoreUnavailable."""
+        return self._settings.timeout
+
+    @property
+    def cluster(self) -> bool:
+        """Whether the URL is of a node of a Redis Cluster."""
+        return self._settings.cluster
+
+    def _client(self) -> "_Client":
+        """The running loop's client for the store's address."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            own = self._clients.get(loop)
+            if own is None:
+                own = self._clients[loop] = _Client(self._settings)
+        return own
+
+    async def aclose(self) -> None:
+        """Closes the running loop's connections; the next call opens new ones."""
+        with self._lock:
+            own = self._clients.pop(asyncio.get_running_loop(), None)
+        if own is not None:
+            await own.close()
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Runs an operation to its end and returns its result."""
+        try:
+            requests = next(operation)
+            while True:
+                try:
+                    replies = await self.send(requests)
+                except AckerError as error:
+                    requests = operation.throw(error)
+                else:
+                    requests = operation.send(replies)
+        except StopIteration as end:
+            return cast(T, end.value)
+
+    async def send(self, requests: Sequence[Request]) -> list[Reply]:
+        """Sends a batch, again and again until each request has its reply or the time is over."""
+        batch, client = Batch(requests, self.url, self.timeout), self._client()
+        for pause in pauses():
+            batch.begin()
+            try:
+                await client.find_nodes(batch)
+                await client.exchange(batch)
+            except REFUSED as error:
+                raise refusal(self.url, error) from error
+            if not batch.missing:
+                break
+            batch.check_time()
+            if batch.cause is not None:
+                await asyncio.sleep(pause)
+        return batch.replies
+
+
+class _Client:
+    """The connections of one event loop to the servers of one address: `acker.store`'s client on the loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.nodes = Nodes(store.address)
+        self._pools: dict[Node, BlockingConnectionPool] = {}
+
+    async def find_nodes(self, batch: Batch) -> None:
+        """Asks where the keys are, if that is in doubt; without an answer, what was known holds."""
+        nodes = self.nodes
+        if not nodes.stale:
+            return
+        for node in nodes.to_ask():
+            try:
+                if nodes.learn(node, await self._ask(node)):
+                    for gone in nodes.gone(list(self._pools)):
+                        await self._pools.pop(gone).disconnect(inuse_connections=False)
+                    return
+            except LOST as error:
+                batch.lost(node, error, nodes)
+            if batch.late:
+                return
+
+    async def _ask(self, node: Node) -> Reply:
+        kind, settings = _connecting(self._store, node, asking=True)
+        connection: Any = kind(**settings)
+        try:
+            await connection.connect()
+            await connection.send_command(*self.nodes.question)
+            return await connection.read_response()
+        except redis.ResponseError as error:
+            raise no_answer(self._store.url, error) from error
+        finally:
+            await connection.disconnect(nowait=True)
+
+    async def exchange(self, batch: Batch) -> None:
+        """Sends to all nodes what they have to do, side by side, and takes their replies."""
+        parcels = batch.parcels(self.nodes)
+        if len(parcels) == 1:
+            await self._exchange(batch, parcels[0])
+            return
+        exchanges = (self._exchange(batch, parcel) for parcel in parcels)
+        for ended in await asyncio.gather(*exchanges, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
+
+    async def _exchange(self, batch: Batch, parcel: Parcel) -> None:
+        commands, expected = batch.pack(parcel)
+        try:
+            pool = await self._pool(parcel.node)
+            connection = await pool.get_connection()
+            try:
+                await connection.send_packed_command(commands)
+                replies = [await _reply(connection) for _ in range(expected)]
+            except BaseException:
+                # Cancelled ones too: what is still to be read belongs to nobody.
+                await connection.disconnect(nowait=True)
+                raise
+            finally:
+                await pool.release(connection)
+        except LOST as error:
+            batch.lost(parcel.node, error, self.nodes)
+        else:
+            batch.take(parcel, replies, self.nodes)
+
+    async def _pool(self, node: Node) -> Any:
+        pool = self._pools.get(node)
+        if pool is None:
+            kind, settings = _connecting(self._store, node)
+            made = BlockingConnectionPool(
+                connection_class=kind,
+                max_connections=CONNECTIONS,
+                **{**settings, "timeout": self._store.timeout},
+            )
+            # Without a lock: where the server is silent, no task is to wait for the time of another.
+            try:
+                facts: Any = await Redis(connection_pool=made).info()
+                check_server(facts, self._store.url, self._store.cluster)
+            except BaseException:
+                await made.disconnect()
+                raise
+            pool = self._pools.setdefault(node, made)
+            if pool is not made:
+                await made.disconnect()
+        return pool
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        while self._pools:
+            await self._pools.popitem()[1].disconnect()
+
+
+def _connecting(store: Store, node: Node, asking: bool = False) -> tuple[type[Any], dict[str, Any]]:
+    """The class of a connection to a node on the loop, and what it is made with."""
+    kind, settings = connecting(store.address, node, store.timeout, asking)
+    return getattr(connections, kind.__name__), {**settings, "retry": Retry(NoBackoff(), 0)}
+
+
+async def _reply(connection: Any) -> Reply:
+    try:
+        return await connection.read_response()
+    except redis.ResponseError as error:
+        return error
+
+
+class AsyncLedger:
+    """The ledger of one topology for a service: its reads, the tick, and what an operator does by hand.
+
+    Every method is that of the same name in `acker.ledger`, `acker.inspect` or `acker.totals`, and raises
+    what that raises.
+    """
+
+    def __init__(self, store: AsyncStore, core: Core) -> None:
+        self.store = store
+        self.core = core
+
+    @property
+    def config(self) -> config.TopologyConfig:
+        """The topology's configuration."""
+        return self.core.config
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Runs an operation on the store."""
+        return await self.store.run(operation)
+
+    async def send(self, submission: Submission[T]) -> T:
+        """Sends a submission; after StoreUnavailable the same one can be sent again."""
+        return await self.store.run(self.core.submit(submission))
+
+    async def tree(self, anchor: int) -> Tree | None:
+        """The tree of an anchor; None where the ledger does not know it (any more)."""
+        return await self.run(inspect.tree(self.core, anchor))
+
+    async def trees(
+        self,
+        *,
+        bucket: Bucket | None = None,
+        spout: str | None = None,
+        shard: int | None = None,
+        state: State | None = None,
+        older_than: float = 0.0,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """A page of the trees in flight, as `acker.inspect.trees` says."""
+        return await self.run(
+            inspect.trees(
+                self.core,
+                bucket=bucket,
+                spout=spout,
+                shard=shard,
+                state=state,
+                older_than=older_than,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
+
+    async def find(self, message_id: bytes | str, *, limit: int = 100, cursor: str | None = None) -> Page:
+        """A page of the trees with a message id, as `acker.inspect.find` says."""
+        return await self.run(inspect.find(self.core, message_id, limit=limit, cursor=cursor))
+
+    async def totals(self) -> Totals:
+        """How full each shard and bucket is, how old, and what its counters say."""
+        return await self.run(all_totals.totals(self.core))
+
+    async def counters(self) -> dict[str, int]:
+        """The exact counts over all shards since the topology was made."""
+        return await self.run(self.core.counters())
+
+    async def latency(self, *fractions: float) -> list[float | None]:
+        """Percentiles of the complete latency of acked trees, in seconds: 0.5 is the median."""
+        counts = await self.run(self.core.latencies())
+        return [histogram.percentile(counts, fraction) for fraction in fractions]
+
+    async def tick(self, force: bool = False) -> Ticked:
+        """Rotates the buckets of shards whose time has come (`force`: of all), and drains what expired."""
+        return await self.run(self.core.tick(force))
+
+    async def drain(self, most: int | None = None) -> Ticked:
+        """Expires what rotations set aside: all of it, or about `most` trees."""
+        return await self.run(self.core.drain(most))
+
+    async def fail(self, anchors: IdsLike, reason: str = "") -> Failed:
+        """Fails trees: final and at once. `reason` is at most 1 KiB."""
+        encoded = config.check_reason(reason)
+        found = as_ids(anchors, "anchors")
+        return await self.send(self.core.fail(found, encoded)) if self.config.ackers else Failed()
+
+    async def reset_timeout(self, anchors: IdsLike) -> int:
+        """Gives trees, and all others of their slabs, the message timeout again; returns how many slabs."""
+        found = as_ids(anchors, "anchors")
+        return await self.send(self.core.reset_timeout(found)) if self.config.ackers else 0
+
+
+async def open_ledger(
+    store: AsyncStore,
+    name: str,
+    *,
+    ackers: int | None = None,
+    message_timeout: float | None = None,
+    high_water_mark: int | None = None,
+    slab_limit: int | None = None,
+    outcomes_kept: int | None = None,
+    wait_replicas: int | None = None,
+    wait_fsync: int | None = None,
+    create: bool = True,
+) -> AsyncLedger:
+    """Opens the ledger of a topology, as `acker.ledger.open_ledger` does."""
+    asked = {
+        "ackers": ackers,
+        "message_timeout": message_timeout,
+        "high_water_mark": high_water_mark,
+        "slab_limit": slab_limit,
+        "outcomes_kept": outcomes_kept,
+        "wait_replicas": wait_replicas,
+        "wait_fsync": wait_fsync,
+    }
+    return AsyncLedger(store, await store.run(operations.open_topology(name, asked, create)))
+
+
+async def topologies(store: AsyncStore) -> list[str]:
+    """The names of all topologies, sorted."""
+    return await store.run(operations.topologies())
+
+
+class AsyncTicker:
+    """Ticks topologies of a store when they are due: `acker.ticker.Ticker` on an event loop."""
+
+    def __init__(
+        self, store: AsyncStore, names: Iterable[str] | None = None, *, on_tick: OnTick | None = None
+    ) -> None:
+        self.store = store
+        self._schedule = Schedule(names, on_tick)
+
+    async def step(self) -> float:
+        """One round; returns the seconds after which the next one is due."""
+        try:
+            return await self.store.run(self._schedule.round())
+        except (StoreUnavailable, StoreMisconfigured) as error:
+            return self._schedule.failed(error)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Ticks until `stop` is set or the task is cancelled."""
+        while not stop.is_set():
+            wait = await self.step()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), wait)

@@ -1,0 +1,126 @@
+"""Every error that acker raises; all derive from `AckerError`."""
+
+from collections.abc import Mapping
+
+
+class AckerError(Exception):
+    """The base of all errors of acker."""
+
+
+class ValidationError(AckerError, ValueError):
+    """A value is not what was expected; nothing has changed."""
+
+
+class TopologyConfigError(AckerError):
+    """A topology is stored with another configuration than the one asked for; nothing has changed.
+
+    `differences` maps each setting's name to (stored value, value asked for).
+    """
+
+    def __init__(self, topology: str, differences: Mapping[str, tuple[object, object]]) -> None:
+        self.topology = topology
+        self.differences = dict(differences)
+        listed = "; ".join(
+            f"{name} is {stored!r}, asked for {asked!r}" for name, (stored, asked) in self.differences.items()
+        )
+        super().__init__(f"topology {topology!r} is stored with another configuration: {listed}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, dict[str, tuple[object, object]]]]:
+        return type(self), (self.topology, self.differences)
+
+
+class UnknownTopology(AckerError):
+    """The store holds no topology of that name."""
+
+
+class StoreUnavailable(AckerError):
+    """The store did not answer within the time allowed.
+
+    What was sent may have been applied or not; sending the same submission again is safe.
+    """
+
+
+class StoreMisconfigured(AckerError):
+    """The store can not keep acker's promises: it may evict keys, or is older than 7.0."""
+
+
+class StoreError(AckerError):
+    """The store refused a command for a reason that sending it again does not mend."""
+
+
+class UnreadableRecord(StoreError):
+    """A record in the store was written by a newer version, or is damaged.
+
+    Ticks put such a slab into quarantine and count it; its trees are told by their spout's own timer.
+    """
+
+
+class TrackRejected(AckerError):
+    """The topology holds as many trees as its high-water mark allows; nothing was tracked."""
+
+
+class TrackConflict(AckerError):
+    """A slab of that name is tracked with other content; nothing has changed."""
+
+
+class KeyConflict(AckerError):
+    """A call was sent again under its key with other content, too late, or while it was under way."""
+
+
+class TupleError(AckerError, ValueError):
+    """A tuple is malformed, foreign, or was acked or failed before."""
+
+
+class SpoutPendingFull(AckerError):
+    """The spout has `max_spout_pending` trees without an outcome and was told not to wait."""
+
+
+class FailedException(AckerError):
+    """Raised by user code to fail the tuples at hand (Storm's FailedException)."""
+
+
+class DeadLettersFull(AckerError):
+    """A spout has as many dead letters as it may: replay or delete some. Outcomes wait, nothing is lost."""
+
+
+class UnknownDeadLetter(AckerError):
+    """The topology holds no dead letter of that id: it was replayed or deleted, or never was."""
+
+
+class UnknownStream(AckerError):
+    """The topology holds no stream of that name."""
+
+
+class UnknownSubscription(AckerError):
+    """The stream has no subscription of that name: there was none, or it was dropped."""
+
+
+class UnknownQuery(AckerError):
+    """On Spark Connect, a bolt can not tell which query has called it: name that after the bolt."""
+
+
+class SchemaMismatch(AckerError):
+    """Rows do not have the schema that their stream has; nothing was written."""
+
+
+class SegmentGone(AckerError):
+    """A segment that was to be read is not in the store any more: it was acked or dropped meanwhile."""
+
+
+class VersionMismatch(AckerError):
+    """A Spark driver and its executors run different versions of acker. Nothing was done."""
+
+
+class StagingExpired(AckerError):
+    """What a commit was to publish is not in the store any more: its time to live was over.
+
+    Nothing was published; running the batch again is safe.
+    """
+
+
+class EffectsFull(AckerError):
+    """As many effects are remembered as the limit allows; nothing was recorded, the batch can run again."""
+
+
+class CommitOrderError(AckerError):
+    """A commit comes after later ones of the same writer: a checkpoint is older than what the store knows."""

@@ -1,0 +1,158 @@
+"""Anchors and tuple ids: 64-bit numbers, signed wherever they are seen, random wherever they are made.
+
+An anchor of a slab of many is not negative: 51 random bits, its slab, and 12 bits, its index there. That of a
+slab of one, of a tree tracked alone, is negative: 63 random bits, all of them its slab.
+
+Arrays of ids are numpy int64.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from acker.errors import ValidationError
+
+Ids: TypeAlias = npt.NDArray[np.int64]
+IdsLike: TypeAlias = Ids | Sequence[int]
+
+INDEX_BITS = 12
+SLAB_TREES = 1 << INDEX_BITS
+"""How many trees a slab can hold: 4,096."""
+
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
+def as_ids(values: IdsLike, what: str = "ids") -> Ids:
+    """One-dimensional int64 array of `values`, without a copy where it is one already.
+
+    Raises ValidationError for anything that is not a vector of whole numbers of signed 64 bits.
+    """
+    if isinstance(values, np.ndarray) and values.dtype == np.int64 and values.ndim == 1:
+        return np.ascontiguousarray(values)
+    if isinstance(values, np.ndarray):
+        if values.ndim == 1 and values.dtype.kind == "i":
+            return values.astype(np.int64)
+        raise ValidationError(
+            f"{what}: expected a vector of int64, got {values.dtype} of shape {values.shape}"
+        )
+    return np.fromiter((check_id(value, what) for value in values), dtype=np.int64)
+
+
+def check_id(value: object, what: str = "id") -> int:
+    """`value` as a signed 64-bit number; ValidationError where it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ValidationError(f"{what}: expected a whole number, got {value!r}")
+    if not LOWEST <= int(value) <= HIGHEST:
+        raise ValidationError(f"{what}: expected a signed 64-bit number, got {value!r}")
+    return int(value)
+
+
+def new_anchors(count: int) -> Ids:
+    """Anchors of one new slab of `count` trees (1 to 4,096), in order."""
+    if not 1 <= count <= SLAB_TREES:
+        raise ValidationError(f"count: expected 1 to {SLAB_TREES} trees in a slab, got {count!r}")
+    if count == 1:
+        return np.array([secrets.randbits(63) - (1 << 63)], np.int64)
+    return new_slab() + np.arange(count, dtype=np.int64)
+
+
+def new_slab() -> int:
+    """The first anchor of a new slab that may have any number of trees."""
+    return (1 + secrets.randbelow((1 << (63 - INDEX_BITS)) - 1)) << INDEX_BITS
+
+
+def new_id() -> int:
+    """A random tuple id: signed 64 bits, never zero (Storm's MessageId.generateId)."""
+    while True:
+        value = secrets.randbits(64) - (1 << 63)
+        if value:
+            return value
+
+
+def new_ids(count: int) -> Ids:
+    """`count` random tuple ids, none zero."""
+    ids = np.frombuffer(secrets.token_bytes(8 * count), dtype=np.int64).copy()
+    ids[ids == 0] = new_id()
+    return ids
+
+
+def seeded_ids(seed: int, start: int, count: int) -> Ids:
+    """Tuple ids `start` to `start + count - 1` of the sequence of a 64-bit seed, none zero.
+
+    They are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014), so that a
+    segment needs to keep its seed only.
+    """
+    with np.errstate(over="ignore"):
+        z = np.arange(start + 1, start + count + 1, dtype=np.uint64)
+        z *= np.uint64(0x9E3779B97F4A7C15)
+        z += np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
+        z ^= z >> np.uint64(30)
+        z *= np.uint64(0xBF58476D1CE4E5B9)
+        z ^= z >> np.uint64(27)
+        z *= np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    z[z == 0] = np.uint64(1)
+    return z.view(np.int64)
+
+
+def slab_of(anchor: int) -> bytes:
+    """The name of an anchor's slab in the store: 8 bytes, big-endian, any index bits zero."""
+    return (anchor if anchor < 0 else anchor & ~(SLAB_TREES - 1)).to_bytes(8, "big", signed=True)
+
+
+def index_of(anchor: int) -> int:
+    """An anchor's index in its slab: 0 to 4,095."""
+    return 0 if anchor < 0 else anchor & (SLAB_TREES - 1)
+
+
+def is_one(slab: bytes) -> bool:
+    """Whether a slab is of one tree, tracked alone, by its name."""
+    return slab[0] >= 0x80
+
+
+def anchor_at(slab: bytes, index: int) -> int:
+    """The anchor of the tree at `index` of a slab: the inverse of `slab_of` and `index_of`."""
+    return int.from_bytes(slab, "big", signed=True) + index
+
+
+def shard_of(slab: bytes, ackers: int) -> int:
+    """The shard of a slab: its random number modulo the number of ackers."""
+    return (int.from_bytes(slab, "big") >> INDEX_BITS) % ackers
+
+
+def shards_of(slabs: npt.NDArray[np.uint64], ackers: int) -> npt.NDArray[np.int64]:
+    """The shards of slabs, as `split` has them."""
+    return ((slabs >> np.uint64(INDEX_BITS)) % np.uint64(ackers)).astype(np.int64)
+
+
+def split(anchors: Ids) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """Slabs, as the numbers whose big-endian bytes are their names, and indexes of anchors."""
+    indexes = np.where(anchors < 0, 0, anchors & (SLAB_TREES - 1))
+    return (anchors - indexes).view(np.uint64), indexes
+
+
+def fold(anchors: Ids, values: Ids) -> tuple[Ids, Ids]:
+    """XOR of the values of each anchor: distinct anchors, ordered as unsigned numbers, and their values.
+
+    Runs of one anchor are collapsed first; only what is not in order then is sorted.
+    """
+    if len(anchors) != len(values):
+        raise ValidationError(f"expected one value for each anchor, got {len(anchors)} and {len(values)}")
+    keys, folded = _collapse(anchors.view(np.uint64), values)
+    if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
+        order = np.argsort(keys)  # XOR needs no stable order, and the plain sort is several times faster
+        keys, folded = _collapse(keys[order], folded[order])
+    return keys.view(np.int64), folded
+
+
+def _collapse(keys: npt.NDArray[np.uint64], values: Ids) -> tuple[npt.NDArray[np.uint64], Ids]:
+    if len(keys) < 2:
+        return keys, values
+    changes = keys[1:] != keys[:-1]
+    if changes.all():
+        return keys, values
+    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    return keys[starts], np.bitwise_xor.reduceat(values, starts)

@@ -1,0 +1,452 @@
+"""The read side: one tree, pages of trees, and trees by message id (acker/totals.py has the sums).
+
+Nothing here changes the ledger, and each call reads a bounded piece of it, however many trees are in flight.
+All times are of the server's clock.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from acker import cursors, ids, scripts
+from acker.config import MESSAGE_ID_BYTES, TopologyConfig, check_message_id, check_name
+from acker.cursors import Position
+from acker.errors import ValidationError
+from acker.operations import Core
+from acker.requests import Operation, Reply, Request, command
+
+State: TypeAlias = Literal["pending", "waiting", "finished"]
+Bucket: TypeAlias = Literal["nursery", "middle", "oldest", "expiring"]
+
+BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
+"""The three time buckets from the youngest on, and what a tick has set aside to be expired."""
+PAGE_TREES = 1_000
+"""Most trees in a page."""
+TICK_LAG = 1.0
+"""Seconds by which a tick comes late at most where a ticker runs and the store answers."""
+
+_PAGE_SLABS = 4_096
+_FIND_SLABS = 2_048
+_PAGE_CALLS = 256
+_FIND_BYTES = 2 << 20
+_BATCH_BYTES = 2 << 20
+_BATCH_TREES = 1 << 16
+_MOST_NAMED = 128
+_MOST_READ = 512
+_ASIDE = 16
+_NEVER = 2**62
+_HEADER = struct.Struct("<BBHIQ")
+_TRACKED = 2
+_IN_FLIGHT: tuple[State, ...] = ("pending", "waiting")
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One tree, as it is now.
+
+    state: `pending`; `waiting`, where messages came before its track; `finished`, kept until its outcome and
+        those of its slab are confirmed.
+    value: the ack value, 0 when finished. failure: the reason with which a waiting tree will fail.
+    spout, message_id: whose it is; None while it waits.
+    tracked_at: Unix seconds when it was tracked (while it waits: when its slab's first message came).
+    age: seconds since then.
+    time_left_earliest, time_left_latest: seconds until it expires, unless it is reset: with ticks on time,
+        and with each tick late by `TICK_LAG`. The latter is None where a tick is overdue by more than that,
+        so that no ticker seems to run; both are None when finished.
+    bucket: None when finished.
+    """
+
+    anchor: int
+    state: State
+    value: int
+    failure: str | None
+    spout: str | None
+    message_id: bytes | None
+    tracked_at: float
+    age: float
+    time_left_earliest: float | None
+    time_left_latest: float | None
+    shard: int
+    bucket: Bucket | None
+
+    @property
+    def slab(self) -> int:
+        """The anchor of its slab's first tree."""
+        return ids.anchor_at(ids.slab_of(self.anchor), 0)
+
+    @property
+    def index(self) -> int:
+        """Its index in its slab, 0 to 4,095."""
+        return ids.index_of(self.anchor)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some trees, and the cursor of the next page: None at the end. A page may be empty and not the last."""
+
+    trees: tuple[Tree, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A shard's clock, times in ms; rotated_at is -1 where the shard was never used."""
+
+    now: int
+    rotations: int
+    rotated_at: int
+    drained: int
+
+    def overdue(self, config: TopologyConfig) -> float:
+        """Seconds since the next rotation was due; negative before."""
+        return (self.now - self.rotated_at - config.tick_ms) / 1000 if self.rotated_at >= 0 else 0.0
+
+    def bucket(self, entered: int) -> int:
+        """Which of BUCKETS a slab is in that entered the nursery at that rotation."""
+        return max(0, min(3, self.rotations - entered))
+
+    def time_left(self, config: TopologyConfig, entered: int) -> tuple[float, float | None]:
+        """Seconds until a slab expires that entered the nursery at that rotation: earliest, latest."""
+        ticks = 3 - self.bucket(entered)
+        if ticks == 0:
+            return 0.0, TICK_LAG
+        overdue = self.overdue(config)
+        earliest = max(0.0, -overdue) + (ticks - 1) * config.tick_ms / 1000
+        return earliest, earliest + ticks * TICK_LAG if overdue <= TICK_LAG else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """Which slabs a page is of."""
+
+    bucket: int | None
+    spout: int | None
+    states: tuple[State, ...]
+    older_than: float
+
+    def takes(self, clock: Clock, header: bytes) -> bool:
+        kind, spout, _, entered, tracked_at = _HEADER.unpack_from(header)
+        state: State = "pending" if kind == _TRACKED else "waiting"
+        return (
+            state in self.states
+            and (self.spout is None or (kind == _TRACKED and spout == self.spout))
+            and (self.bucket is None or clock.bucket(entered) == self.bucket)
+            and (clock.now - tracked_at) / 1000 >= self.older_than
+        )
+
+
+def tree(core: Core, anchor: int) -> Operation[Tree | None]:
+    """The tree of an anchor; None where the ledger does not know it (any more). Raises ValidationError."""
+    anchor = ids.check_id(anchor, "anchor")
+    found = yield from _trees_at(core, [anchor])
+    return found[0] if found else None
+
+
+def trees(
+    core: Core,
+    *,
+    bucket: Bucket | None = None,
+    spout: str | None = None,
+    shard: int | None = None,
+    state: State | None = None,
+    older_than: float = 0.0,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Operation[Page]:
+    """A page of the trees in flight, pending or waiting: by shard, and in it those that expire next first.
+
+    bucket, spout, shard, state: only those; older_than: only those tracked so many seconds ago or more.
+    limit: most trees in the page, 1 to 1,000. cursor: that of the page before.
+    A page looks at 4,096 slabs at most, so it may have fewer trees, or none, and a cursor all the same.
+    A tree that is in flight all the while and is not reset comes once, whatever happens to others.
+    Raises ValidationError, also for a spout that the topology does not have.
+    """
+    wanted = _choice(bucket, BUCKETS, "bucket")
+    place = _choice(state, _IN_FLIGHT, "state")
+    states: tuple[State, ...] = _IN_FLIGHT if place is None else (_IN_FLIGHT[place],)
+    if shard is not None:
+        _whole(shard, "shard", 0, core.config.ackers - 1)
+    if not 0 <= older_than < math.inf:
+        raise ValidationError(f"older_than: expected seconds from 0 on, got {older_than!r}")
+    query = (core.config.name, "trees", bucket, spout, shard, state, float(older_than))
+    position, limit = _start(core, query, limit, cursor, shard)
+    number = None if spout is None else (yield from _spout_number(core, spout))
+    search = _Filter(wanted, number, states, older_than)
+    end = core.config.ackers if shard is None else shard + 1
+
+    found: list[Tree] = []
+    examined = calls = asked = 0
+    count = 2
+    while len(found) < limit and calls < _PAGE_CALLS:
+        calls += 1
+        if position.slabs:
+            found += yield from _read(core, position, search, limit - len(found))
+        elif position.shard < end and examined < _PAGE_SLABS:
+            # About as many as fit in the page: what is named and does not fit has to go into the cursor.
+            count = (limit - len(found)) * asked // len(found) if found else count * 2
+            count = max(2, min(_MOST_NAMED, count))
+            examined += yield from _scan(core, position, search, count)
+            asked += count
+        else:
+            break
+    return _page(found, position, end, query)
+
+
+def find(
+    core: Core, message_id: bytes | str, *, limit: int = 100, cursor: str | None = None
+) -> Operation[Page]:
+    """A page of the trees with a message id, finished ones too while they are held.
+
+    There is no index of message ids, which would cost more than the trees themselves: a page looks through
+    2,048 slabs or 2 MiB, so it may be empty and have a cursor all the same. Go on until there is none.
+    limit: most trees in the page, 1 to 1,000. cursor: that of the page before. Raises ValidationError.
+    """
+    wanted = check_message_id(message_id)
+    query = (core.config.name, "find", wanted)
+    position, limit = _start(core, query, limit, cursor, None)
+    end = core.config.ackers
+
+    found: list[Tree] = []
+    examined = calls = size = 0
+    while len(found) < limit and size < _FIND_BYTES and calls < _PAGE_CALLS:
+        calls += 1
+        if position.slabs:
+            anchors, read = yield from _search(core, position, wanted, limit - len(found))
+            found += yield from _trees_at(core, anchors)
+            size += read
+        elif position.shard < end and examined < _FIND_SLABS:
+            examined += yield from _scan_directory(core, position)
+        else:
+            break
+    return _page(found, position, end, query)
+
+
+# How they are read
+
+
+def declared(core: Core, shard: int) -> list[bytes]:
+    """The keys that every read of a shard declares first (lua/includes/read.lua)."""
+    return [*core.shards[shard].declared(0)[:4], core.shards[shard].ones]
+
+
+def buckets(core: Core, shard: int) -> list[bytes]:
+    """The keys of a shard's three time buckets."""
+    return [core.shards[shard].bucket(number) for number in range(3)]
+
+
+def _request(core: Core, script: str, shard: int, keys: Sequence[bytes], *args: bytes | str | int) -> Request:
+    return Request(core.shards[shard].clock, args, scripts.get(script), [*declared(core, shard), *keys])
+
+
+def _trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
+    """The trees of some anchors, those that are known."""
+    found: list[Tree] = []
+    if not core.config.ackers:
+        return found
+    for at in range(0, len(anchors), 64):
+        part = [(anchor, ids.slab_of(anchor)) for anchor in anchors[at : at + 64]]
+        shards = [ids.shard_of(slab, core.config.ackers) for _, slab in part]
+        replies = yield [
+            _request(core, "read_tree", shard, core.vectors(shard, [slab]), ids.index_of(anchor))
+            for shard, (anchor, slab) in zip(shards, part, strict=True)
+        ]
+        for shard, (_, slab), (clock, told) in zip(shards, part, replies, strict=True):
+            found += yield from _told(core, shard, Clock(*clock), [slab], told)
+    return found
+
+
+def _read(core: Core, position: Position, search: _Filter, most: int) -> Operation[list[Tree]]:
+    """Reads slabs that were named, and moves the position past what it read."""
+    shard = ids.shard_of(position.slabs[0], core.config.ackers)
+    slabs = position.slabs[:_MOST_READ]
+    [(clock, told, done, first)] = yield [
+        _request(core, "read_trees", shard, core.vectors(shard, slabs), most, position.first)
+    ]
+    position.slabs, position.first = position.slabs[done:], first
+    clock = Clock(*clock)
+    return (
+        yield from _told(
+            core, shard, clock, slabs, [entry for entry in told if search.takes(clock, entry[1])]
+        )
+    )
+
+
+def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operation[int]:
+    """Names slabs of the position's shard; returns how many it looked at."""
+    shard = core.shards[position.shard]
+    if position.generation < 0:
+        [clock] = yield [command("HMGET", shard.clock, "rotations", "drained")]
+        if clock[0] is None:
+            _next_shard(position)
+            return 0
+        # What a rotation sets aside entered two rotations before.
+        oldest = int(clock[1] or 0) - 2
+        if search.bucket is not None and search.bucket < 3:
+            oldest = int(clock[0]) - search.bucket
+        position.generation = max(0, oldest)
+    keys = buckets(core, shard.number)
+    keys += [shard.expired(position.generation + 2 + number) for number in range(_ASIDE)]
+    youngest, oldest = (0, _NEVER) if search.bucket is None else (search.bucket, search.bucket)
+    [(clock, generation, scan, named)] = yield [
+        _request(
+            core,
+            "scan_slabs",
+            shard.number,
+            keys,
+            position.generation,
+            position.scan,
+            count,
+            youngest,
+            _NEVER if oldest == 3 else oldest,
+        )
+    ]
+    clock = Clock(*clock)
+    position.generation, position.scan = generation, int(scan)
+    position.slabs = [
+        slab for slab, header in zip(named[::2], named[1::2], strict=True) if search.takes(clock, header)
+    ]
+    if generation < 0:
+        _next_shard(position)
+    return len(named) // 2
+
+
+def _scan_directory(core: Core, position: Position) -> Operation[int]:
+    """Names slabs of the position's shard that have message ids; returns how many it looked at."""
+    shard = core.shards[position.shard]
+    [(scan, named)] = yield [command("HSCAN", shard.slabs, position.scan, "COUNT", _MOST_READ)]
+    position.scan = int(scan)
+    position.slabs = [
+        slab for slab, header in zip(named[::2], named[1::2], strict=True) if header[0] == _TRACKED
+    ]
+    if position.scan == 0:
+        _next_shard(position)
+    return len(named) // 2
+
+
+def _next_shard(position: Position) -> None:
+    position.shard, position.generation, position.scan = position.shard + 1, -1, 0
+
+
+def _search(core: Core, position: Position, wanted: bytes, most: int) -> Operation[tuple[list[int], int]]:
+    """Looks for a message id in slabs that were named; returns anchors, and how many bytes it read.
+
+    The bytes are compared here: the server only copies them, and holds nobody up for hostile ones.
+    """
+    shard = core.shards[ids.shard_of(position.slabs[0], core.config.ackers)]
+    slabs = position.slabs[:_MOST_READ]
+    [headers] = yield [command("HMGET", shard.slabs, *slabs)]
+    counts = [0 if header is None else _HEADER.unpack_from(header)[2] for header in headers]
+    slabs = slabs[: _until(counts, _BATCH_TREES)]
+    if sum(counts[: len(slabs)]) * (MESSAGE_ID_BYTES + 2) > _BATCH_BYTES:
+        sizes = yield [command("HSTRLEN", shard.message_ids, slab) for slab in slabs]
+        slabs = slabs[: _until(sizes, _BATCH_BYTES)]
+    [packed] = yield [command("HMGET", shard.message_ids, *slabs)]
+    found: list[int] = []
+    size = 0
+    for done, (slab, count, blob) in enumerate(zip(slabs, counts, packed, strict=False)):
+        if blob is not None and count:
+            size += len(blob)
+            for index in _indexes(blob, count, wanted):
+                if index >= position.first:
+                    if len(found) == most:
+                        position.slabs, position.first = position.slabs[done:], index
+                        return found, size
+                    found.append(ids.anchor_at(slab, index))
+        position.first = 0
+    position.slabs = position.slabs[len(slabs) :]
+    return found, size
+
+
+def _until(weights: Sequence[int], most: int) -> int:
+    """How many of them weigh at most so much together, or 1."""
+    return max(1, int(np.searchsorted(np.cumsum(weights), most, side="right")))
+
+
+def _indexes(packed: bytes, count: int, wanted: bytes) -> list[int]:
+    """Where a message id is among those of a slab (packed as in acker/encoding.py)."""
+    if packed.find(wanted, 2 * count) < 0:
+        return []
+    lengths = np.frombuffer(packed, dtype="<u2", count=count).astype(np.int64)
+    starts = np.cumsum(lengths) - lengths + 2 * count
+    candidates = np.flatnonzero(lengths == len(wanted)).tolist()
+    return [index for index in candidates if packed.startswith(wanted, int(starts[index]))]
+
+
+def _told(
+    core: Core, shard: int, clock: Clock, slabs: Sequence[bytes], told: Sequence[Reply]
+) -> Operation[list[Tree]]:
+    """Trees from what a script told of slabs (lua/includes/read.lua)."""
+    headers = [_HEADER.unpack_from(header) for _, header, *_ in told]
+    if any(kind == _TRACKED and spout not in core.spouts.values() for kind, spout, *_ in headers):
+        yield from core.refresh_spouts()
+    names = {number: name for name, number in core.spouts.items()}
+    found = []
+    for (kind, spout, _, entered, tracked_at), entry in zip(headers, told, strict=True):
+        k, _, indexes, words, message_ids, reasons = entry
+        owned = kind == _TRACKED
+        left = clock.time_left(core.config, entered)
+        for place, (index,) in enumerate(struct.iter_unpack("<H", indexes)):
+            value = int.from_bytes(words[8 * place : 8 * place + 8], "little", signed=True)
+            finished = owned and not value
+            reason = reasons[place]
+            found.append(
+                Tree(
+                    anchor=ids.anchor_at(slabs[k - 1], index),
+                    state="finished" if finished else "pending" if owned else "waiting",
+                    value=value,
+                    failure=None if reason is None else reason.decode("utf-8", "replace"),
+                    spout=names.get(spout) if owned else None,
+                    message_id=message_ids[place] if owned and message_ids else None,
+                    tracked_at=tracked_at / 1000,
+                    age=max(0, clock.now - tracked_at) / 1000,
+                    time_left_earliest=None if finished else left[0],
+                    time_left_latest=None if finished else left[1],
+                    shard=shard,
+                    bucket=None if finished else BUCKETS[clock.bucket(entered)],
+                )
+            )
+    return found
+
+
+# How they are asked
+
+
+def _start(
+    core: Core, query: tuple[object, ...], limit: int, cursor: str | None, shard: int | None
+) -> tuple[Position, int]:
+    _whole(limit, "limit", 1, PAGE_TREES)
+    if cursor is None:
+        return Position(shard or 0), limit
+    return cursors.decode(cursor, query, core.config.ackers), limit
+
+
+def _page(found: list[Tree], position: Position, end: int, query: tuple[object, ...]) -> Page:
+    if not position.slabs and position.shard >= end:
+        return Page(tuple(found), None)
+    return Page(tuple(found), cursors.encode(position, query))
+
+
+def _whole(value: object, what: str, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ValidationError(f"{what}: expected a whole number from {low:,} to {high:,}, got {value!r}")
+
+
+def _choice(value: object, choices: Sequence[str], what: str) -> int | None:
+    if value is None:
+        return None
+    if value not in choices:
+        raise ValidationError(f"{what}: expected one of {', '.join(choices)}, got {value!r}")
+    return choices.index(str(value))
+
+
+def _spout_number(core: Core, name: str) -> Operation[int]:
+    check_name(name, "spout")
+    if name not in core.spouts:
+        yield from core.refresh_spouts()
+    if name not in core.spouts:
+        raise ValidationError(f"spout: topology {core.config.name!r} has no spout {name!r}")
+    return core.spouts[name]

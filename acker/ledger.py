@@ -1,0 +1,188 @@
+"""The ledger client: vectors of signed 64-bit ids, sent at once. What collectors and Spark executors use."""
+
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+from acker import config, histogram, operations
+from acker.errors import TrackConflict, TrackRejected
+from acker.ids import Ids, IdsLike, as_ids
+from acker.operations import Core
+from acker.outcomes import Entry, OutcomeReader, confirm, message_ids
+from acker.requests import Operation
+from acker.store import Store
+from acker.submissions import Failed, NewSlab, Submission, Ticked, Updated
+
+T = TypeVar("T")
+
+_POLL = 0.02
+_BLOCK = 1.0
+
+
+class Ledger:
+    """The ledger of one topology, for any thread. It pickles, and a forked child makes its own connections.
+
+    Every method raises StoreUnavailable, after the store's bounded time, where the store can not be reached.
+    A call that changes the ledger takes effect once, however often it had to be sent.
+    """
+
+    def __init__(self, store: Store, core: Core) -> None:
+        self.store = store
+        self.core = core
+
+    @property
+    def config(self) -> config.TopologyConfig:
+        """The topology's configuration."""
+        return self.core.config
+
+    def run(self, operation: Operation[T]) -> T:
+        """Runs an operation on the store."""
+        return self.store.run(operation)
+
+    def send(self, submission: Submission[T]) -> T:
+        """Sends a submission; after StoreUnavailable the same one can be sent again."""
+        return self.store.run(self.core.submit(submission))
+
+    def register_spout(self, name: str) -> int:
+        """The number of a spout, which is given one when it is new."""
+        return self.run(self.core.register_spout(name))
+
+    def track(
+        self, anchors: IdsLike, values: IdsLike, message_ids: Sequence[bytes | str], *, spout: str
+    ) -> None:
+        """Tracks one slab: `anchors` in order from index 0, an ack value and a message id (<= 1 KiB) each.
+
+        A value is the XOR of the ids of the tuples emitted first; 0 is acked at once.
+        Raises ValidationError; TrackRejected over the high-water mark; TrackConflict where the slab is
+        tracked with other content. The same content again changes nothing.
+        """
+        slab = NewSlab(
+            as_ids(anchors, "anchors"),
+            as_ids(values, "values"),
+            [config.check_message_id(message_id) for message_id in message_ids],
+        )
+        [letter] = self.track_slabs([slab], spout=spout)
+        if letter == "R":
+            raise TrackRejected(self.rejection())
+        if letter == "C":
+            raise TrackConflict(f"slab of anchor {slab.anchors[0]} is tracked with other content")
+
+    def track_slabs(self, slabs: Sequence[NewSlab], *, spout: str) -> list[str]:
+        """Tracks many slabs at once; a letter for each: A tracked, D before, C conflict, R rejected."""
+        self.register_spout(spout)
+        if not self.config.ackers:
+            for slab in slabs:
+                slab.check()
+            return ["A"] * len(slabs)
+        return self.send(self.core.track(slabs, spout))
+
+    def rejection(self) -> str:
+        """Why a track is rejected."""
+        mark = self.config.high_water_mark
+        return f"topology {self.config.name!r} is over its high-water mark of {mark:,} trees"
+
+    def update(self, anchors: IdsLike, deltas: IdsLike) -> Updated:
+        """XORs `deltas[i]` into the ack value of the tree of `anchors[i]`; zero completes the tree.
+
+        A tree not tracked yet waits for its track; a finished one counts as late. Raises ValidationError.
+        """
+        anchors, deltas = _pair(anchors, deltas)
+        if not self.config.ackers:
+            return Updated()
+        return self.send(self.core.update(anchors, deltas))
+
+    def fail(self, anchors: IdsLike, reason: str = "") -> Failed:
+        """Fails trees: final and at once. `reason` is at most 1 KiB. Raises ValidationError."""
+        encoded = config.check_reason(reason)
+        found = as_ids(anchors, "anchors")
+        if not self.config.ackers:
+            return Failed()
+        return self.send(self.core.fail(found, encoded))
+
+    def reset_timeout(self, anchors: IdsLike) -> int:
+        """Gives trees, and all others of their slabs, the whole message timeout again; how many slabs.
+
+        Storm's OutputCollector.resetTimeout; the unit is the slab. Trees that are finished are passed over.
+        """
+        found = as_ids(anchors, "anchors")
+        if not self.config.ackers:
+            return 0
+        return self.send(self.core.reset_timeout(found))
+
+    def tick(self, force: bool = False) -> Ticked:
+        """Rotates the buckets of shards whose time has come (`force`: of all), and drains what expired."""
+        return self.run(self.core.tick(force))
+
+    def outcomes(self, reader: OutcomeReader, timeout: float = 0.0) -> list[Entry]:
+        """The next outcomes of a spout; waits up to `timeout` seconds for the first."""
+        deadline = time.monotonic() + timeout
+        if not self.config.ackers:
+            time.sleep(max(0.0, timeout))
+            return []
+        while True:
+            found = self.run(reader.read())
+            left = deadline - time.monotonic()
+            if found or left <= 0:
+                return found
+            if self.store.cluster:
+                time.sleep(min(left, _POLL))
+            else:
+                block = min(left, _BLOCK, self.store.timeout / 4)
+                [reply] = self.store.send([reader.blocking(max(1, int(block * 1000)))])
+                if found := reader.take(reply):
+                    return found
+
+    def confirm(self, spout: int, entries: Sequence[tuple[int, bytes]]) -> int:
+        """Confirms outcomes by (shard, entry id); returns how many trees."""
+        return self.run(confirm(self.core, spout, entries))
+
+    def message_ids(self, slabs: Sequence[bytes]) -> dict[bytes, list[bytes]]:
+        """The message ids of slabs: slab -> one for each tree."""
+        return self.run(message_ids(self.core, slabs))
+
+    def counters(self) -> dict[str, int]:
+        """The exact counts over all shards since the topology was made.
+
+        tracked, acked, failed, expired, rejected, late, orphaned: trees or messages; duplicates: calls and
+        slabs that came again; rotations: of all shards.
+        """
+        return self.run(self.core.counters())
+
+    def latency(self, *fractions: float) -> list[float | None]:
+        """Percentiles of the complete latency of acked trees, in seconds: 0.5 is the median."""
+        counts = self.run(self.core.latencies())
+        return [histogram.percentile(counts, fraction) for fraction in fractions]
+
+
+def _pair(anchors: IdsLike, values: IdsLike) -> tuple[Ids, Ids]:
+    return as_ids(anchors, "anchors"), as_ids(values, "deltas")
+
+
+def open_ledger(
+    store: Store,
+    name: str,
+    *,
+    ackers: int | None = None,
+    message_timeout: float | None = None,
+    high_water_mark: int | None = None,
+    slab_limit: int | None = None,
+    outcomes_kept: int | None = None,
+    wait_replicas: int | None = None,
+    wait_fsync: int | None = None,
+    create: bool = True,
+) -> Ledger:
+    """Opens the ledger of a topology, whose configuration is stored at first use.
+
+    Raises ValidationError, TopologyConfigError, UnknownTopology (`create` False), StoreUnavailable and
+    StoreMisconfigured.
+    """
+    asked = {
+        "ackers": ackers,
+        "message_timeout": message_timeout,
+        "high_water_mark": high_water_mark,
+        "slab_limit": slab_limit,
+        "outcomes_kept": outcomes_kept,
+        "wait_replicas": wait_replicas,
+        "wait_fsync": wait_fsync,
+    }
+    return Ledger(store, store.run(operations.open_topology(name, asked, create)))

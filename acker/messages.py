@@ -1,0 +1,287 @@
+"""The acker's own messages, many of them in one call: for a service, whose clients speak any language.
+
+All that is for a shard takes effect, or nothing: what needs several calls of a shard is written to a journal
+first, and whoever finds it there finishes it. A call is named by a key, which makes its writer and numbers
+(lua/includes/once.lua): sent again under the same key it takes effect once, and is answered the same.
+"""
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import redis
+
+from acker import ids, keys
+from acker.config import check_message_id, check_reason
+from acker.errors import KeyConflict, StoreError, ValidationError
+from acker.ids import Ids
+from acker.operations import Core
+from acker.requests import Operation, command
+from acker.submissions import Call, Failed, NewSlab, Submission, Updated
+from acker.writers import HORIZON
+
+KEY_SECONDS = int(HORIZON)
+"""Seconds for which a key is remembered."""
+JOURNAL = 256
+"""Most calls in the journal of a topology."""
+STALE_SECONDS = 10.0
+"""Seconds after which a call in the journal is somebody else's to finish."""
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A tree to be tracked. Those of one slab have the indexes 0, 1, 2 ..., in any order."""
+
+    anchor: int
+    value: int
+    message_id: bytes
+    spout: str
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages for one topology: trees, (anchor, delta), (anchor, reason), and anchors to be reset."""
+
+    tracks: Sequence[Track] = ()
+    acks: Sequence[tuple[int, int]] = ()
+    fails: Sequence[tuple[int, str]] = ()
+    resets: Sequence[int] = ()
+
+    def dump(self) -> str:
+        """The messages as they stand in the journal."""
+        tracks = [[t.anchor, t.value, t.message_id.hex(), t.spout] for t in self.tracks]
+        return json.dumps(asdict(self) | {"tracks": tracks}, separators=(",", ":"))
+
+    @classmethod
+    def load(cls, text: str | bytes) -> "Messages":
+        """The inverse of `dump`."""
+        stored = json.loads(text)
+        return cls(
+            [
+                Track(anchor, value, bytes.fromhex(name), spout)
+                for anchor, value, name, spout in stored["tracks"]
+            ],
+            [(anchor, delta) for anchor, delta in stored["acks"]],
+            [(anchor, reason) for anchor, reason in stored["fails"]],
+            stored["resets"],
+        )
+
+
+@dataclass(slots=True)
+class Sent:
+    """What became of messages. letters: for each slab, by its first anchor, as `Core.track` gives them."""
+
+    letters: dict[int, str] = field(default_factory=dict)
+    updated: Updated = field(default_factory=Updated)
+    failed: Failed = field(default_factory=Failed)
+    slabs_reset: int = 0
+
+
+@dataclass(slots=True)
+class _Parts:
+    """The submissions that messages come to."""
+
+    tracks: list[tuple[list[int], Submission[list[str]]]] = field(default_factory=list)
+    acks: Submission[Updated] | None = None
+    fails: list[Submission[Failed]] = field(default_factory=list)
+    resets: Submission[int] | None = None
+
+    def by_shard(self) -> dict[int, list[Call]]:
+        """The calls of each shard in their order, which is the same whenever they are made."""
+        found: dict[int, list[Call]] = {}
+        submissions: list[
+            Submission[list[str]] | Submission[Updated] | Submission[Failed] | Submission[int]
+        ] = [
+            *(submission for _, submission in self.tracks),
+            *([self.acks] if self.acks else []),
+            *self.fails,
+            *([self.resets] if self.resets else []),
+        ]
+        for submission in submissions:
+            for call in submission.calls:
+                found.setdefault(call.shard, []).append(call)
+        return found
+
+    def result(self) -> Sent:
+        """What the calls answered, put together."""
+        sent = Sent()
+        for firsts, submission in self.tracks:
+            sent.letters |= dict(zip(firsts, submission.result(), strict=True))
+        if self.acks is not None:
+            sent.updated = self.acks.result()
+        for part in self.fails:
+            done = part.result()
+            sent.failed = Failed(
+                sent.failed.failed + done.failed,
+                sent.failed.late + done.late,
+                sent.failed.orphaned + done.orphaned,
+            )
+        if self.resets is not None:
+            sent.slabs_reset = self.resets.result()
+        return sent
+
+
+def send(core: Core, messages: Messages, key: str | None = None) -> Operation[Sent]:
+    """Sends messages, under a key of the caller's or one of its own.
+
+    Raises ValidationError before anything has changed; AckerError where there are too many spouts;
+    KeyConflict for a key that was used for other messages, or is in use.
+    """
+    name = secrets.token_hex(16)
+    if key is not None:
+        name = hashlib.sha256(f"{core.config.name}\0{key}".encode()).hexdigest()[:32]
+    return (yield from _carry_out(core, messages, name, keyed=key is not None))
+
+
+def finish_stale(core: Core) -> Operation[bool]:
+    """Finishes a call of the journal whose sender seems to be gone; whether there was one."""
+    journal = keys.journal(core.config.name)
+    [found] = yield [command("HRANDFIELD", journal, 1, "WITHVALUES")]
+    if not found:
+        return False
+    name, text = found
+    began, _, dumped = text.partition(b" ")
+    if time.time() - float(began) < STALE_SECONDS:
+        return False
+    yield from _carry_out(core, Messages.load(dumped), name.decode(), keyed=True)
+    return True
+
+
+def _carry_out(core: Core, messages: Messages, name: str, keyed: bool) -> Operation[Sent]:
+    slabs = _slabs(messages.tracks)
+    if not core.config.ackers:
+        return Sent(
+            letters=dict.fromkeys((int(slab.anchors[0]) for part in slabs.values() for slab in part), "A")
+        )
+    for spout in slabs:
+        yield from core.register_spout(spout)
+    parts = _parts(core, messages, slabs)
+    by_shard = parts.by_shard()
+    journaled = any(len(calls) > 1 for calls in by_shard.values())
+    replies = keys.replies(core.config.name, name)
+    if keyed:
+        yield from _begin(replies, messages, by_shard)
+    if journaled:
+        yield from _write_journal(core, name, messages)
+    writer = bytes.fromhex(name)
+    for turn in range(max(map(len, by_shard.values()), default=0)):
+        calls = [
+            calls[turn] for calls in by_shard.values() if len(calls) > turn and calls[turn].reply is None
+        ]
+        for call in calls:
+            call.stamp = writer, turn + 1
+        yield from _ask(core, calls, replies)
+        if journaled and calls:
+            fields = [part for call in calls for part in (_field(call), call.reply or b"")]
+            yield [
+                command("HSET", replies, *fields),
+                command("EXPIRE", replies, KEY_SECONDS, "NX"),
+            ]
+    if journaled:
+        yield [command("HDEL", keys.journal(core.config.name), name)]
+    return parts.result()
+
+
+def _begin(replies: bytes, messages: Messages, by_shard: dict[int, list[Call]]) -> Operation[None]:
+    """Takes the key for these messages, and notes the replies of what was done under it before."""
+    digest = hashlib.sha256(messages.dump().encode()).hexdigest().encode()
+    [_, _, stored] = yield [
+        command("HSETNX", replies, "digest", digest),
+        command("EXPIRE", replies, KEY_SECONDS, "NX"),
+        command("HGETALL", replies),
+    ]
+    pairs = stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
+    known = dict(pairs)
+    if known.get(b"digest") != digest:
+        raise KeyConflict("the key was used for other messages")
+    for calls in by_shard.values():
+        for turn, call in enumerate(calls):
+            call.stamp = b"", turn + 1
+            call.reply = known.get(_field(call))
+
+
+def _field(call: Call) -> bytes:
+    return b"%d:%d" % (call.shard, call.stamp[1] if call.stamp else 0)
+
+
+def _write_journal(core: Core, name: str, messages: Messages) -> Operation[None]:
+    journal = keys.journal(core.config.name)
+    [there] = yield [command("HLEN", journal)]
+    if there >= JOURNAL:
+        raise StoreError(f"{there} calls of many messages are under way: try again later")
+    yield [command("HSETNX", journal, name, f"{time.time():.3f} {messages.dump()}")]
+
+
+def _ask(core: Core, calls: list[Call], replies: bytes) -> Operation[None]:
+    """Sends a call for each of some shards, until each is answered."""
+    for _ in range(_ATTEMPTS):
+        left = [call for call in calls if call.reply is None]
+        if not left:
+            return
+        answers = yield [core.request(call) for call in left]
+        for call, answer in zip(left, answers, strict=True):
+            if isinstance(answer, redis.ResponseError):
+                if str(answer).startswith("WRITER"):
+                    raise KeyConflict(
+                        "the key was used too long ago: the store does not know any more what for"
+                    )
+                if not core.note_streams(answer):
+                    raise StoreError(str(answer))
+            elif answer:
+                call.reply = bytes(answer)
+            else:  # it was done before, and others after it: somebody else is sending the same
+                [call.reply] = yield [command("HGET", replies, _field(call))]
+    if any(call.reply is None for call in calls):
+        raise KeyConflict("the same call is under way")
+
+
+def _slabs(tracks: Sequence[Track]) -> dict[str, list[NewSlab]]:
+    """The slabs that tracks come to, by spout."""
+    found: dict[bytes, list[Track]] = {}
+    for track in tracks:
+        found.setdefault(ids.slab_of(track.anchor), []).append(track)
+    slabs: dict[str, list[NewSlab]] = {}
+    for members in found.values():
+        members.sort(key=lambda track: ids.index_of(track.anchor))
+        if [ids.index_of(track.anchor) for track in members] != list(range(len(members))):
+            raise ValidationError(
+                f"anchor {members[0].anchor}: expected the trees of its slab with the indexes 0, 1, 2 ..., "
+                f"each once, got {[ids.index_of(track.anchor) for track in members][:5]}"
+            )
+        if len({track.spout for track in members}) > 1:
+            raise ValidationError(f"anchor {members[0].anchor}: the trees of a slab belong to one spout")
+        slabs.setdefault(members[0].spout, []).append(
+            NewSlab(
+                ids.as_ids([track.anchor for track in members]),
+                ids.as_ids([track.value for track in members]),
+                [check_message_id(track.message_id) for track in members],
+            )
+        )
+    return slabs
+
+
+def _parts(core: Core, messages: Messages, slabs: dict[str, list[NewSlab]]) -> _Parts:
+    parts = _Parts()
+    for spout, own in slabs.items():
+        parts.tracks.append(([int(slab.anchors[0]) for slab in own], core.track(own, spout)))
+    if messages.acks:
+        anchors, deltas = (ids.as_ids(column) for column in zip(*messages.acks, strict=True))
+        parts.acks = core.update(anchors, deltas)
+    by_reason: dict[str, list[int]] = {}
+    for anchor, reason in messages.fails:
+        by_reason.setdefault(reason, []).append(anchor)
+    parts.fails = [
+        core.fail(_distinct(anchors), check_reason(reason)) for reason, anchors in by_reason.items()
+    ]
+    if messages.resets:
+        parts.resets = core.reset_timeout(_distinct(messages.resets))
+    return parts
+
+
+def _distinct(anchors: Sequence[int]) -> Ids:
+    return np.unique(ids.as_ids(anchors))

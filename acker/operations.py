@@ -1,0 +1,477 @@
+"""What can be done to a ledger, as operations without I/O (`acker.requests`).
+
+Operations that change it are submissions: their calls carry a writer and a number, so that a submission takes
+effect once, however often it is sent.
+"""
+
+import logging
+import random
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import redis
+
+from acker import encoding, ids, keys, scripts
+from acker.config import MAX_SPOUTS, OUTCOMES_KEPT, SCHEMA_VERSION, TopologyConfig, check_name
+from acker.errors import AckerError, StoreError, TopologyConfigError, UnknownTopology, ValidationError
+from acker.ids import Ids
+from acker.requests import NOTHING, Operation, Reply, Request, command
+from acker.submissions import Call, Failed, NewSlab, Submission, Ticked, Updated
+from acker.writers import HORIZON, Writer, Writers
+
+T = TypeVar("T")
+
+FLIGHT_CALLS = 8
+"""Most calls for one shard that are under way at a time for one submission."""
+FLIGHT_SHARDS = 64
+"""Most shards that one batch of requests asks something of."""
+_ATTEMPTS = 5
+_log = logging.getLogger(__name__)
+_SPOUTS = re.compile(r"SPOUTS\D*(\d+)")
+
+COUNTERS = (
+    "tracked", "acked", "failed", "expired", "rejected", "late", "orphaned", "duplicates", "rotations",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Core:
+    """A topology as operations need it: its configuration, keys, writers, and the spouts known so far."""
+
+    config: TopologyConfig
+    spouts: dict[str, int] = field(default_factory=dict)
+    writers: Writers = field(default_factory=Writers)
+    shards: list[keys.Shard] = field(init=False)
+    streams: int = 0
+    """How many spouts some shard tells outcomes to, as far as shards have said so."""
+
+    def __post_init__(self) -> None:
+        self.shards = [keys.Shard(self.config.name, number) for number in range(self.config.ackers)]
+
+    @property
+    def horizon(self) -> float:
+        """Seconds for which the store remembers a silent writer, at least."""
+        return max(HORIZON, self.config.message_timeout)
+
+    def request(self, call: Call) -> Request:
+        """A call as it is sent: the shard's keys first, the number of spouts first."""
+        streams = max(self.streams, len(self.spouts))  # read once: another thread may be learning of a spout
+        declared = self.shards[call.shard].declared(streams)
+        stamp = call.stamp or ()
+        return Request(
+            declared[0],
+            [streams, *stamp, *call.args],
+            scripts.get(call.script),
+            declared + call.keys,
+            (self.config.wait_fsync, self.config.wait_replicas) if call.script == "track" else NOTHING,
+        )
+
+    def vectors(self, shard: int, slabs: Sequence[bytes]) -> list[bytes]:
+        """The keys of slabs' ack vectors."""
+        prefix = self.shards[shard].vector(b"")
+        return [prefix + slab for slab in slabs]
+
+    def note_streams(self, reply: Reply) -> bool:
+        """Whether a call was refused for the streams it declared, as too few; notes how many there are."""
+        refusal = _SPOUTS.match(str(reply)) if isinstance(reply, redis.ResponseError) else None
+        if refusal:
+            self.streams = max(self.streams, int(refusal[1]))
+        return refusal is not None
+
+    def ask(self, calls: Sequence[Call]) -> Operation[list[Reply]]:
+        """The replies of calls that carry no stamp: sent again only where they declared too few streams."""
+        replies = yield [self.request(call) for call in calls]
+        for _ in range(_ATTEMPTS):
+            refused = [number for number, reply in enumerate(replies) if self.note_streams(reply)]
+            if not refused:
+                break
+            again = yield [self.request(calls[number]) for number in refused]
+            for number, reply in zip(refused, again, strict=True):
+                replies[number] = reply
+        for reply in replies:
+            if isinstance(reply, redis.ResponseError):
+                raise StoreError(str(reply))
+        return replies
+
+    # Submissions
+
+    def track(self, slabs: Sequence[NewSlab], spout: str, limit: int | None = None) -> Submission[list[str]]:
+        """Tracks slabs; the result has for each, in order: A, D, C or R (lua/track.lua).
+
+        limit: most trees that a shard may hold, where that is not its share of the high-water mark.
+        """
+        number = self.spouts[spout]
+        limit = self.config.shard_limit if limit is None else limit
+        by_shard: dict[int, list[int]] = {}
+        named = []
+        for place, slab in enumerate(slabs):
+            slab.check()
+            name = ids.slab_of(int(slab.anchors[0]))
+            named.append(name)
+            by_shard.setdefault(ids.shard_of(name, self.config.ackers), []).append(place)
+        if len(set(named)) < len(named):
+            raise ValidationError("slabs: one is named twice")
+        calls, order = [], []
+        for shard, places in by_shard.items():
+            args: list[bytes | str | int] = []
+            names: list[bytes] = []
+            trees = size = 0
+            for place in places:
+                slab = slabs[place]
+                packed = encoding.pack_message_ids(slab.message_ids)
+                full = trees + len(slab.anchors) > encoding.CALL_WORDS or size >= encoding.CALL_BYTES
+                if names and (full or len(names) == encoding.CALL_SLABS):
+                    calls.append(self._track_call(shard, number, limit, names, args))
+                    args, names, trees, size = [], [], 0, 0
+                names.append(named[place])
+                args += [slab.values.astype("<i8", copy=False).tobytes(), packed]
+                trees += len(slab.anchors)
+                size += len(packed)
+                order.append(place)
+            calls.append(self._track_call(shard, number, limit, names, args))
+
+        def result(calls: list[Call]) -> list[str]:
+            letters = "".join((call.reply or b"").decode() for call in calls)
+            return [letter for _, letter in sorted(zip(order, letters, strict=True))]
+
+        return Submission(calls, result)
+
+    def _track_call(
+        self, shard: int, spout: int, limit: int, names: list[bytes], args: list[bytes | str | int]
+    ) -> Call:
+        head: list[bytes | str | int] = [spout, limit, self.config.outcomes_kept]
+        return Call(shard, "track", self.vectors(shard, names), head + args)
+
+    def update(self, anchors: Ids, deltas: Ids) -> Submission[Updated]:
+        """XORs a delta into the ack value of each tree named; several of one tree are folded first."""
+        limit = self.config.shard_limit
+        calls = [
+            Call(
+                call.shard,
+                "update",
+                self.vectors(call.shard, call.slabs),
+                [limit, call.counts, call.indexes, call.deltas, call.ones, *call.vectors, *call.singles],
+            )
+            for call in encoding.update_calls(anchors, deltas, max(1, self.config.ackers))
+        ]
+        return Submission(calls, lambda calls: Updated(*_sums(calls, 2)))
+
+    def fail(self, anchors: Ids, reason: bytes) -> Submission[Failed]:
+        """Fails trees, for one reason."""
+        calls = [
+            Call(
+                call.shard,
+                "fail",
+                self.vectors(call.shard, call.slabs),
+                [self.config.shard_limit, reason, call.counts, call.indexes, self.config.outcomes_kept],
+            )
+            for call in encoding.trees_calls(anchors, max(1, self.config.ackers))
+        ]
+        return Submission(calls, lambda calls: Failed(*_sums(calls, 3)))
+
+    def reset_timeout(self, anchors: Ids) -> Submission[int]:
+        """Sends the slabs of trees back to the nursery; the result is how many slabs."""
+        calls = [
+            Call(
+                call.shard,
+                "reset_timeout",
+                self.vectors(call.shard, call.slabs),
+                [call.counts, call.indexes],
+            )
+            for call in encoding.reset_calls(anchors, max(1, self.config.ackers))
+        ]
+        return Submission(calls, lambda calls: _sums(calls, 1)[0])
+
+    def count_emitted(self, tuples: int) -> Submission[None]:
+        """Counts tuples that were emitted into trees, in any of the shards."""
+        call = Call(random.randrange(self.config.ackers), "count_emitted", [], [tuples])
+        return Submission([call], lambda _: None)
+
+    def submit(self, submission: Submission[T]) -> Operation[T]:
+        """Sends a submission until each of its calls is answered; then its result."""
+        oldest = min(
+            (call.sent_at for call in submission.calls if call.stamp and call.reply is None), default=None
+        )
+        if oldest is not None and time.monotonic() - oldest > 0.9 * self.horizon:
+            raise StoreError("the call was sent too long ago: the store may not know any more that it had it")
+        taken: list[Writer] = []
+        lanes: list[Writer] = []
+        attempts = 0
+        while not submission.done:
+            flight = list(self._flight(submission.calls))
+            position: dict[int, int] = {}
+            for call in flight:
+                lane = position[call.shard] = position.get(call.shard, -1) + 1
+                if call.stamp is None:
+                    while lane >= len(lanes):
+                        lanes.append(self.writers.take())
+                    call.stamp = lanes[lane].id, lanes[lane].next(call.shard)
+                    call.sent_at = time.monotonic()
+            replies = yield [self.request(call) for call in flight]
+            refused = False
+            for call, reply in zip(flight, replies, strict=True):
+                if not isinstance(reply, redis.ResponseError):
+                    call.reply = (
+                        bytes(reply) if isinstance(reply, (bytes, bytearray)) else str(reply).encode()
+                    )
+                    continue
+                refused = True
+                if str(reply).startswith("WRITER"):
+                    # The store lost what it knew of the writer, and with it what the writer had done.
+                    call.stamp = Writer().id, 1
+                    taken, lanes = [], []
+                elif not self.note_streams(reply):
+                    raise StoreError(str(reply))
+            if refused:
+                # A call that was refused keeps its writer for itself: the next ones take others.
+                taken, lanes = taken + lanes, []
+                attempts += 1
+            if attempts >= _ATTEMPTS:
+                raise StoreError(f"calls were refused {attempts} times: {replies!r:.500}")
+        for writer in taken + lanes:
+            self.writers.give(writer)
+        return submission.result()
+
+    @staticmethod
+    def _flight(calls: list[Call]) -> Iterator[Call]:
+        per_shard: dict[int, int] = {}
+        for call in calls:
+            if call.reply is None:
+                per_shard[call.shard] = per_shard.get(call.shard, 0) + 1
+                if per_shard[call.shard] <= FLIGHT_CALLS:
+                    yield call
+
+    # Spouts
+
+    def refresh_spouts(self) -> Operation[bool]:
+        """Reads which spouts the topology has; returns whether the store knows the topology at all."""
+        [stored] = yield [command("HGETALL", keys.config(self.config.name))]
+        fields = _fields(stored)
+        if "schema" not in fields:
+            return False
+        self.spouts = _spouts(fields) or self.spouts
+        return True
+
+    def restore(self) -> Operation[None]:
+        """Stores the configuration and the spouts again, in a store that lost everything.
+
+        TopologyConfigError where the topology was opened with another configuration since.
+        """
+        own = self.config
+        settings: dict[str, int | float | None] = {
+            "ackers": own.ackers,
+            "message_timeout": own.message_timeout,
+            "high_water_mark": own.high_water_mark,
+            "slab_limit": own.slab_limit,
+            "outcomes_kept": own.outcomes_kept,
+            "wait_replicas": own.wait_replicas,
+            "wait_fsync": own.wait_fsync,
+        }
+        fresh = yield from open_topology(own.name, settings)
+        for spout in sorted(self.spouts, key=self.spouts.__getitem__):
+            yield from fresh.register_spout(spout)
+        self.spouts = fresh.spouts
+
+    def register_spout(self, name: str, ask: bool = False) -> Operation[int]:
+        """The number of a spout in the topology, given to it at its first registration.
+
+        ask: also where the number is known here: a store that lost everything may have given another since.
+        Such a store is told the topology's configuration again.
+        AckerError where the topology has 64 spouts already.
+        """
+        check_name(name, "spout")
+        if ask or name not in self.spouts:
+            key = keys.config(self.config.name)
+            [reply] = yield [
+                Request(key, [f"spout:{name}", MAX_SPOUTS], scripts.get("register_spout"), [key])
+            ]
+            if isinstance(reply, redis.ResponseError):
+                raise AckerError(str(reply).removeprefix("ACKER "))
+            if not (yield from self.refresh_spouts()):
+                self.spouts = {name: reply, **self.spouts}
+                yield from self.restore()
+        return self.spouts[name]
+
+    # The tick
+
+    def rotate(self, force: bool = False) -> Operation[int]:
+        """Rotates the buckets of each shard whose time has come; returns of how many."""
+        rotated = 0
+        for first in range(0, len(self.shards), FLIGHT_SHARDS):
+            shards = self.shards[first : first + FLIGHT_SHARDS]
+            clocks = yield [command("HGET", shard.clock, "rotations") for shard in shards]
+            calls = [
+                Call(
+                    shard.number,
+                    "rotate",
+                    [shard.expired(int(clock or 0))],
+                    [int(clock or 0), self.config.tick_ms, int(self.horizon * 1000), int(force)],
+                )
+                for shard, clock in zip(shards, clocks, strict=True)
+            ]
+            replies = yield from self.ask(calls)
+            rotated += sum(reply[0] for reply in replies)
+        return rotated
+
+    def drain(self, most: int | None = None) -> Operation[Ticked]:
+        """Expires what rotations set aside: all of it, or about `most` trees.
+
+        One shard after the other, in calls of some milliseconds, so that other clients get their turn.
+        """
+        total = Ticked()
+        broken: StoreError | None = None
+        for shard in self.shards:
+            drain = self._drain_shard(shard, None if most is None else most - total.expired - total.orphaned)
+            try:
+                drained = yield from drain
+            except StoreError as error:
+                broken = broken or error  # what is wrong in one shard must not keep the others waiting
+                continue
+            total = Ticked(0, total.expired + drained.expired, total.orphaned + drained.orphaned)
+        if broken is not None:
+            raise broken
+        return total
+
+    def _drain_shard(self, shard: keys.Shard, most: int | None) -> Operation[Ticked]:
+        expired = orphaned = 0
+        clock = yield [command("HMGET", shard.clock, "rotations", "drained")]
+        rotations, drained = (int(value or 0) for value in clock[0])
+        for rotation in range(drained, rotations):
+            aside, count, left = shard.expired(rotation), 16, 1
+            while left > 0:
+                if most is not None and expired + orphaned >= most:
+                    return Ticked(0, expired, orphaned)
+                [slabs] = yield [command("SRANDMEMBER", aside, count)]
+                own = [aside, shard.quarantine, *self.vectors(shard.number, slabs)]
+                call = Call(shard.number, "drain", own, [rotation, self.config.outcomes_kept])
+                [reply] = yield from self.ask([call])
+                trees, lost, left, unreadable = reply
+                if unreadable:
+                    _log.error("%s: %d slabs could not be read: quarantined", self.config.name, unreadable)
+                expired, orphaned = expired + trees, orphaned + lost
+                count = min(encoding.CALL_DRAINS, count * 2) if trees + lost < 4096 else max(8, count // 2)
+        return Ticked(0, expired, orphaned)
+
+    def tick(self, force: bool = False) -> Operation[Ticked]:
+        """Rotates what is due and drains what was set aside."""
+        rotated = yield from self.rotate(force)
+        drained = yield from self.drain()
+        return Ticked(rotated, drained.expired, drained.orphaned)
+
+    # Counts
+
+    def quarantined(self) -> Operation[dict[bytes, bytes]]:
+        """Slabs whose record could not be read when they were drained -> that record; some 1,000 a shard."""
+        found: dict[bytes, bytes] = {}
+        for shard in self.shards:
+            [held] = yield [command("HGETALL", shard.quarantine)]
+            found |= held if isinstance(held, dict) else dict(zip(held[::2], held[1::2], strict=True))
+        return found
+
+    def counters(self) -> Operation[dict[str, int]]:
+        """The exact counts over all shards (`COUNTERS`)."""
+        totals = dict.fromkeys(COUNTERS, 0)
+        for first in range(0, len(self.shards), FLIGHT_SHARDS):
+            replies = yield [
+                command("HMGET", shard.counters, *COUNTERS)
+                for shard in self.shards[first : first + FLIGHT_SHARDS]
+            ]
+            for reply in replies:
+                for name, value in zip(COUNTERS, reply, strict=True):
+                    totals[name] += int(value or 0)
+        return totals
+
+    def latencies(self) -> Operation[dict[int, int]]:
+        """Complete latencies of all acked trees: histogram bucket (`acker.histogram`) -> trees."""
+        totals: dict[int, int] = {}
+        for first in range(0, len(self.shards), FLIGHT_SHARDS):
+            replies = yield [
+                command("HGETALL", shard.latency) for shard in self.shards[first : first + FLIGHT_SHARDS]
+            ]
+            for reply in replies:
+                for bucket, count in _fields(reply).items():
+                    totals[int(bucket)] = totals.get(int(bucket), 0) + int(count)
+        return totals
+
+
+def open_topology(name: str, asked: dict[str, int | float | None], create: bool = True) -> Operation[Core]:
+    """Opens a topology: stores its configuration at first use, compares with what is stored after that.
+
+    asked: settings of `TopologyConfig` by their names; None takes what is stored, or the default.
+    Raises ValidationError for bad values, TopologyConfigError for other values than the stored ones, and
+    UnknownTopology where there is none and `create` is False.
+    """
+    given = {setting: value for setting, value in asked.items() if value is not None}
+    check_name(name, "topology")
+    for setting, value in given.items():  # each alone: how they agree is told only with the stored ones
+        TopologyConfig(name, **{"ackers": 0, setting: value})  # type: ignore[arg-type]
+    key = keys.config(name)
+    stored, listed = yield [command("HGETALL", key), command("SISMEMBER", keys.TOPOLOGIES, name)]
+    if create:
+        requests = [] if listed else [command("SADD", keys.TOPOLOGIES, name)]
+        if "schema" not in _fields(stored):
+            wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
+            if wanted.wait_fsync:
+                # A server without such a command or file is refused before anything is stored.
+                yield [Request(shard.clock, ["WAITAOF", 1, 0, 1]) for shard in Core(wanted).shards]
+            fields: list[bytes | str | int | float] = [
+                "schema", wanted.schema, "ackers", wanted.ackers, "message_timeout_ms", wanted.timeout_ms,
+                "high_water_mark", wanted.high_water_mark, "slab_limit", wanted.slab_limit,
+                "outcomes_kept", wanted.outcomes_kept,
+                "wait_replicas", wanted.wait_replicas, "wait_fsync", wanted.wait_fsync,
+            ]  # fmt: skip
+            requests.append(Request(key, fields, scripts.get("open_topology"), [key]))
+            replies = yield requests
+            stored = replies[-1]
+        elif requests:
+            yield requests
+    values = _fields(stored)
+    if "schema" not in values:
+        raise UnknownTopology(f"the store holds no topology {name!r}")
+    if int(values["schema"]) != SCHEMA_VERSION:
+        raise TopologyConfigError(name, {"schema": (int(values["schema"]), SCHEMA_VERSION)})
+    config = TopologyConfig(
+        name,
+        int(values["ackers"]),
+        int(values["message_timeout_ms"]) / 1000,
+        int(values["high_water_mark"]),
+        int(values["slab_limit"]),
+        int(values.get("outcomes_kept", OUTCOMES_KEPT)),
+        int(values.get("wait_replicas", 0)),
+        int(values.get("wait_fsync", 0)),
+    )
+    differences: dict[str, tuple[object, object]] = {
+        setting: (getattr(config, setting), value)
+        for setting, value in given.items()
+        if getattr(config, setting) != value
+        and not (setting == "message_timeout" and config.timeout_ms == round(value * 1000))
+    }
+    if differences:
+        raise TopologyConfigError(name, differences)
+    return Core(config, _spouts(values))
+
+
+def topologies() -> Operation[list[str]]:
+    """The names of all topologies, sorted."""
+    [names] = yield [command("SMEMBERS", keys.TOPOLOGIES)]
+    return sorted(name.decode() for name in names)
+
+
+def _spouts(values: dict[str, str]) -> dict[str, int]:
+    return {name[6:]: int(number) for name, number in values.items() if name.startswith("spout:")}
+
+
+def _fields(reply: Reply) -> dict[str, str]:
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {name.decode(): value.decode("utf-8", "replace") for name, value in pairs}
+
+
+def _sums(calls: list[Call], width: int) -> list[int]:
+    totals = [0] * width
+    for call in calls:
+        for place, value in enumerate((call.reply or b"").split()):
+            totals[place] += int(value)
+    return totals

@@ -1,0 +1,78 @@
+"""Steps: who works on a topology. Each says so with every batch; the last 256 that did are known.
+
+Steps tell about themselves only. What a topology is made of is not declared anywhere else.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from acker import keys, scripts
+from acker.config import check_name
+from acker.errors import StoreError
+from acker.operations import Core
+from acker.requests import Operation, Request, command
+
+MOST_STEPS = 256
+_MOST_STREAMS = 32
+_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step and who runs it. One step that two queries run is listed twice.
+
+    name: as given to the bolt or job. kind: "bolt", "job", or a query that writes by itself, which
+        is named by its stream ("writer") or its spout ("spout").
+    application_id, application: of the Spark application, and its name, where known.
+    query_id, query: of the streaming query, and its name; the id outlives restarts from the checkpoint.
+    batch: its last one, -1 for none.
+    reads, emits: streams that its last batch did so with.
+    last_seen: Unix seconds by the server's clock, None before it was registered.
+    """
+
+    name: str
+    kind: str
+    application_id: str = ""
+    application: str = ""
+    query_id: str = ""
+    query: str = ""
+    batch: int = -1
+    reads: tuple[str, ...] = ()
+    emits: tuple[str, ...] = ()
+    last_seen: float | None = None
+
+
+def register(core: Core, step: Step) -> Operation[None]:
+    """Notes that a step is at work now. Raises ValidationError for its name."""
+    check_name(step.name, "step")
+    what = {name: _bounded(value) for name, value in asdict(step).items() if name != "last_seen"}
+    field = f"{step.name} {what['query_id'] or what['application_id']}"
+    key = keys.steps(core.config.name)
+    yield [Request(key, [field, json.dumps(what), MOST_STEPS], scripts.get("register_step"), [key])]
+
+
+def steps(core: Core) -> Operation[list[Step]]:
+    """The steps that were seen, the last one first."""
+    [stored] = yield [command("HGETALL", keys.steps(core.config.name))]
+    values = stored.values() if isinstance(stored, dict) else stored[1::2]
+    found = [_parse(value) for value in values]
+    return sorted(found, key=lambda step: -(step.last_seen or 0))
+
+
+def _bounded(value: object) -> object:
+    if isinstance(value, str):
+        return value[:_TEXT]
+    if isinstance(value, Sequence):
+        return sorted(set(value))[:_MOST_STREAMS]
+    return value
+
+
+def _parse(value: bytes) -> Step:
+    try:
+        micros, what = value.split(b" ", 1)
+        fields = json.loads(what)
+        fields["reads"], fields["emits"] = tuple(fields["reads"]), tuple(fields["emits"])
+        return Step(**fields, last_seen=int(micros) / 1e6)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreError(f"not a step: {value!r:.200}") from error

@@ -1,0 +1,127 @@
+"""How far the readers of streams are: what each stream holds, and what each subscription has still to do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from acker import keys
+from acker.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
+from acker.operations import Core
+from acker.requests import Operation, Reply, Request, command
+
+_FLIGHT = 64
+_LOOK = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionTotals:
+    """A subscription of a stream.
+
+    name: None for what was written while there was none, which waits for the next. rows_published: for it,
+    since it was made; rows_acked, rows_dropped: of these. unread_age: seconds since the oldest segment was
+    published that no reader has taken; None where there is none.
+    """
+
+    name: str | None
+    slot: int
+    rows_published: int
+    rows_acked: int
+    rows_dropped: int
+    unread_age: float | None
+
+    @property
+    def rows_behind(self) -> int:
+        """Rows that it has still to ack."""
+        return self.rows_published - self.rows_acked - self.rows_dropped
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTotals:
+    """A stream. segments, bytes: what it holds for someone; dropped: segments dropped by its limits.
+
+    max_age, max_bytes: those limits, in seconds and bytes.
+    """
+
+    name: str
+    segments: int
+    bytes: int
+    dropped: int
+    max_age: float
+    max_bytes: int
+    subscriptions: tuple[SubscriptionTotals, ...]
+
+
+def stream_totals(core: Core, names: Sequence[str] | None = None) -> Operation[list[StreamTotals]]:
+    """All streams of a topology, by name, or those named; one without any segment yet has zeros."""
+    if names is None:
+        [found] = yield [command("SMEMBERS", keys.streams(core.config.name))]
+        names = sorted(name.decode() for name in found)
+    totals = []
+    for first in range(0, len(names), _FLIGHT):
+        part = names[first : first + _FLIGHT]
+        replies = yield [
+            command("HGETALL", keys.Stream(core.config.name, name).subscriptions) for name in part
+        ]
+        for name, reply in zip(part, replies, strict=True):
+            fields = {key.decode(): value for key, value in zip(reply[::2], reply[1::2], strict=True)}
+            totals.append((yield from _stream(core, name, fields)))
+    return totals
+
+
+def _stream(core: Core, name: str, fields: Mapping[str, bytes]) -> Operation[StreamTotals]:
+    known = {int(field[5:]): value.decode() for field, value in fields.items() if field.startswith("slot:")}
+    waiting = int(fields.get("next", 0))
+    slots: list[int] = sorted(known)
+    if not slots and f"rows:{waiting}" in fields:
+        slots = [waiting]
+    ages = yield from _unread_ages(core, keys.Stream(core.config.name, name), fields, slots)
+    members = tuple(
+        SubscriptionTotals(
+            name=known.get(slot),
+            slot=slot,
+            rows_published=int(fields.get(f"rows:{slot}", 0)),
+            rows_acked=int(fields.get(f"acked:{slot}", 0)),
+            rows_dropped=int(fields.get(f"dropped:{slot}", 0)),
+            unread_age=ages[slot],
+        )
+        for slot in slots
+    )
+    segments, size, dropped = (int(fields.get(count, 0)) for count in ("segments", "bytes", "dropped"))
+    return StreamTotals(
+        name=name,
+        segments=segments,
+        bytes=size,
+        dropped=dropped,
+        max_age=float(fields.get("max_age", STREAM_MAX_AGE)),
+        max_bytes=int(fields.get("max_bytes", STREAM_MAX_BYTES)),
+        subscriptions=members,
+    )
+
+
+def _unread_ages(
+    core: Core, own: keys.Stream, fields: Mapping[str, bytes], slots: Sequence[int]
+) -> Operation[dict[int, float | None]]:
+    if not slots:
+        return {}
+    [instant, *replies] = yield [
+        Request(own.entries, ["TIME"]),
+        *(
+            command("XRANGE", own.entries, b"(" + fields.get(f"cursor:{slot}", b"0-0"), "+", "COUNT", _LOOK)
+            for slot in slots
+        ),
+        *(command("XRANGE", own.returned(slot), "-", "+", "COUNT", 1) for slot in slots),
+    ]
+    now = int(instant[0]) + int(instant[1]) / 1e6
+    ages: dict[int, float | None] = {}
+    for slot, found, back in zip(slots, replies[: len(slots)], replies[len(slots) :], strict=True):
+        ids = [one[1][1] for one in back] + [_first(found, slot)]
+        times = [int(entry.split(b"-")[0]) / 1000 for entry in ids if entry]
+        ages[slot] = max(0.0, now - min(times)) if times else None
+    return ages
+
+
+def _first(found: Reply, slot: int) -> bytes | None:
+    """The id of the first entry that is for a slot."""
+    for entry, values in found:
+        if b"%d" % slot in values[5].split(b","):
+            return bytes(entry)
+    return None

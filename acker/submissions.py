@@ -1,0 +1,101 @@
+"""What goes to a ledger and comes back: slabs to be tracked, calls, submissions, and what they achieved."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from acker import ids
+from acker.errors import ValidationError
+from acker.ids import Ids
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Call:
+    """One script call for one shard. `stamp` is its writer's id and its number, once it was sent."""
+
+    shard: int
+    script: str
+    keys: list[bytes]
+    args: list[bytes | str | int]
+    stamp: tuple[bytes, int] | None = None
+    reply: bytes | None = None
+    sent_at: float = field(default_factory=time.monotonic)
+
+
+class Submission(Generic[T]):
+    """Calls that take effect once, however often the submission is sent.
+
+    After StoreUnavailable the same submission can be sent again, for nearly `acker.writers.HORIZON` seconds:
+    calls that were answered are left out, the others carry the same stamp.
+    """
+
+    def __init__(self, calls: list[Call], result: Callable[[list[Call]], T]) -> None:
+        self.calls = calls
+        self._result = result
+
+    @property
+    def done(self) -> bool:
+        """Whether every call has been answered."""
+        return all(call.reply is not None for call in self.calls)
+
+    def result(self) -> T:
+        """What the calls answered, put together; only when `done`."""
+        return self._result(self.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """late: deltas for trees that were finished; orphaned: deltas for trees that may not wait for a track."""
+
+    late: int = 0
+    orphaned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """failed: trees that failed now; late: that were finished before; orphaned: that may not wait."""
+
+    failed: int = 0
+    late: int = 0
+    orphaned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """rotated: shards whose buckets were rotated; expired and orphaned: trees that were drained."""
+
+    rotated: int = 0
+    expired: int = 0
+    orphaned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewSlab:
+    """Trees to be tracked: anchors of one slab, index 0 first, one ack value and one message id for each."""
+
+    anchors: Ids
+    values: Ids
+    message_ids: Sequence[bytes]
+
+    def check(self) -> None:
+        """Raises ValidationError where that is not so."""
+        count = len(self.anchors)
+        if not 1 <= count <= ids.SLAB_TREES:
+            raise ValidationError(f"anchors: expected 1 to {ids.SLAB_TREES} trees, got {count}")
+        if len(self.values) != count or len(self.message_ids) != count:
+            raise ValidationError(
+                f"expected one value and one message id for each of {count} anchors, "
+                f"got {len(self.values)} and {len(self.message_ids)}"
+            )
+        first = int(self.anchors[0])
+        in_order = count == 1 or bool((np.diff(self.anchors) == 1).all())
+        if ids.index_of(first) != 0 or not in_order:
+            raise ValidationError(
+                "anchors: expected those of one slab in order from index 0 (acker.ids.new_anchors), "
+                f"got {first}..."
+            )

@@ -1,0 +1,131 @@
+"""The ticker: ticks topologies when it is time. Any number of tickers may run at once, and any may die."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from acker import operations
+from acker.config import check_name
+from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable
+from acker.operations import Core
+from acker.requests import Operation
+from acker.store import Store
+from acker.submissions import Ticked
+from acker.totals import due
+
+OnTick: TypeAlias = Callable[[str, Ticked], None]
+
+FIND_EVERY = 1.0
+"""Seconds after which a new topology is found at the latest."""
+LOOK_EVERY = 5.0
+"""Seconds after which a topology is looked at again, though no tick is due by what was known of it: it may
+have been made anew, or another ticker may have died while it drained."""
+PIECE = 200_000
+"""Trees of one topology that are drained before the others get their turn."""
+_LONGEST_PAUSE = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Known:
+    """A topology: what was stored of it, when to look at it again (monotonic clock), what was last wrong."""
+
+    core: Core | None = None
+    due: float = 0.0
+    trouble: str = ""
+
+
+class Schedule:
+    """Which topologies to tick when, without I/O: what `Ticker` and its asyncio twin run.
+
+    names: the topologies; None ticks all, those made later too.
+    on_tick: is told of each tick that did something.
+    """
+
+    def __init__(self, names: Iterable[str] | None = None, on_tick: OnTick | None = None) -> None:
+        self.names = None if names is None else sorted({check_name(name, "topology") for name in names})
+        self._on_tick = on_tick
+        self._known: dict[str, _Known] = {}
+        self._failures = 0
+
+    def round(self) -> Operation[float]:
+        """Ticks what is due, drains a bounded piece of it; returns seconds until the next round."""
+        names = self.names if self.names is not None else (yield from operations.topologies())
+        self._known = {name: self._known.get(name) or _Known() for name in names}
+        for name, known in self._known.items():
+            if known.due > time.monotonic():
+                continue
+            try:
+                wait = yield from self._visit(name, known)
+                known.trouble = ""
+            except (StoreUnavailable, StoreMisconfigured):
+                raise
+            except AckerError as error:
+                wait = FIND_EVERY
+                if known.trouble != str(error):
+                    known.trouble = str(error)
+                    _log.error("topology %s is not ticked: %s", name, error)
+            known.due = time.monotonic() + wait
+        if self._failures:
+            _log.warning("the store answers again after %d attempts", self._failures)
+            self._failures = 0
+        soonest = min((known.due for known in self._known.values()), default=float("inf"))
+        longest = FIND_EVERY if self.names is None else LOOK_EVERY
+        return max(0.0, min(longest, soonest - time.monotonic()))
+
+    def _visit(self, name: str, known: _Known) -> Operation[float]:
+        # A topology may have been removed and made anew, with other shards.
+        stored = yield from operations.open_topology(name, {}, create=False)
+        if known.core is None or known.core.config != stored.config:
+            known.core = stored
+        core = known.core
+        rotated = yield from core.rotate()
+        drained = yield from core.drain(PIECE)
+        ticked = Ticked(rotated, drained.expired, drained.orphaned)
+        if ticked != Ticked():
+            _log.debug("%s: %s", name, ticked)
+            if self._on_tick is not None:
+                self._on_tick(name, ticked)
+        if drained.expired + drained.orphaned >= PIECE:
+            return 0.0
+        left = yield from due(core)
+        return LOOK_EVERY if left is None else max(0.0, min(LOOK_EVERY, left))
+
+    def failed(self, error: AckerError) -> float:
+        """Notes that a round failed; returns seconds until the next, more from one failure to another."""
+        if not self._failures:
+            _log.warning("no ticks for now: %s", error)
+        self._failures += 1
+        return random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE, 0.1 * 2.0 ** min(self._failures, 10))
+
+
+class Ticker:
+    """Ticks topologies of a store when they are due, sleeping in between.
+
+    names: the topologies; None ticks all, those made later too.
+    on_tick: is told of each tick that did something.
+    A store that is away or set up badly is logged and waited for.
+    """
+
+    def __init__(
+        self, store: Store, names: Iterable[str] | None = None, *, on_tick: OnTick | None = None
+    ) -> None:
+        self.store = store
+        self._schedule = Schedule(names, on_tick)
+
+    def step(self) -> float:
+        """One round; returns the seconds after which the next one is due."""
+        try:
+            return self.store.run(self._schedule.round())
+        except (StoreUnavailable, StoreMisconfigured) as error:
+            return self._schedule.failed(error)
+
+    def run(self, stop: threading.Event) -> None:
+        """Ticks until `stop` is set; while the store is away, that takes up to its time-out to be seen."""
+        while not stop.is_set():
+            stop.wait(self.step())
