@@ -1,0 +1,8 @@
+"""Streams between jobs, for Python processes without Spark: needs pyarrow (`pip install 'acker[spark]'`)."""
+
+from acker.streams.reader import StreamReader
+from acker.streams.segments import Segment
+from acker.streams.stream import Stream
+from acker.streams.writer import Batch, StreamWriter
+
+__all__ = ["Batch", "Segment", "Stream", "StreamReader", "StreamWriter"]

@@ -1,0 +1,293 @@
+"""Commits: what tasks staged takes effect, once for each writer and number, however often a batch is run.
+
+A commit is first stored as a whole. From then on whoever comes with the same writer and number finishes what
+is stored, in the same order: hold (nothing may run out of time any more), apply the vectors, fail what is to
+fail, record effects, publish, ack the inputs. Each step knows by the state of the keys what of it is done.
+What is staged is applied before the inputs are acked, so no tree looks complete in between.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+import redis
+
+from acker import keys, scripts
+from acker.errors import CommitOrderError, StagingExpired, StoreError
+from acker.operations import Core
+from acker.requests import Operation, Request, command
+from acker.streams import effects, inputs, kept, retention, roots, segments, tracking, vectors
+from acker.streams.kept import Settled
+from acker.streams.roots import Roots
+from acker.streams.segments import ANCHORS, Segment
+from acker.streams.staging import FAILED, Staged
+from acker.streams.subscriptions import HOLD_TTL, Range
+
+RECORD_TTL = HOLD_TTL - 86400
+"""Seconds for which a writer's last commits are remembered."""
+_PARTS = 256
+_PUBLISH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a commit does: tracks roots, publishes staged segments, fails trees, acks its inputs.
+
+    inputs: ranges of streams, and roots, which are tracked before anything else.
+    failed: a reason to fail all trees of the inputs with, in place of acking their tuples.
+    settled: outcomes of a spout that this is the answer to.
+    """
+
+    staged: tuple[Staged, ...] = ()
+    inputs: tuple[Range | Roots, ...] = ()
+    failed: str | None = None
+    settled: Settled | None = None
+
+    def dump(self) -> str:
+        """The commit as it is stored."""
+        streams: dict[str, list[str]] = {}
+        for piece in self.staged:
+            streams.setdefault(piece.stream, []).extend(segment.record() for segment in piece.segments)
+        ranges = sorted({astuple(one) for one in self.ranges()})
+        settled = self.settled and [self.settled.spout, self.settled.entries, self.settled.letters]
+        return json.dumps(
+            {
+                "segments": streams,
+                "failures": self.failures(),
+                "effects": self.effects(),
+                "released": self.released(),
+                "inputs": ranges,
+                "failed": self.failed,
+                "roots": [one.record() for one in self.roots()],
+                "settled": settled,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def load(cls, text: str | bytes) -> "Commit":
+        """The inverse of `dump`."""
+        try:
+            stored = json.loads(text)
+            pieces = [
+                Staged(stream, tuple(Segment.parse(record) for record in records))
+                for stream, records in stored["segments"].items()
+            ]
+            had = tuple((token, horizon) for token, horizon in stored["effects"])
+            pieces.append(Staged("", (), tuple(stored["failures"]), had, tuple(stored["released"])))
+            ranges = [Range(*one) for one in stored["inputs"]]
+            tracked = [Roots.parse(record) for record in stored["roots"]]
+            settled = None
+            if stored["settled"]:
+                spout, entries, letters = stored["settled"]
+                settled = Settled(spout, tuple((shard, entry) for shard, entry in entries), tuple(letters))
+            return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(f"not a commit: {text!r:.200}") from error
+
+    def ranges(self) -> list[Range]:
+        """The inputs that are of streams."""
+        return [one for one in self.inputs if isinstance(one, Range)]
+
+    def roots(self) -> list[Roots]:
+        """The inputs that are tracked."""
+        return [one for one in self.inputs if isinstance(one, Roots)]
+
+    def segments(self) -> list[tuple[str, Segment]]:
+        """Stream and segment of all that is published."""
+        return [(piece.stream, segment) for piece in self.staged for segment in piece.segments]
+
+    def failures(self) -> list[str]:
+        """Tokens of staged failures."""
+        return [token for piece in self.staged for token in piece.failures]
+
+    def effects(self) -> list[tuple[str, int]]:
+        """Tokens of staged effects and their horizons (ms)."""
+        return [one for piece in self.staged for one in piece.effects]
+
+    def released(self) -> list[str]:
+        """Tokens of effects that are not to be recorded after all: their rows failed."""
+        return [token for piece in self.staged for token in piece.released]
+
+
+def commit(core: Core, writer: str, number: int, what: Commit) -> Operation[bool]:
+    """Carries `what` out, or finishes what is stored for that writer and number; returns if it was `what`.
+
+    What the caller staged and is not used is discarded. Raises StagingExpired where it is gone: nothing has
+    changed then; CommitOrderError. Where there is no room for roots, SpoutPendingFull and TrackRejected: the
+    same again goes on from there; ValidationError where there never can be.
+    """
+    tracking.check_room(core, what.roots())
+    own = what.dump()
+    mine = yield from _carry_out(core, writer, number, own)
+    if not mine:
+        yield from discard(core, what)
+    return mine
+
+
+def finish(core: Core, writer: str, number: int) -> Operation[bool]:
+    """Finishes a commit that is stored; returns whether there is one."""
+    mine = yield from _carry_out(core, writer, number, "")
+    return not mine
+
+
+def next_number(core: Core, writer: str) -> Operation[int]:
+    """The number of a writer's next commit, where nobody gives it one; finishes the last one."""
+    [last] = yield [command("HGET", keys.commits(core.config.name, writer), "last")]
+    if last is None:
+        return 0
+    yield from finish(core, writer, int(last))
+    return int(last) + 1
+
+
+def known(core: Core, writer: str, number: int) -> Operation[bool]:
+    """Whether a commit of that writer and number is stored."""
+    state, _ = yield from _begin(core, writer, number, "")
+    return bool(state)
+
+
+def _carry_out(core: Core, writer: str, number: int, own: str) -> Operation[bool]:
+    """Returns whether `own` was carried out; where it is empty, whether there is nothing to carry out."""
+    while True:
+        state, text = yield from _begin(core, writer, number, own)
+        if not state:
+            return True
+        if state == "done":
+            return text == hashlib.sha1(own.encode()).hexdigest()
+        what = Commit.load(text)
+        missing = yield from _hold(core, what, renew=state == "stored")
+        if state == "stored":
+            to = "" if missing else "held"
+            advanced = yield from _advance(core, writer, number, text, "stored", to)
+            if not advanced:
+                continue
+            if missing:
+                if text == own:
+                    raise StagingExpired(
+                        f"staged data of {writer} {number} ran out of time before its commit"
+                    )
+                continue
+            state = "held"
+        if state == "held":
+            # From "tracked" on they are not tracked again: their trees may be over by then.
+            replays = what.settled is not None and bool(what.settled.entries)
+            yield from tracking.track(core, what.roots(), replays)
+            yield from _advance(core, writer, number, text, "held", "tracked")
+        emitted = [place for _, segment in what.segments() for place in vectors.places(core, segment)]
+        yield from vectors.apply(core, emitted, "1")
+        yield from _fail(core, what)
+        yield from _record_effects(core, what)
+        yield from _publish(core, what)
+        for one in what.ranges():
+            yield from inputs.consume(core, one, what.failed)
+        for tracked in what.roots():
+            yield from inputs.end_roots(core, tracked, what.failed)
+        if what.settled is not None:
+            yield from kept.settle(core, what.settled)
+        yield from _advance(core, writer, number, text, "tracked", "done")
+        return text == own
+
+
+def _begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[str, str]]:
+    key = keys.commits(core.config.name, writer)
+    [reply] = yield [Request(key, [number, own, RECORD_TTL], scripts.get("begin_commit"), [key])]
+    if isinstance(reply, redis.ResponseError):
+        raise CommitOrderError(str(reply).removeprefix("ACKER "))
+    return reply[0].decode(), reply[1].decode()
+
+
+def _advance(core: Core, writer: str, number: int, text: str, start: str, to: str) -> Operation[bool]:
+    key = keys.commits(core.config.name, writer)
+    [reply] = yield [Request(key, [number, text, start, to], scripts.get("advance_commit"), [key])]
+    return bool(reply)
+
+
+def _hold(core: Core, what: Commit, renew: bool) -> Operation[bool]:
+    """Gives all that a commit needs a long time to live; returns whether something is missing.
+
+    Nothing that lives for ever is given a time to live: another driver may have published it meanwhile.
+    """
+    if not renew:
+        return False
+    found = _staged_keys(core, what)
+    for first in range(0, len(found), _PARTS):
+        part = found[first : first + _PARTS]
+        yield [command("EXPIRE", key, HOLD_TTL, "XX") for key in part]
+        if not all((yield [command("EXISTS", key) for key in part])):
+            return True
+    return False
+
+
+def _staged_keys(core: Core, what: Commit) -> list[bytes]:
+    name = core.config.name
+    found = [keys.failing(name, token) for token in what.failures()]
+    found += [keys.effects(name, token) for token, _ in what.effects()]
+    found += [keys.effects(name, token) for token in what.released()]
+    for stream, segment in what.segments():
+        found.append(keys.Stream(name, stream).payload(segment.token))
+        found += [key for key, _ in vectors.places(core, segment)]
+    for one in what.roots():
+        found += roots.staged_keys(core, one)
+    return found
+
+
+def discard(core: Core, what: Commit) -> Operation[None]:
+    """Deletes what was staged for a commit that is not carried out and never was."""
+    yield from inputs.unlink(core, _staged_keys(core, what))
+
+
+def _fail(core: Core, what: Commit) -> Operation[None]:
+    """Fails the trees that tasks staged to be failed, and forgets them."""
+    for token in what.failures():
+        key = keys.failing(core.config.name, token)
+        [payload] = yield [command("GET", key)]
+        if payload is None:
+            continue
+        failed = pa.Table.from_batches(segments.decode(payload))
+        anchors = segments.edges(failed.column(ANCHORS))[0]
+        yield from inputs.fail_once(core, token, anchors, failed.column(FAILED).to_pylist())
+        yield [command("UNLINK", key)]
+
+
+def _record_effects(core: Core, what: Commit) -> Operation[None]:
+    """Records the effects that tasks staged, but for those whose rows failed after that."""
+    lost: set[bytes] = set()
+    for token in what.released():
+        lost.update((yield from effects.staged(core, token)))
+    for token, horizon in what.effects():
+        had = yield from effects.staged(core, token)
+        yield from effects.record(core, horizon, [digest for digest in had if digest not in lost])
+    name = core.config.name
+    yield from inputs.unlink(core, [keys.effects(name, token) for token, _ in what.effects()])
+    # What was released is dropped last: until then a commit that was cut can be finished.
+    yield from inputs.unlink(core, [keys.effects(name, token) for token in what.released()])
+
+
+def _publish(core: Core, what: Commit) -> Operation[None]:
+    by_stream: dict[str, list[Segment]] = {}
+    for stream, segment in what.segments():
+        by_stream.setdefault(stream, []).append(segment)
+    for stream, members in by_stream.items():
+        yield from publish(core, stream, members)
+        yield from retention.retain(core, stream)
+
+
+def publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[int]:
+    """Publishes staged segments whose vectors are applied; returns how many were not published before."""
+    own = keys.Stream(core.config.name, stream)
+    published = 0
+    for first in range(0, len(members), _PUBLISH):
+        call, args = [own.entries, own.subscriptions], list[bytes | str | int | float]()
+        for segment in members[first : first + _PUBLISH]:
+            call += [own.payload(segment.token), own.owed(segment.token)]
+            args += publish_fields(segment)
+        [reply] = yield [Request(own.entries, args, scripts.get("publish"), call)]
+        published += int(reply)
+    return published
+
+
+def publish_fields(segment: Segment) -> list[bytes | str | int | float]:
+    """What the scripts that publish are told of a segment (lua/publish.lua)."""
+    return [segment.record(), segment.rows, segment.bytes, ",".join(map(str, segment.slots))]

@@ -1,0 +1,95 @@
+"""What a commit does with its inputs: their tuples are acked, or their trees failed, once."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker import keys
+from acker.ids import Ids
+from acker.operations import Core
+from acker.requests import Operation, command
+from acker.streams import roots, segments, subscriptions, vectors
+from acker.streams.roots import Roots
+from acker.streams.segments import ANCHORS, Segment
+from acker.streams.subscriptions import Range, Taken
+from acker.submissions import Submission
+
+_FLIGHT = 64
+_PARTS = 256
+
+
+def consume(core: Core, what: Range, failed: str | None = None) -> Operation[int]:
+    """Acks the tuples of a range for its subscription, or fails their trees; returns of how many segments.
+
+    The same again changes nothing. The rows are kept until the next range of the reader is consumed: Spark
+    may run a batch again until it has logged that it is done, and it has before it begins another.
+    """
+    acked, start = 0, what.start
+    while True:
+        rest = Range(what.stream, what.slot, what.reader, start, what.end)
+        found = yield from subscriptions.taken(core, rest, _FLIGHT)
+        if not found:
+            break
+        acked += yield from ack(core, what, found, failed)
+        start = found[-1].number
+    yield from subscriptions.forget(core, Range(what.stream, what.slot, what.reader, 0, what.start))
+    return acked
+
+
+def ack(core: Core, what: Range, pieces: Sequence[Taken], failed: str | None = None) -> Operation[int]:
+    """Acks the tuples of segments for the subscription of a range, or fails their trees."""
+    members = [piece.segment for piece in pieces]
+    if failed is None:
+        emitted = [place for segment in members for place in vectors.places(core, segment, what.slot)]
+        yield from vectors.apply(core, emitted, "2")
+    else:
+        yield from _fail_segments(core, what, members, failed)
+    return (yield from subscriptions.settle(core, what, pieces))
+
+
+def _fail_segments(core: Core, what: Range, members: Sequence[Segment], reason: str) -> Operation[None]:
+    """Fails all trees that segments have tuples of; their vectors are of no use after that."""
+    for segment in members:
+        [payload] = yield [command("GET", keys.Stream(core.config.name, what.stream).payload(segment.token))]
+        rows = pa.Table.from_batches(segments.decode(payload)) if payload is not None else None
+        if rows is not None and ANCHORS in rows.column_names:
+            anchors = np.unique(segments.edges(rows.column(ANCHORS))[0])
+            token = f"{segment.token} {what.slot} {reason}"
+            yield from fail_once(core, token, anchors, [reason] * len(anchors))
+        yield from unlink(core, [key for key, _ in vectors.places(core, segment, what.slot)])
+
+
+def end_roots(core: Core, one: Roots, failed: str | None = None) -> Operation[None]:
+    """Acks the tuples of roots, or fails their trees; their vectors are of no use after that."""
+    places = roots.places(core, one)
+    if failed is None:
+        yield from vectors.apply(core, places, "2")
+    else:
+        yield from fail_once(core, f"{one.token} {failed}", one.anchors(), [failed] * one.rows)
+        yield from unlink(core, [key for key, _ in places])
+
+
+def fail_once(core: Core, token: str, anchors: Ids, reasons: Sequence[str]) -> Operation[None]:
+    """Fails trees, each for its reason. The same again changes nothing: writers are named by the token."""
+    if not core.config.ackers or not len(anchors):
+        return
+    by_reason: dict[str, list[int]] = {}
+    for place, reason in enumerate(reasons):
+        by_reason.setdefault(reason, []).append(place)
+    calls = [
+        call
+        for reason, places in by_reason.items()
+        for call in core.fail(anchors[places], reason.encode("utf-8", "replace")).calls
+    ]
+    for number, call in enumerate(calls):
+        call.stamp = hashlib.sha256(f"{token} {number}".encode()).digest()[:16], 1
+    yield from core.submit(Submission(calls, lambda _: None))
+
+
+def unlink(core: Core, spent: Iterable[bytes]) -> Operation[None]:
+    """Deletes keys, in bounded parts."""
+    found = list(spent)
+    for first in range(0, len(found), _PARTS):
+        yield [command("UNLINK", key) for key in found[first : first + _PARTS]]

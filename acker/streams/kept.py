@@ -1,0 +1,226 @@
+"""The rows of roots that a spout keeps, and what becomes of them with an outcome: settled, dead letters."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker import ids, keys, outcomes, scripts
+from acker.errors import DeadLettersFull
+from acker.operations import Core
+from acker.outcomes import Entry, SlabOutcome
+from acker.requests import Operation, Request, command
+from acker.streams import roots, segments
+from acker.streams.roots import Roots
+
+DEAD_LETTERS = 100_000
+"""Most dead letters of a spout. Further outcomes wait until some are replayed or deleted."""
+_CALL_SLABS, _CALL_INDEXES = 100, 4_096
+_FLIGHT = 64
+_LOOK = 500
+
+Fate: TypeAlias = Literal["acked", "replayed", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a commit takes care of: outcomes of a spout, by shard and id of their entry, or dead letters."""
+
+    spout: str
+    entries: tuple[tuple[int, str], ...] = ()
+    letters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which rows a slab is of: `count` rows of `roots` from `first` on."""
+
+    roots: Roots
+    first: int
+    count: int
+
+    def rows(self, told: SlabOutcome) -> list[int]:
+        """The rows of an outcome."""
+        indexes: Iterable[int] = range(self.count) if told.indexes is None else told.indexes
+        return [self.first + index for index in indexes]
+
+    def fate(self, status: str) -> Fate:
+        """What becomes of a row whose tree has that outcome."""
+        if status == "acked":
+            return "acked"
+        return "replayed" if self.roots.number < self.roots.how.attempts else "dead"
+
+
+@dataclass(slots=True)
+class _Settling:
+    """One call of lua/settle.lua in the making."""
+
+    how: Fate
+    args: list[bytes | str | int | float] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=dict)
+    slabs: int = 0
+    indexes: int = 0
+
+    def has_room(self, indexes: int) -> bool:
+        return self.slabs < _CALL_SLABS and (not self.indexes or self.indexes + indexes <= _CALL_INDEXES)
+
+
+def places(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[bytes, Place]]:
+    """Where the rows of slabs are. One that is settled, or whose rows nobody keeps, is left out."""
+    own = keys.Spout(core.config.name, spout)
+    found: dict[bytes, tuple[int, int, str]] = {}
+    for first in range(0, len(slabs), _LOOK):
+        part = slabs[first : first + _LOOK]
+        [packed] = yield [command("HMGET", own.slabs, *part)]
+        for slab, place in zip(part, packed, strict=True):
+            if place is not None:
+                number, count = int.from_bytes(place[:4], "little"), int.from_bytes(place[4:6], "little")
+                found[slab] = number, count, place[6:].decode()
+    tokens = sorted({token for _, _, token in found.values()})
+    records: dict[str, Roots] = {}
+    for first in range(0, len(tokens), _LOOK):
+        names = tokens[first : first + _LOOK]
+        [kept] = yield [command("HMGET", own.kept, *names)]
+        records |= {
+            name: Roots.parse(record) for name, record in zip(names, kept, strict=True) if record is not None
+        }
+    return {
+        slab: Place(records[token], number * records[token].slab, count)
+        for slab, (number, count, token) in found.items()
+        if token in records
+    }
+
+
+def slabs_of(entries: Iterable[Entry]) -> list[bytes]:
+    """The slabs that entries name, each once."""
+    return list({told.slab: None for entry in entries for told in entry.slabs})
+
+
+def settle(core: Core, what: Settled) -> Operation[None]:
+    """Takes care of what a commit has settled; the same again changes nothing. Raises DeadLettersFull."""
+    number = yield from core.register_spout(what.spout)
+    if what.entries:
+        found = []
+        for first in range(0, len(what.entries), _FLIGHT):
+            part = what.entries[first : first + _FLIGHT]
+            replies = yield [
+                command("XRANGE", core.shards[shard].outcomes(number), entry_id, entry_id)
+                for shard, entry_id in part
+            ]
+            for (shard, _), reply in zip(part, replies, strict=True):
+                found += [outcomes.parse(shard, entry_id, fields) for entry_id, fields in reply]
+        yield from settle_entries(core, what.spout, found)
+    if what.letters:
+        own = keys.Spout(core.config.name, what.spout)
+        yield [command("XDEL", own.dead, *what.letters)]
+
+
+def settle_entries(core: Core, spout: str, entries: Sequence[Entry]) -> Operation[None]:
+    """Settles the trees of outcomes, makes dead letters of those that had their last attempt, and confirms.
+
+    What is to be replayed must have been: this is its end. Raises DeadLettersFull.
+    """
+    known = yield from places(core, spout, slabs_of(entries))
+    own = keys.Spout(core.config.name, spout)
+    calls: list[_Settling] = []
+    read: tuple[Roots, pa.Table | None] | None = None
+    current: dict[Fate, _Settling] = {}
+    for entry in entries:
+        for told in entry.slabs:
+            place = known.get(told.slab)
+            if place is None:
+                continue
+            fate = place.fate(entry.status)
+            if fate == "dead":
+                if read is None or read[0] != place.roots:
+                    read = place.roots, (yield from roots.rows_of(core, place.roots))
+                if read[1] is not None:
+                    yield from _bury(own, place, told, entry, read[1])
+                continue
+            call = current.get(fate)
+            count = 0 if told.indexes is None else len(told.indexes)
+            if call is None or not call.has_room(count):
+                call = current[fate] = _Settling(fate, [fate])
+                calls.append(call)
+            rows = call.tokens.setdefault(place.roots.token, len(call.tokens))
+            indexes = b"" if told.indexes is None else np.sort(np.array(told.indexes, dtype="<u2")).tobytes()
+            call.args += [told.slab, indexes, rows]
+            call.slabs += 1
+            call.indexes += count
+    requests = [
+        Request(
+            own.kept,
+            call.args,
+            scripts.get("settle"),
+            [*own.declared(), *(own.rows(token) for token in call.tokens)],
+        )
+        for call in calls
+    ]
+    for first in range(0, len(requests), _FLIGHT):
+        yield requests[first : first + _FLIGHT]
+    number = yield from core.register_spout(spout)
+    yield from outcomes.confirm(core, number, [(entry.shard, entry.id) for entry in entries])
+
+
+def _bury(own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: pa.Table) -> Operation[None]:
+    """Makes dead letters of rows, one for each; `rows` are all of the roots'."""
+    how = place.roots.how
+    named = roots.message_ids(rows, how.message_id)
+    record = place.roots.record()
+    requests = []
+    for row in place.rows(told):
+        index = row - place.first
+        one = pa.Table.from_batches(rows.slice(row, 1).to_batches(), rows.schema)
+        fields: list[bytes | str | int | float] = [
+            "message_id", named[row].as_py(),
+            "anchor", ids.anchor_at(told.slab, index),
+            "status", entry.status,
+            "reason", entry.reason,
+            "attempts", place.roots.number,
+            "at", round(entry.at * 1000),
+            "roots", record,
+            "row", segments.encode(one.to_batches(), "none"),
+        ]  # fmt: skip
+        requests.append(
+            Request(
+                own.kept,
+                [DEAD_LETTERS, told.slab, index.to_bytes(2, "little"), *fields],
+                scripts.get("bury"),
+                [*own.declared(), own.dead, own.rows(place.roots.token)],
+            )
+        )
+    for first in range(0, len(requests), _FLIGHT):
+        if b"full" in (yield requests[first : first + _FLIGHT]):
+            raise DeadLettersFull(
+                f"spout {how.spout!r} has {DEAD_LETTERS:,} dead letters, its most: replay or delete some"
+            )
+
+
+def pending(core: Core, spout: str) -> Operation[dict[str, int]]:
+    """How many rows of a spout are pending, and how many were acked, replayed or made dead letters so far."""
+    [found] = yield [command("HMGET", keys.Spout(core.config.name, spout).counts, *_COUNTS)]
+    return {name: int(value or 0) for name, value in zip(_COUNTS, found, strict=True)}
+
+
+_COUNTS = ("pending", "acked", "replayed", "dead")
+
+
+def watermark(core: Core, spout: str) -> Operation[dict[str, int]]:
+    """For each partition of the source: the first offset that is not known to be done.
+
+    All rows below it are acked or dead letters: that is what may be acknowledged (a Kafka consumer's offset).
+    It is exact where nothing is pending, and stays behind by at most the rows staged together otherwise. It
+    never goes back, as long as a source gives its offsets in ascending order. Partitions without name are "".
+    """
+    own = keys.Spout(core.config.name, spout)
+    # What is kept is read last: roots that come in between only hold the watermark back.
+    [highest] = yield [command("HGETALL", own.highest)]
+    [kept] = yield [command("HVALS", own.kept)]
+    pairs = highest.items() if isinstance(highest, dict) else zip(highest[::2], highest[1::2], strict=True)
+    found = {name.decode(): int(after) for name, after in pairs}
+    for record in kept:
+        for name, (low, _) in Roots.parse(record).offsets.items():
+            found[name] = min(found.get(name, low), low)
+    return found

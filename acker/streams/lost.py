@@ -1,0 +1,64 @@
+"""Trees that nobody tells an outcome of: the ledger lost them, or the commit that was to track them ended.
+
+They are failed and tracked again, in this order, so that the ledger tells of them as of any other.
+"""
+
+import numpy as np
+
+from acker import ids, keys
+from acker.operations import Core
+from acker.requests import Operation, Request, command
+from acker.streams import tracking
+from acker.streams.roots import Roots
+
+AFTER = 3.0
+"""Message timeouts after which kept rows are looked after: a commit waits for 2, trees expire by 1.5."""
+REASON = "the store has lost the tree"
+_LOOK = 100
+_PART = 256
+_TRACKED = 2  # a header's first byte, see lua/includes/shard.lua
+
+
+def recover(core: Core, spout: str) -> Operation[int]:
+    """Looks after a bounded number of old rows of a spout; returns how many trees were lost.
+
+    One that is only late (its timeout was reset) is known to the ledger and left alone.
+    """
+    own = keys.Spout(core.config.name, spout)
+    [instant] = yield [Request(own.times, ["TIME"])]
+    now = int(instant[0]) * 1000 + int(instant[1]) // 1000
+    oldest = now - round(AFTER * core.config.timeout_ms)
+    [tokens] = yield [command("ZRANGEBYSCORE", own.times, "-inf", oldest, "LIMIT", 0, _LOOK)]
+    if not tokens:
+        return 0
+    [records] = yield [command("HMGET", own.kept, *tokens)]
+    found = 0
+    for token, record in zip(tokens, records, strict=True):
+        if record is not None:
+            found += yield from _recover(core, own, Roots.parse(record))
+        yield [command("ZADD", own.times, "XX", now, token)]
+    return found
+
+
+def _recover(core: Core, own: keys.Spout, roots: Roots) -> Operation[int]:
+    names = [ids.slab_of(int(first)) for first in roots.slabs()]
+    lost: list[int] = []
+    for first in range(0, len(names), _PART):
+        part = names[first : first + _PART]
+        # The ledger first: what it has forgotten because its outcome was confirmed was settled before.
+        known = yield [
+            command("HGET", core.shards[ids.shard_of(name, core.config.ackers)].slabs, name) for name in part
+        ]
+        kept = yield [command("HEXISTS", own.slabs, name) for name in part]
+        lost += [
+            first + place
+            for place, (header, open_) in enumerate(zip(known, kept, strict=True))
+            if open_ and (header is None or header[0] != _TRACKED)
+        ]
+    if not lost:
+        return 0
+    anchors = roots.anchors()
+    trees = anchors[np.isin(np.arange(roots.rows) // roots.slab, lost)]
+    yield from core.submit(core.fail(trees, REASON.encode()))
+    yield from tracking.track_again(core, roots, lost)
+    return len(trees)

@@ -1,0 +1,215 @@
+"""Replays: a tree that was not acked is followed by a new one for the same row, until its last attempt.
+
+What a spout keeps for it is in the store, so any process may do it, any number of them side by side, and none
+needs to know the spout: see `acker.streams.settler`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker import ids, outcomes
+from acker.operations import Core
+from acker.outcomes import Entry, OutcomeReader
+from acker.requests import Operation
+from acker.streams import commits, kept, roots, schemas
+from acker.streams.commits import Commit
+from acker.streams.kept import Place, Settled
+from acker.streams.roots import Roots, Tracking
+from acker.streams.segments import SEGMENT_BYTES
+from acker.streams.staging import STAGING_TTL, Staged, Staging, stage_segment
+
+STEP_TREES = 200_000
+"""Trees after which a step takes no further outcomes."""
+STEP_REPLAYS = 20_000
+"""Trees to be replayed or buried after which it takes none either."""
+
+OUTCOMES = pa.schema(
+    [
+        ("message_id", pa.binary()),
+        ("anchor", pa.int64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("attempt", pa.int32()),
+        ("final", pa.bool_()),
+        ("latency", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+"""Outcomes as rows. status: acked, failed or expired. final: no replay follows. latency: seconds from track
+to outcome by the store's clock; at: when it was."""
+
+Told: TypeAlias = Callable[[pa.Table], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What a step has settled: rows that were acked, replayed, and made dead letters."""
+
+    acked: int = 0
+    replayed: int = 0
+    dead: int = 0
+
+    @property
+    def all(self) -> int:
+        """All of them."""
+        return self.acked + self.replayed + self.dead
+
+
+def writer_of(spout: str) -> str:
+    """The writer of a spout's commits: their numbers let one of several processes win."""
+    return f"spout.{spout}"
+
+
+def step(core: Core, spout: str, told: Told | None = None) -> Operation[Stepped]:
+    """Settles a bounded number of the outcomes of a spout that has kept rows: replays, buries, confirms.
+
+    told: is given the outcomes (`OUTCOMES`) before anything else is done; if it raises, or the process dies,
+    they are told again. Raises DeadLettersFull; what is not settled waits, unconfirmed.
+    """
+    number = yield from commits.next_number(core, writer_of(spout))
+    entries = yield from _read(core, spout)
+    if not entries:
+        return Stepped()
+    known = yield from kept.places(core, spout, kept.slabs_of(entries))
+    wanted = any(place.roots.how.outcomes for place in known.values())
+    table = (yield from _table(core, entries, known)) if wanted or told is not None else None
+    if told is not None and table is not None and table.num_rows:
+        told(table)
+    staged, again = yield from _stage_replays(core, entries, known)
+    if wanted and table is not None:
+        staged += yield from _stage_outcomes(core, spout, table)
+    settled = Settled(spout, tuple((entry.shard, entry.id.decode()) for entry in entries))
+    if staged:
+        what = Commit(tuple(staged), tuple(again), settled=settled)
+        mine = yield from commits.commit(core, writer_of(spout), number, what)
+        if not mine:
+            return Stepped()
+    else:
+        yield from kept.settle_entries(core, spout, entries)
+    return _stepped(entries, known)
+
+
+def _read(core: Core, spout: str) -> Operation[list[Entry]]:
+    """The oldest outcomes that are not confirmed, as many as a step takes."""
+    number = yield from core.register_spout(spout)
+    found = yield from OutcomeReader(core, number).read()
+    taken, trees, bad, most = [], 0, 0, core.config.slab_trees
+    for entry in found:
+        if trees >= STEP_TREES or bad >= STEP_REPLAYS:
+            break
+        taken.append(entry)
+        count = sum(most if told.indexes is None else len(told.indexes) for told in entry.slabs)
+        trees += count
+        bad += count if entry.status != "acked" else 0
+    return taken
+
+
+def _stepped(entries: Sequence[Entry], known: dict[bytes, Place]) -> Stepped:
+    counts = {"acked": 0, "replayed": 0, "dead": 0}
+    for entry in entries:
+        for told in entry.slabs:
+            if place := known.get(told.slab):
+                counts[place.fate(entry.status)] += len(place.rows(told))
+    return Stepped(**counts)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Rows that are replayed in one way."""
+
+    how: Tracking
+    number: int
+    batches: list[pa.RecordBatch]
+    rows: int = 0
+    bytes: int = 0
+
+
+def _stage_replays(
+    core: Core, entries: Sequence[Entry], known: dict[bytes, Place]
+) -> Operation[tuple[list[Staged], list[Roots]]]:
+    """Stages a new root, and a tuple of the stream, for each row that is to be tried again."""
+    again: dict[str, tuple[Roots, list[int]]] = {}
+    for entry in entries:
+        for told in entry.slabs:
+            place = known.get(told.slab)
+            if place is not None and place.fate(entry.status) == "replayed":
+                again.setdefault(place.roots.token, (place.roots, []))[1].extend(place.rows(told))
+    staged: list[Staged] = []
+    tracked: list[Roots] = []
+    groups: dict[tuple[object, ...], _Group] = {}
+    for old, places in again.values():
+        rows = yield from roots.rows_of(core, old)
+        if rows is None:
+            continue
+        most = roots.most_rows(core)
+        for at in range(0, len(places), most):
+            part = rows.take(pa.array(sorted(places[at : at + most])))
+            name = (old.how, old.number, part.schema.to_string())
+            group = groups.get(name)
+            if group is not None and group.rows + part.num_rows > most:
+                yield from _stage_group(core, groups.pop(name), staged, tracked)
+                group = None
+            if group is None:
+                group = groups[name] = _Group(old.how, old.number + 1, [])
+            group.batches += part.to_batches()
+            group.rows += part.num_rows
+            group.bytes += part.nbytes
+            if group.bytes >= SEGMENT_BYTES:
+                yield from _stage_group(core, groups.pop(name), staged, tracked)
+    for group in groups.values():
+        yield from _stage_group(core, group, staged, tracked)
+    return staged, tracked
+
+
+def _stage_group(core: Core, group: _Group, staged: list[Staged], tracked: list[Roots]) -> Operation[None]:
+    how = group.how
+    made, piece = yield from emit_recorded(core, how, Staging(how.stream), group.batches, group.number)
+    tracked += made
+    staged.append(piece)
+
+
+def emit_recorded(
+    core: Core, how: Tracking, staging: Staging, batches: Sequence[pa.RecordBatch], number: int = 1
+) -> Operation[tuple[tuple[Roots, ...], Staged]]:
+    """As `acker.streams.roots.emit`, when the schema of the stream is recorded, or compared."""
+    yield from schemas.record(core, staging.stream, roots.anchored_schema(batches[0].schema, how))
+    return (yield from roots.emit(core, how, staging, batches, number))
+
+
+def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, Place]) -> Operation[pa.Table]:
+    names = yield from outcomes.message_ids(core, list(known))
+    columns: list[list[object]] = [[] for _ in OUTCOMES]
+    for entry in entries:
+        for told in entry.slabs:
+            place, ids_here = known.get(told.slab), names.get(told.slab)
+            if place is None or ids_here is None:
+                continue
+            indexes = range(place.count) if told.indexes is None else told.indexes
+            count = len(indexes)
+            final = place.fate(entry.status) != "replayed"
+            first = ids.anchor_at(told.slab, 0)
+            columns[0] += [ids_here[index] for index in indexes]
+            columns[1] += [first + index for index in indexes]
+            same = (
+                entry.status,
+                entry.reason,
+                place.roots.number,
+                final,
+                told.latency,
+                round(entry.at * 1e6),
+            )
+            for column, value in zip(columns[2:], same, strict=True):
+                column += [value] * count
+    return pa.table(
+        [pa.array(column, kind.type) for column, kind in zip(columns, OUTCOMES, strict=True)], OUTCOMES
+    )
+
+
+def _stage_outcomes(core: Core, spout: str, table: pa.Table) -> Operation[list[Staged]]:
+    how = Staging(roots.outcomes_stream(spout), ttl=STAGING_TTL)
+    yield from schemas.record(core, how.stream, OUTCOMES)
+    segment = yield from stage_segment(core, how, table.combine_chunks().to_batches())
+    return [Staged(how.stream, (segment,))]

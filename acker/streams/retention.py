@@ -1,0 +1,104 @@
+"""What a stream keeps, and how long: until each subscription acked it, but within limits of size and age.
+
+Over a limit the oldest segments are dropped, whoever has not acked them, and counted. Nothing is lost without
+a word: their tuples are never acked, so their trees expire and the spout replays them. A subscription whose
+reader is gone holds everything back until then; dropping the subscription ends that.
+"""
+
+from acker import keys, scripts
+from acker.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
+from acker.errors import UnknownSubscription, ValidationError
+from acker.operations import Core
+from acker.requests import Operation, Request, command
+from acker.streams import inputs, subscriptions, vectors
+from acker.streams.segments import Segment
+from acker.streams.subscriptions import Range, Taken
+
+LONGEST_AGE = 28 * 86400.0
+"""Seconds that a segment can be kept at most: what belongs to it is kept for 30 days."""
+_FLIGHT = 64
+
+
+def limit(
+    core: Core, stream: str, *, max_age: float | None = None, max_bytes: int | None = None
+) -> Operation[None]:
+    """Sets the limits of a stream: seconds (1 to 28 days) and bytes (from 1); None leaves one as it is."""
+    fields: list[str | float] = []
+    if max_age is not None:
+        if not 1 <= max_age <= LONGEST_AGE:
+            raise ValidationError(f"max_age: expected 1 to {LONGEST_AGE:,.0f} seconds, got {max_age!r}")
+        fields += ["max_age", float(max_age)]
+    if max_bytes is not None:
+        if max_bytes < 1:
+            raise ValidationError(f"max_bytes: expected a whole number from 1, got {max_bytes!r}")
+        fields += ["max_bytes", max_bytes]
+    if fields:
+        yield [command("HSET", keys.Stream(core.config.name, stream).subscriptions, *fields)]
+
+
+def retain(core: Core, stream: str) -> Operation[int]:
+    """Drops what is over the limits, the oldest first, though never the newest; returns how many segments."""
+    own = keys.Stream(core.config.name, stream)
+    dropped = 0
+    while True:
+        [facts, found, instant] = yield [
+            command("HMGET", own.subscriptions, "max_age", "max_bytes", "bytes", "segments"),
+            command("XRANGE", own.entries, "-", "+", "COUNT", _FLIGHT if dropped else 1),
+            Request(own.entries, ["TIME"]),
+        ]
+        now = int(instant[0]) + int(instant[1]) / 1e6
+        oldest = now - float(facts[0] or STREAM_MAX_AGE)
+        over, left = int(facts[2] or 0) - int(facts[1] or STREAM_MAX_BYTES), int(facts[3] or 0)
+        doomed: list[tuple[bytes, Segment]] = []
+        for entry, fields in found:
+            segment = Segment.parse(fields[1])
+            if left - len(doomed) < 2 or (int(entry.split(b"-")[0]) / 1000 >= oldest and over <= 0):
+                break
+            doomed.append((entry, segment))
+            over -= segment.bytes
+        if not doomed:
+            return dropped
+        call, args = [own.entries, own.subscriptions], list[bytes | str | int | float]()
+        for entry, segment in doomed:
+            call += [own.payload(segment.token), own.owed(segment.token)]
+            args += [entry, segment.rows, segment.bytes]
+        [reply] = yield [Request(own.entries, args, scripts.get("drop_segments"), call)]
+        dropped += int(reply)
+        spent = [key for _, segment in doomed for key, _ in vectors.places(core, segment)]
+        yield from inputs.unlink(core, spent)
+
+
+def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Operation[int]:
+    """Drops a subscription with all that it has not acked; returns of how many segments.
+
+    Their trees are failed, to be replayed for the other subscriptions, or (`ack`) go on without it: nobody
+    wants its part any more. Its readers get UnknownSubscription. Can be run again where it was cut short.
+    """
+    own = keys.Stream(core.config.name, stream)
+    slot = yield from _retire(core, own, name, forget=False)
+    if slot < 0:
+        raise UnknownSubscription(f"stream {stream!r} has no subscription {name!r}")
+    what = Range(stream, slot, "", 0, 0)
+    failed = None if ack else f"subscription {name} of stream {stream} was dropped"
+    done, start = 0, "0-0"
+    while True:
+        [found] = yield [command("XRANGE", own.entries, f"({start}", "+", "COUNT", _FLIGHT)]
+        if not found:
+            break
+        start = found[-1][0].decode()
+        members = [Taken(0, entry.decode(), Segment.parse(fields[1])) for entry, fields in found]
+        states = yield [command("HGET", own.owed(one.segment.token), slot) for one in members]
+        pieces = [one for one, state in zip(members, states, strict=True) if state == b"1"]
+        done += yield from inputs.ack(core, what, pieces, failed)
+        yield from subscriptions.settle(core, what, members, forget=True)
+    known = yield from subscriptions.readers(core, stream, slot)
+    left = [own.taken(slot, reader) for reader in known]
+    yield from inputs.unlink(core, [*left, own.returned(slot), own.readers(slot)])
+    yield from _retire(core, own, name, forget=True)
+    return done
+
+
+def _retire(core: Core, own: keys.Stream, name: str, forget: bool) -> Operation[int]:
+    script = scripts.get("retire_subscription")
+    [reply] = yield [Request(own.subscriptions, [name, int(forget)], script, [own.subscriptions])]
+    return int(reply)

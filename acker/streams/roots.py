@@ -1,0 +1,283 @@
+"""Roots: rows of which a spout makes trees. Tasks stage them, a commit keeps and tracks them (tracking.py).
+
+The n-th row of roots has the n-th tree of their slabs, and the n-th id of their seed as its tuple; so roots
+are a short record, whatever the number of rows. Their vectors are staged as applied (lua/stage.lua): trees
+know those tuples by their track, and the commit acks them when all that was emitted from them is applied.
+The rows are kept until each tree has been settled: acked, replayed, or a dead letter (kept.py).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+import pyarrow.compute as pc  # noqa: TID251
+
+from acker import ids, keys
+from acker.config import MESSAGE_ID_BYTES, check_name, check_number
+from acker.errors import StoreError, ValidationError
+from acker.ids import Ids
+from acker.operations import Core
+from acker.requests import Operation, command
+from acker.streams import segments
+from acker.streams.segments import ANCHORS, Segment
+from acker.streams.staging import Staged, Staging, pieces, stage_segment, stage_vectors
+from acker.streams.vectors import Place
+
+ATTEMPTS = 3
+MOST_ATTEMPTS = 1_000
+MOST_SLABS = 1_000
+"""Most slabs of roots: what one call of lua/keep.lua takes."""
+MOST_PARTITIONS = 1_000
+_MOST_OFFSET = 2**53 - 1
+_STAGE_CALLS = 64
+_SLOT = 0
+"""Roots have one reader, the commit that tracks them: their vectors are as a first subscription's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """How rows become roots.
+
+    spout: whose. stream: where a replay of a row is published. message_id: the column of the spout's own name
+    of a row (1 to 1,024 bytes, as text). attempts: how often a row is tried, 1 to 1,000. attempt: a column
+    that is added with the number of the attempt (int, from 1), or "". outcomes: whether outcomes are written
+    to the stream `<spout>.outcomes`. max_spout_pending: most rows of the spout that have no outcome, or None.
+    offset, partition: columns of the row's place in its source (a whole number from 0, and text), or "":
+    for `acker.streams.kept.watermark`. Raises ValidationError.
+    """
+
+    spout: str
+    stream: str
+    message_id: str
+    attempts: int = ATTEMPTS
+    attempt: str = ""
+    outcomes: bool = False
+    max_spout_pending: int | None = None
+    offset: str = ""
+    partition: str = ""
+
+    def __post_init__(self) -> None:
+        check_name(self.spout, "spout")
+        check_name(outcomes_stream(self.spout), "spout, with .outcomes")
+        check_name(self.stream, "stream")
+        check_number(self.attempts, "attempts", 1, MOST_ATTEMPTS, int)
+        if self.max_spout_pending is not None:
+            check_number(self.max_spout_pending, "max_spout_pending", 1, 10**9, int)
+        if not self.message_id:
+            raise ValidationError(f"message_id: expected the name of a column, got {self.message_id!r}")
+        if self.partition and not self.offset:
+            raise ValidationError("partition: expected with offset, which is missing")
+
+
+def outcomes_stream(spout: str) -> str:
+    """The name of the stream of a spout's outcomes."""
+    return f"{spout}.outcomes"
+
+
+def replays_stream(spout: str) -> str:
+    """The name of the stream to which rows that were only tracked are replayed."""
+    return f"{spout}.replays"
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Rows that a spout tracks. token: names them. slab: trees of a slab; number: which attempt it is.
+
+    offsets: partition of the source -> its lowest and highest offset among the rows.
+    """
+
+    token: str
+    rows: int
+    seed: int
+    slab: int
+    how: Tracking
+    number: int = 1
+    offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def record(self) -> str:
+        """The roots as they are stored."""
+        what = [self.token, self.rows, self.seed, self.slab, asdict(self.how), self.number, self.offsets]
+        return json.dumps(what, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, record: str | bytes) -> "Roots":
+        """The inverse of `record`; StoreError for anything else."""
+        try:
+            token, rows, seed, slab, how, number, offsets = json.loads(record)
+            places = {name: (int(low), int(high)) for name, (low, high) in offsets.items()}
+            return cls(token, rows, seed, slab, Tracking(**how), number, places)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise StoreError(f"not roots: {record!r:.200}") from error
+
+    def slabs(self) -> Ids:
+        """The first anchor of each slab."""
+        made = ids.seeded_ids(~self.seed, 0, -(-self.rows // self.slab))
+        if self.slab == 1:
+            return made | ids.LOWEST
+        made = made & ids.HIGHEST & ~(ids.SLAB_TREES - 1)
+        made[made == 0] = ids.SLAB_TREES
+        return made
+
+    def anchors(self) -> Ids:
+        """The tree of each row."""
+        places = np.arange(self.rows, dtype=np.int64)
+        return self.slabs()[places // self.slab] + places % self.slab
+
+    def values(self) -> Ids:
+        """The tuple id of each row."""
+        return ids.seeded_ids(self.seed, 0, self.rows)
+
+    def names(self) -> bytes:
+        """The names of the slabs in the store, 8 bytes each."""
+        return self.slabs().astype(">i8").tobytes()
+
+    def shards(self, ackers: int) -> list[int]:
+        """Where the roots have vectors."""
+        if not ackers:
+            return []
+        return [int(shard) for shard in np.unique(ids.shards_of(self.slabs().view(np.uint64), ackers))]
+
+
+def message_ids(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """The message ids of rows, as text or bytes; ValidationError where one is missing or too long."""
+    place = rows.schema.get_field_index(column)
+    if place < 0:
+        raise ValidationError(
+            f"message_id: expected one of the columns {', '.join(rows.column_names)}, got {column!r}"
+        )
+    found = rows.column(place)
+    if not pa.types.is_binary(found.type):
+        try:
+            found = found.cast(pa.string())
+        except pa.ArrowException as error:
+            raise ValidationError(f"message_id: column {column!r} of {found.type} can not be text") from error
+    if found.null_count:
+        raise ValidationError(f"message_id: column {column!r} is null in {found.null_count:,} rows")
+    longest = pc.max(pc.binary_length(found)).as_py() or 0
+    if longest > MESSAGE_ID_BYTES:
+        raise ValidationError(
+            f"message_id: expected at most {MESSAGE_ID_BYTES} bytes, got {longest:,} in column {column!r}"
+        )
+    return found
+
+
+def _offsets(rows: pa.Table, how: Tracking) -> dict[str, tuple[int, int]]:
+    if not how.offset:
+        return {}
+    for column in filter(None, (how.offset, how.partition)):
+        if column not in rows.column_names:
+            raise ValidationError(
+                f"offset: expected columns of {', '.join(rows.column_names)}, got {column!r}"
+            )
+    offsets = rows.column(how.offset)
+    if not pa.types.is_integer(offsets.type) or offsets.null_count:
+        raise ValidationError(
+            f"offset: expected whole numbers without null in column {how.offset!r}, got {offsets.type}"
+        )
+    names = rows.column(how.partition).cast(pa.string()) if how.partition else pa.array([""] * len(rows))
+    grouped = pa.table({"name": names, "offset": offsets.cast(pa.int64())}).group_by("name")
+    found = {
+        str(one["name"]): (one["offset_min"], one["offset_max"])
+        for one in grouped.aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+    }
+    if len(found) > MOST_PARTITIONS:
+        raise ValidationError(
+            f"partition: expected at most {MOST_PARTITIONS:,} different, got {len(found):,}"
+        )
+    for low, high in found.values():
+        if low < 0 or high > _MOST_OFFSET:
+            raise ValidationError(f"offset: expected 0 to {_MOST_OFFSET:,}, got {low:,} to {high:,}")
+    return found
+
+
+def most_rows(core: Core) -> int:
+    """Most rows of roots: as many as have room in `MOST_SLABS`."""
+    return MOST_SLABS * core.config.slab_trees
+
+
+def stage(
+    core: Core, how: Tracking, staging: Staging, batches: Iterable[pa.RecordBatch]
+) -> Operation[tuple[Roots, ...]]:
+    """Stages rows as roots, in pieces; none where tracking is off. Raises ValidationError."""
+    made: list[Roots] = []
+    for piece in _cut(core, staging, batches):
+        found, _ = yield from _stage_piece(core, how, staging, piece, 1)
+        made += found
+    return tuple(made)
+
+
+def emit(
+    core: Core, how: Tracking, staging: Staging, batches: Iterable[pa.RecordBatch], number: int = 1
+) -> Operation[tuple[tuple[Roots, ...], Staged]]:
+    """Stages rows as roots, and as tuples of a stream that are anchored to them."""
+    made: list[Roots] = []
+    done: list[Segment] = []
+    for piece in _cut(core, staging, batches):
+        found, rows = yield from _stage_piece(core, how, staging, piece, number)
+        made += found
+        done.append((yield from stage_segment(core, staging, rows.to_batches())))
+    return tuple(made), Staged(staging.stream, tuple(done))
+
+
+def anchored_schema(schema: pa.Schema, how: Tracking) -> pa.Schema:
+    """The schema of rows when they are roots."""
+    if ANCHORS in schema.names:
+        raise ValidationError(f"rows with the column {ANCHORS} have trees: they can not be tracked again")
+    if how.attempt:
+        if how.attempt in schema.names:
+            schema = schema.remove(schema.get_field_index(how.attempt))
+        schema = schema.append(pa.field(how.attempt, pa.int32()))
+    return schema.append(pa.field(ANCHORS, pa.int64()))
+
+
+def _cut(core: Core, staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    return pieces(replace(staging, rows=min(staging.rows, most_rows(core))), batches)
+
+
+def _stage_piece(
+    core: Core, how: Tracking, staging: Staging, piece: Sequence[pa.RecordBatch], number: int
+) -> Operation[tuple[tuple[Roots, ...], pa.Table]]:
+    rows = pa.Table.from_batches(piece)
+    anchored_schema(rows.schema, how)
+    message_ids(rows, how.message_id)
+    if how.attempt:
+        column = pa.array(np.full(rows.num_rows, number, dtype=np.int32))
+        rows = rows.drop_columns([how.attempt]) if how.attempt in rows.column_names else rows
+        rows = rows.append_column(how.attempt, column)
+    rows = rows.combine_chunks()
+    if not core.config.ackers:
+        return (), rows.append_column(ANCHORS, pa.nulls(rows.num_rows, pa.int64()))
+    roots = Roots(
+        segments.new_token(), rows.num_rows, segments.new_seed(), core.config.slab_trees, how, number,
+        _offsets(rows, how),
+    )  # fmt: skip
+    anchored = rows.append_column(ANCHORS, pa.array(roots.anchors()))
+    requests, _ = stage_vectors(
+        core, staging.ttl, anchored.to_batches(), roots.token, roots.seed, (_SLOT,), "1"
+    )
+    key = keys.Spout(core.config.name, how.spout).rows(roots.token)
+    payload = segments.encode(rows.to_batches(), staging.compression)
+    requests.append(command("SET", key, payload, "EX", staging.ttl, "NX"))
+    for first in range(0, len(requests), _STAGE_CALLS):
+        yield requests[first : first + _STAGE_CALLS]
+    return (roots,), anchored
+
+
+def rows_of(core: Core, roots: Roots) -> Operation[pa.Table | None]:
+    """The rows of roots, in the order of their trees; None where they are gone."""
+    [payload] = yield [command("GET", keys.Spout(core.config.name, roots.how.spout).rows(roots.token))]
+    return None if payload is None else pa.Table.from_batches(segments.decode(payload)).combine_chunks()
+
+
+def staged_keys(core: Core, roots: Roots) -> list[bytes]:
+    """What is staged of roots."""
+    found = [keys.Spout(core.config.name, roots.how.spout).rows(roots.token)]
+    return found + [key for key, _ in places(core, roots)]
+
+
+def places(core: Core, roots: Roots) -> list[Place]:
+    """Where roots have vectors."""
+    shards = roots.shards(core.config.ackers)
+    return [(core.shards[shard].staged(roots.token, _SLOT), shard) for shard in shards]

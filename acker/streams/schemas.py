@@ -1,0 +1,139 @@
+"""The schema of a stream: recorded by its first writer, evolving by added columns. `_acker` is one of them.
+
+All columns are nullable. Who reads rows that were written before a column was added finds null in it; who
+writes rows without it goes on as before. Every Spark type has one Arrow type here; what Spark has not is
+refused.
+"""
+
+import base64
+
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker import keys, scripts
+from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationError
+from acker.operations import Core
+from acker.requests import Operation, Request, command
+from acker.streams.segments import ANCHORS, check_anchors_type
+
+_ADDED = {b"acker": b"added"}
+"""Metadata of a column that the first writer did not have."""
+_ATTEMPTS = 20
+_SAME = (
+    pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64,
+    pa.types.is_decimal128, pa.types.is_date32, pa.types.is_string, pa.types.is_binary, pa.types.is_null,
+)  # fmt: skip
+
+
+def normal(schema: pa.Schema) -> pa.Schema:
+    """A schema as streams record it: no metadata, all columns nullable, one type for each logical one.
+
+    Raises ValidationError for a column that is there twice, or of a type that Spark has not.
+    """
+    twice = {name for name in schema.names if schema.names.count(name) > 1}
+    if twice:
+        raise ValidationError(f"columns: expected each once, got {', '.join(sorted(twice))} more often")
+    return pa.schema([pa.field(field.name, _normal_type(field.name, field.type)) for field in schema])
+
+
+def _normal_type(name: str, kind: pa.DataType) -> pa.DataType:
+    if any(same(kind) for same in _SAME):
+        return kind
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return _normal_type(name, kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _normal_type(f"{name}.{one.name}", one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_normal_type(f"{name}.key", kind.key_type), _normal_type(name, kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", _normal_type(f"{name}.element", kind.value_type)))
+    raise ValidationError(f"column {name}: expected a type that Spark has, got {kind}")
+
+
+def record(core: Core, stream: str, schema: pa.Schema) -> Operation[pa.Schema]:
+    """Records the schema of a new stream, adds columns to the one recorded; returns what it is now.
+
+    A writer has the columns of the first writer, of the same types; those added since, and `_acker`, it may
+    leave out. Raises SchemaMismatch that lists the differences, and ValidationError for a type that Spark has
+    not, or that `_acker` can not have. Nothing is recorded then.
+    """
+    wanted = normal(schema)
+    if ANCHORS in wanted.names:
+        check_anchors_type(wanted.field(ANCHORS).type)
+    key = keys.Stream(core.config.name, stream).schema
+    [_, stored] = yield [command("SADD", keys.streams(core.config.name), stream), command("GET", key)]
+    for _ in range(_ATTEMPTS):
+        new = wanted if stored is None else _evolved(stream, _parse(stored), wanted)
+        if stored is not None and new.equals(_parse(stored), check_metadata=True):
+            return new
+        text = base64.b64encode(new.serialize().to_pybytes())
+        [reply] = yield [Request(key, [stored or b"", text], scripts.get("record_schema"), [key])]
+        stored = bytes(reply)
+    raise StoreError(f"stream {stream!r}: its schema changed {_ATTEMPTS} times while a column was added")
+
+
+def _evolved(stream: str, known: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+    """The schema with the columns that are new."""
+    left_out = [
+        field.name
+        for field in known
+        if field.name not in wanted.names and field.name != ANCHORS and field.metadata != _ADDED
+    ]
+    shared = [name for name in wanted.names if name in known.names]
+    _compare(stream, known, wanted, [*shared, *left_out])
+    for field in wanted:
+        if field.name not in known.names:
+            known = known.append(field.with_metadata(_ADDED))
+    return known
+
+
+def check_reader(core: Core, stream: str, schema: pa.Schema) -> Operation[None]:
+    """Raises SchemaMismatch where a reader names columns that the stream has not, or has of another type.
+
+    A narrower schema is fine, and so is any as long as nothing was written.
+    """
+    try:
+        known = yield from read(core, stream)
+    except UnknownStream:
+        return
+    wanted = normal(schema)
+    _compare(stream, known, wanted, wanted.names)
+
+
+def _compare(stream: str, known: pa.Schema, wanted: pa.Schema, names: list[str]) -> None:
+    differences = [
+        f"{name} is {_shown(known, name)}, not {_shown(wanted, name)}"
+        for name in dict.fromkeys(names)
+        if _shown(known, name) != _shown(wanted, name)
+    ]
+    if differences:
+        raise SchemaMismatch(f"stream {stream!r} has another schema: {'; '.join(differences)}")
+
+
+def read(core: Core, stream: str) -> Operation[pa.Schema]:
+    """The schema of a stream; UnknownStream where nothing was written to it yet."""
+    [stored] = yield [command("GET", keys.Stream(core.config.name, stream).schema)]
+    if stored is None:
+        raise UnknownStream(
+            f"topology {core.config.name!r} has no stream {stream!r} yet: nothing was written to it"
+        )
+    return _parse(stored)
+
+
+def _parse(stored: bytes) -> pa.Schema:
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise StoreError(f"not a schema: {stored!r:.100}") from error
+
+
+def _shown(schema: pa.Schema, name: str) -> str:
+    place = schema.get_field_index(name)
+    return str(schema.field(place).type) if place >= 0 else "missing"

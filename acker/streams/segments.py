@@ -1,0 +1,153 @@
+"""Segments: batches of tuples on their way from one job to the next, as Arrow tables and as bytes.
+
+A row's anchors stand in the column `_acker`: one bigint where rows have a single anchor (null: unanchored), a
+list of them where they may have several. Tuple ids are never stored: the n-th edge of a segment (its rows in
+order, the anchors of a row in order) has the n-th id of a sequence (`acker.ids`), whose seed is made of the
+segment's and the slot of a subscription: each has ids of its own.
+"""
+
+import builtins
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker import ids
+from acker.errors import StoreError, ValidationError
+from acker.ids import Ids
+
+ANCHORS = "_acker"
+"""The column that holds the anchors of a row."""
+COMPRESSIONS = ("lz4", "zstd", "none")
+SEGMENT_ROWS = 131_072
+"""Rows after which a writer starts another segment."""
+SEGMENT_BYTES = 16 << 20
+"""Bytes of rows, before compression, after which a writer starts another segment."""
+_OTHER_SLOTS = 0x5851F42D4C957F2D
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What a stream's entry says of a segment.
+
+    token: names it; 32 hexadecimal digits. seed: of its tuple ids. shards: where it has vectors.
+    bytes: size of its payload. slots: numbers of the subscriptions that it was staged for.
+    """
+
+    token: str
+    rows: int
+    seed: int
+    bytes: int
+    shards: tuple[int, ...]
+    slots: tuple[int, ...]
+
+    def record(self) -> str:
+        """The segment as it is stored."""
+        return json.dumps(
+            [self.token, self.rows, self.seed, self.bytes, self.shards, self.slots], separators=(",", ":")
+        )
+
+    @classmethod
+    def parse(cls, record: "str | builtins.bytes") -> "Segment":
+        """The inverse of `record`; StoreError for anything else."""
+        try:
+            token, rows, seed, size, shards, slots = json.loads(record)
+            return cls(str(token), int(rows), int(seed), int(size), _numbers(shards), _numbers(slots))
+        except (ValueError, TypeError) as error:
+            raise StoreError(f"not a segment: {record!r:.200}") from error
+
+
+def _numbers(values: list[int]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def new_token() -> str:
+    """A random name for a segment."""
+    return secrets.token_hex(16)
+
+
+def new_seed() -> int:
+    """A random seed for the tuple ids of a segment: 63 bits."""
+    return secrets.randbits(63)
+
+
+def check_anchors_type(kind: pa.DataType) -> None:
+    """Raises ValidationError where a column of that type can not hold anchors."""
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not pa.types.is_int64(kind.value_type if listed else kind):
+        raise ValidationError(f"column {ANCHORS}: expected bigint or array<bigint>, got {kind}")
+
+
+def edges(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, Ids]:
+    """The anchors of a column, row after row, and the place of each among the segment's edges.
+
+    A place that has no anchor (an unanchored row) is left out, but counted.
+    """
+    check_anchors_type(column.type)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    values = column if pa.types.is_int64(column.type) else column.flatten()
+    if values.null_count:
+        places = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        return values.drop_null().to_numpy(zero_copy_only=False), places.astype(np.int64)
+    return values.to_numpy(zero_copy_only=False), np.arange(len(values), dtype=np.int64)
+
+
+def edge_ids(seed: int, slot: int, places: Ids) -> Ids:
+    """The tuple ids that the edges at ascending `places` of a segment have for a subscription."""
+    if not len(places):
+        return np.zeros(0, dtype=np.int64)
+    if slot:
+        # Sequences of seeds that are near each other overlap: so this one is far away.
+        seed = int(ids.seeded_ids(seed ^ _OTHER_SLOTS, slot, 1)[0])
+    made = ids.seeded_ids(seed, 0, int(places[-1]) + 1)
+    return made if len(made) == len(places) else made[places]
+
+
+def encode(batches: Sequence[pa.RecordBatch], compression: str) -> bytes:
+    """Rows as a segment's payload: one Arrow IPC stream, its batches put together."""
+    if compression not in COMPRESSIONS:
+        raise ValidationError(f"compression: expected one of {', '.join(COMPRESSIONS)}, got {compression!r}")
+    table = pa.Table.from_batches(batches).combine_chunks()
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    payload: bytes = sink.getvalue().to_pybytes()
+    return payload
+
+
+def decode(payload: bytes) -> Iterator[pa.RecordBatch]:
+    """The rows of a payload."""
+    with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
+        yield from reader
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch with the columns of `schema`: in its order and of its types; null where the batch has none.
+
+    ValidationError where a value has no place in the column's type.
+    """
+    columns: list[Any] = []
+    for field in schema:
+        place = batch.schema.get_field_index(field.name)
+        if place < 0:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+        else:
+            columns.append(_cast(batch.column(place), field))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise ValidationError(f"column {field.name}: {error}") from error

@@ -1,0 +1,171 @@
+"""The settler: takes care of the outcomes of spouts whose rows are kept. Something has to settle, as to tick.
+
+Any number may run at once, in any process, and may die at any point. `acker tick` settles, too, and so does
+a commit that waits for room.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from acker import keys, operations
+from acker.config import check_name
+from acker.errors import AckerError, SpoutPendingFull, TrackRejected
+from acker.ledger import Ledger, open_ledger
+from acker.requests import Operation, command
+from acker.store import Store
+from acker.streams import lost, replays
+from acker.streams.replays import Stepped, Told
+
+T = TypeVar("T")
+
+PAUSE = 0.2
+"""Seconds between two looks for outcomes."""
+_STEPS = 100
+_LONGEST_PAUSE = 5.0
+_WAIT = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+def settle(
+    ledger: Ledger, spout: str | None = None, told: Told | None = None, steps: int = _STEPS
+) -> Stepped:
+    """Settles what outcomes there are, in so many steps at most for a spout: one, or all that keep rows.
+
+    told: see `acker.streams.replays.step`. A spout whose outcomes were asked for so is left to who asks for
+    them, until it is named without. Raises what `step` does.
+    """
+    total = Stepped()
+    for name in ledger.run(_claimed(ledger, spout, told is not None)):
+        for _ in range(steps):
+            done = ledger.run(replays.step(ledger.core, name, told))
+            total = Stepped(total.acked + done.acked, total.replayed + done.replayed, total.dead + done.dead)
+            if not done.all:
+                break
+    return total
+
+
+def recover(ledger: Ledger, spout: str | None = None) -> int:
+    """Has trees failed that the ledger has lost (`acker.streams.lost`); returns how many."""
+    return sum(ledger.run(lost.recover(ledger.core, name)) for name in _named(ledger, spout))
+
+
+def _named(ledger: Ledger, spout: str | None) -> list[str]:
+    return [check_name(spout, "spout")] if spout is not None else ledger.run(_spouts(ledger))
+
+
+def _claimed(ledger: Ledger, spout: str | None, told: bool) -> Operation[list[str]]:
+    """The spouts to settle. Who is told of outcomes notes so, and others leave them alone."""
+    if not ledger.config.ackers:
+        return []
+    names = [check_name(spout, "spout")] if spout is not None else (yield from _spouts(ledger))
+    if not names:
+        return []
+    counts = [keys.Spout(ledger.config.name, name).counts for name in names]
+    if told:
+        yield [command("HSET", key, "told", 1) for key in counts]
+    elif spout is not None:
+        yield [command("HDEL", key, "told") for key in counts]
+    else:
+        marks = yield [command("HGET", key, "told") for key in counts]
+        names = [name for name, mark in zip(names, marks, strict=True) if mark is None]
+    return names
+
+
+def _spouts(ledger: Ledger) -> Operation[list[str]]:
+    """The spouts that have, or had, kept rows."""
+    yield from ledger.core.refresh_spouts()
+    names = sorted(ledger.core.spouts)
+    if not names or not ledger.config.ackers:
+        return []
+    there = yield [command("EXISTS", keys.Spout(ledger.config.name, name).counts) for name in names]
+    return [name for name, found in zip(names, there, strict=True) if found]
+
+
+def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = None) -> T:
+    """Runs a commit, again and again where there is no room for its roots, settling what has an outcome.
+
+    timeout: seconds, by default twice the message timeout. Raises SpoutPendingFull or TrackRejected then.
+    """
+    wait = 2 * ledger.config.message_timeout if timeout is None else timeout
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            return commit()
+        except (SpoutPendingFull, TrackRejected):
+            if time.monotonic() >= deadline:
+                raise
+            if not settle(ledger, steps=1).all:
+                time.sleep(_WAIT)
+
+
+class Settler:
+    """Settles the outcomes of topologies of a store (all, where `names` is None), until it is told to stop.
+
+    spout: only of this one. told: is given each batch of outcomes (`acker.streams.replays.OUTCOMES`) before
+    they are settled; what it raises leaves them to be told again. Where several settle at once, each may be
+    told of the same. A store that is away is waited for.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        names: Iterable[str] | None = None,
+        *,
+        spout: str | None = None,
+        told: Told | None = None,
+    ) -> None:
+        self.store = store
+        self.names = None if names is None else [check_name(name, "topology") for name in names]
+        self.spout = spout
+        self.told = told
+        self._stepping = threading.Lock()
+        self._ledgers: dict[str, Ledger] = {}
+        self._trouble: dict[str, str] = {}
+        self._looked: dict[str, float] = {}
+
+    def step(self) -> int:
+        """Settles what there is now; returns how many rows. What is wrong with one topology is logged.
+
+        For any thread: one at a time settles.
+        """
+        with self._stepping:
+            return self._step()
+
+    def _step(self) -> int:
+        names = self.names if self.names is not None else self.store.run(operations.topologies())
+        settled = 0
+        for name in names:
+            try:
+                ledger = self._ledger(name)
+                if time.monotonic() >= self._looked.get(name, 0.0):
+                    recover(ledger, self.spout)
+                    self._looked[name] = time.monotonic() + ledger.config.message_timeout / 2
+                settled += settle(ledger, self.spout, self.told).all
+                self._trouble.pop(name, None)
+            except AckerError as error:
+                self._ledgers.pop(name, None)
+                if self._trouble.get(name) != str(error):
+                    self._trouble[name] = str(error)
+                    _log.warning("outcomes of topology %s wait: %s", name, error)
+        return settled
+
+    def _ledger(self, name: str) -> Ledger:
+        if name not in self._ledgers:
+            self._ledgers[name] = open_ledger(self.store, name, create=False)
+        return self._ledgers[name]
+
+    def run(self, stop: threading.Event) -> None:
+        """Settles until `stop` is set."""
+        pause = PAUSE
+        while not stop.wait(pause):
+            try:
+                self.step()
+                pause = PAUSE
+            except AckerError as error:
+                if pause == PAUSE:
+                    _log.warning("outcomes wait: %s", error)
+                pause = min(_LONGEST_PAUSE, 2 * pause)

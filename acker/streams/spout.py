@@ -1,0 +1,42 @@
+"""A spout that keeps its rows in the store, for plain Python: replays and dead letters need nothing of it."""
+
+import secrets
+
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.ledger import Ledger
+from acker.streams import commits, settler
+from acker.streams.commits import Commit
+from acker.streams.replays import emit_recorded
+from acker.streams.roots import Roots, Tracking
+from acker.streams.staging import Staging
+
+
+class StreamSpout:
+    """Emits rows to a stream, tracks them, and keeps them until they are acked or dead letters.
+
+    how: `acker.streams.roots.Tracking`. Somebody has to settle (`acker.streams.settler`), as to tick.
+    Its rows are as durable as the store. It remembers nothing itself, so it may die between two writes.
+    """
+
+    def __init__(self, ledger: Ledger, how: Tracking, *, compression: str = "lz4") -> None:
+        self.ledger = ledger
+        self.how = how
+        self._staging = Staging(how.stream, compression=compression)
+
+    def write(self, rows: pa.Table, timeout: float | None = None) -> tuple[Roots, ...]:
+        """Emits rows, all or none; waits for room, by default up to twice the message timeout.
+
+        Raises ValidationError, SchemaMismatch, SpoutPendingFull and TrackRejected.
+        """
+        writer, core = secrets.token_hex(16), self.ledger.core
+        if not rows.num_rows:
+            return ()
+        made, staged = self.ledger.run(
+            emit_recorded(core, self.how, self._staging, rows.combine_chunks().to_batches())
+        )
+        what = Commit((staged,), made)
+        settler.with_room(
+            self.ledger, lambda: self.ledger.run(commits.commit(core, writer, 0, what)), timeout
+        )
+        return made

@@ -1,0 +1,221 @@
+"""Subscriptions: who reads a stream. Each has every segment, and gives each to exactly one of its readers.
+
+As Storm gives each target task its own edge, each subscription has tuple ids of its own: what two of them ack
+would undo itself otherwise. A subscription has a number in its stream, its slot, and a segment is staged for
+the slots that there are then. So one that joins later sees what is staged from then on; what is staged while
+there is none waits for the first. A reader's segments are numbered 1, 2, 3 ... as it takes them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import redis
+
+from acker import keys, scripts
+from acker.config import check_name
+from acker.errors import AckerError, UnknownSubscription
+from acker.operations import Core
+from acker.requests import Operation, Request, command
+from acker.streams.segments import Segment
+
+DEFAULT = "default"
+"""The subscription of who names none."""
+MOST = 64
+"""Subscriptions of a stream at most."""
+HOLD_TTL = 30 * 86400
+"""Seconds that the vectors of a published segment, and what an unfinished commit or reader needs, are kept.
+Trees expire long before: the longest message timeout is 7 days."""
+RERUN_TTL = 86400
+"""Seconds for which the rows that a reader acked last are kept for a batch that runs again."""
+UNLOGGED = 60.0
+"""Seconds after which a reader whose first batch was never logged is taken for dead."""
+_GIVE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The segments that a reader of a subscription took, after number `start` up to and including `end`."""
+
+    stream: str
+    slot: int
+    reader: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A segment that a reader took: its number, the id of its entry, and the segment."""
+
+    number: int
+    entry: str
+    segment: Segment
+
+
+def slots(core: Core, stream: str) -> Operation[tuple[int, ...]]:
+    """The slots that a segment of the stream is staged for now."""
+    key = keys.Stream(core.config.name, stream).subscriptions
+    [(found, following)] = yield [command("HMGET", key, "slots", "next")]
+    return tuple(map(int, found.split(b","))) if found else (int(following or 0),)
+
+
+def subscribe(core: Core, stream: str, name: str) -> Operation[int]:
+    """The slot of a subscription, which is made where there is none; AckerError over 64 of a stream."""
+    check_name(stream, "stream")
+    check_name(name, "subscription")
+    own = keys.Stream(core.config.name, stream)
+    [found, _] = yield [
+        command("HGET", own.subscriptions, f"name:{name}"),
+        command("SADD", keys.streams(core.config.name), stream),
+    ]
+    if found is not None:
+        return int(found)
+    call = [own.subscriptions, own.entries]
+    [reply] = yield [Request(call[0], [name, MOST], scripts.get("subscribe"), call)]
+    if isinstance(reply, redis.ResponseError):
+        raise AckerError(f"stream {stream!r}: {str(reply).removeprefix('ACKER ')}")
+    return int(reply)
+
+
+def find(core: Core, stream: str, name: str) -> Operation[int]:
+    """The slot of a subscription; UnknownSubscription where there is none."""
+    key = keys.Stream(core.config.name, stream).subscriptions
+    [found] = yield [command("HGET", key, f"name:{name}")]
+    if found is None:
+        raise UnknownSubscription(f"stream {stream!r} has no subscription {name!r}")
+    return int(found)
+
+
+def claim(
+    core: Core,
+    stream: str,
+    slot: int,
+    reader: str,
+    at: int,
+    *,
+    rows: int = 10**15,
+    segments: int = _GIVE,
+    end: str = "+",
+) -> Operation[int]:
+    """Takes the next segments for a reader that has had those up to number `at`; returns the last number.
+
+    rows, segments: most to take, though one is always taken. end: id of the last entry to be taken. What was
+    taken before, and is in no batch, is given again. Raises UnknownSubscription.
+    """
+    own = keys.Stream(core.config.name, stream)
+    call = [
+        own.entries, own.subscriptions, own.returned(slot), own.taken(slot, reader), own.readers(slot),
+    ]  # fmt: skip
+    while True:
+        args: list[bytes | str | int | float] = [slot, reader, at, rows, segments, end, HOLD_TTL]
+        [reply] = yield [Request(own.entries, args, scripts.get("claim_segments"), call)]
+        if isinstance(reply, redis.ResponseError):
+            raise UnknownSubscription(f"stream {stream!r}: {str(reply).removeprefix('ACKER ')}")
+        last, more = map(int, reply)
+        if last > at or not more:
+            return last
+
+
+def taken(core: Core, what: Range, count: int = _GIVE) -> Operation[list[Taken]]:
+    """The first segments of a range, `count` of them at most. Those that were forgotten are left out."""
+    if what.end <= what.start:
+        return []
+    key = keys.Stream(core.config.name, what.stream).taken(what.slot, what.reader)
+    [found] = yield [command("XRANGE", key, f"{what.start + 1}-0", f"{what.end}-0", "COUNT", count)]
+    return [
+        Taken(int(number.split(b"-")[0]), fields[1].decode(), Segment.parse(fields[3]))
+        for number, fields in found
+    ]
+
+
+def last_taken(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:
+    """The number of the last segment that a reader took; 0 where it has none any more."""
+    key = keys.Stream(core.config.name, stream).taken(slot, reader)
+    [found] = yield [command("XREVRANGE", key, "+", "-", "COUNT", 1)]
+    return int(found[0][0].split(b"-")[0]) if found else 0
+
+
+def log(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
+    """Notes that Spark has logged a batch of a reader: it will ask for what it took, however late."""
+    key = keys.Stream(core.config.name, stream).readers(slot)
+    [(seconds, micros)] = yield [Request(key, ["TIME"])]
+    yield [command("HSET", key, reader, f"1 {int(seconds) * 1000 + int(micros) // 1000}")]
+
+
+def settle(core: Core, what: Range, pieces: Sequence[Taken], forget: bool = False) -> Operation[int]:
+    """Notes that a subscription acked segments, or (`forget`) will never read those again that it acked.
+
+    An entry leaves its stream when all subscriptions acked it, its rows the store when all have forgotten it.
+    Returns for how many this is new; the same again changes nothing.
+    """
+    own = keys.Stream(core.config.name, what.stream)
+    new = 0
+    for first in range(0, len(pieces), _GIVE):
+        part = pieces[first : first + _GIVE]
+        call = [own.entries, own.subscriptions, own.taken(what.slot, what.reader)]
+        args: list[bytes | str | int | float] = [what.slot, int(forget), RERUN_TTL]
+        for piece in part:
+            call += [own.payload(piece.segment.token), own.owed(piece.segment.token)]
+            args += [piece.number, piece.entry, piece.segment.rows, piece.segment.bytes]
+        [reply] = yield [Request(own.entries, args, scripts.get("settle_segments"), call)]
+        new += int(reply)
+    return new
+
+
+def forget(core: Core, what: Range) -> Operation[None]:
+    """Lets go of what a reader acked in a range: no batch will ask for it again."""
+    start = what.start
+    while True:
+        found = yield from taken(core, Range(what.stream, what.slot, what.reader, start, what.end))
+        if not found:
+            return
+        yield from settle(core, what, found, forget=True)
+        start = found[-1].number
+
+
+def give_back(core: Core, stream: str, slot: int, reader: str, unlogged: bool = False) -> Operation[int]:
+    """Takes from a reader what it did not ack, for the others of its subscription; returns how many segments.
+
+    Only for a reader that will never go on: a query that has been given up together with its checkpoint.
+    unlogged: not where Spark has logged a batch of it meanwhile.
+    """
+    own = keys.Stream(core.config.name, stream)
+    back, start, more = 0, 0, True
+    while more:
+        found = yield from taken(core, Range(stream, slot, reader, start, 2**53))
+        call = [own.taken(slot, reader), own.returned(slot), own.readers(slot)]
+        call += [own.owed(piece.segment.token) for piece in found]
+        args: list[bytes | str | int | float] = [
+            slot, reader, int(unlogged), *(piece.number for piece in found),
+        ]  # fmt: skip
+        [reply] = yield [Request(call[0], args, scripts.get("return_segments"), call)]
+        back += int(reply)
+        more = len(found) == _GIVE
+        start = found[-1].number if found else start
+    return back
+
+
+def readers(core: Core, stream: str, slot: int) -> Operation[dict[str, tuple[bool, float]]]:
+    """The readers of a subscription -> whether a batch of theirs was logged, and seconds since they asked."""
+    key = keys.Stream(core.config.name, stream).readers(slot)
+    [found, instant] = yield [command("HGETALL", key), Request(key, ["TIME"])]
+    now = int(instant[0]) + int(instant[1]) / 1e6
+    known = {}
+    for name, text in zip(found[::2], found[1::2], strict=True):
+        logged, seen = text.split(b" ")
+        known[name.decode()] = (logged == b"1", max(0.0, now - int(seen) / 1000))
+    return known
+
+
+def recover(core: Core, stream: str, slot: int) -> Operation[int]:
+    """Takes back what dead readers hold that Spark never logged a batch of; returns how many segments.
+
+    Such a reader's driver died between taking its first segments and noting so: nobody will ask for them.
+    Readers that were silent for so long that nothing of theirs is kept are forgotten.
+    """
+    back = 0
+    known = yield from readers(core, stream, slot)
+    for name, (logged, silent) in known.items():
+        if silent > (HOLD_TTL if logged else UNLOGGED):
+            back += yield from give_back(core, stream, slot, name, unlogged=not logged)
+    return back

@@ -1,0 +1,112 @@
+"""What a commit does with roots before anything else: keeps their rows, and tracks their trees."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker import keys, scripts
+from acker.encoding import PackedIds
+from acker.errors import SpoutPendingFull, TrackRejected, ValidationError
+from acker.operations import Core
+from acker.requests import Operation, Request
+from acker.streams.roots import Roots, Tracking, message_ids, rows_of
+from acker.submissions import NewSlab
+
+_TRACK = 64
+_NO_LIMIT = (1 << 53) - 1
+
+
+def check_room(core: Core, members: Iterable[Roots]) -> None:
+    """Raises ValidationError where so many roots could never be tracked by one commit."""
+    total: dict[str, int] = {}
+    for roots in members:
+        spout, limit = roots.how.spout, roots.how.max_spout_pending
+        total[spout] = total.get(spout, 0) + roots.rows
+        if limit is not None and total[spout] > limit:
+            raise ValidationError(
+                f"a batch of {total[spout]:,} rows or more can never be tracked: spout {spout!r} has "
+                f"max_spout_pending = {limit:,}; let the source give less to a batch"
+            )
+    if sum(total.values()) > core.config.high_water_mark:
+        raise ValidationError(
+            f"a batch of {sum(total.values()):,} rows can never be tracked: topology "
+            f"{core.config.name!r} has a high-water mark of {core.config.high_water_mark:,}; let the source "
+            "give less to a batch"
+        )
+
+
+def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operation[None]:
+    """Keeps the rows of staged roots and tracks them; the same again changes nothing.
+
+    replays: they take the place of trees that are not confirmed yet, so no limit applies to them.
+    Raises SpoutPendingFull and TrackRejected; what there was room for is kept and tracked then.
+    """
+    for roots in members:
+        yield from _keep(core, replace(roots.how, max_spout_pending=None) if replays else roots.how, roots)
+    for roots in members:
+        yield from core.register_spout(roots.how.spout, ask=True)
+        every = range(-(-roots.rows // roots.slab))
+        yield from _track(core, roots, _NO_LIMIT if replays else None, every)
+
+
+def _keep(core: Core, how: Tracking, roots: Roots) -> Operation[None]:
+    own = keys.Spout(core.config.name, how.spout)
+    limit = how.max_spout_pending or 0
+    args: list[bytes | str | int | float] = [
+        roots.token, roots.record(), roots.rows, limit, roots.slab, roots.names(),
+    ]  # fmt: skip
+    for name, (_, high) in roots.offsets.items():
+        args += [name, high + 1]
+    named = [*own.declared(), own.highest, own.rows(roots.token)]
+    [kept] = yield [Request(own.kept, args, scripts.get("keep"), named)]
+    if int(kept) < 0:
+        raise SpoutPendingFull(
+            f"spout {how.spout!r} has too many rows without outcome for {roots.rows:,} more: "
+            f"max_spout_pending is {limit:,}"
+        )
+
+
+def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[None]:
+    """Tracks some slabs of kept roots, by their numbers, over any limit: they were held before."""
+    yield from core.register_spout(roots.how.spout, ask=True)
+    yield from _track(core, roots, _NO_LIMIT, numbers)
+
+
+def _track(core: Core, roots: Roots, limit: int | None, numbers: Sequence[int]) -> Operation[None]:
+    rows = yield from rows_of(core, roots)
+    if rows is None:
+        return  # all of it was tracked before, and settled
+    named = _packed(message_ids(rows, roots.how.message_id), roots.slab)
+    anchors, values = roots.anchors(), roots.values()
+    for first in range(0, len(numbers), _TRACK):
+        slabs = []
+        for number in numbers[first : first + _TRACK]:
+            part = slice(number * roots.slab, (number + 1) * roots.slab)
+            slabs.append(NewSlab(anchors[part], values[part], named[number]))
+        letters = yield from core.submit(core.track(slabs, roots.how.spout, limit))
+        if "R" in letters:
+            raise TrackRejected(
+                f"topology {core.config.name!r} is over its high-water mark of "
+                f"{core.config.high_water_mark:,} trees"
+            )
+
+
+def _packed(column: pa.ChunkedArray, slab: int) -> list[PackedIds]:
+    """The message ids of each slab, straight from the column's buffers."""
+    found = column.combine_chunks()
+    if isinstance(found, pa.ChunkedArray):
+        found = found.chunk(0)
+    found = found.cast(pa.large_binary())
+    _, offsets, data = found.buffers()
+    places = np.frombuffer(offsets, dtype=np.int64)[found.offset : found.offset + len(found) + 1]
+    lengths = np.diff(places).astype("<u2")
+    text = memoryview(data if data is not None else b"")
+    return [
+        PackedIds(
+            lengths[at : at + slab].tobytes() + text[places[at] : places[min(at + slab, len(found))]],
+            min(slab, len(found) - at),
+        )
+        for at in range(0, len(found), slab)
+    ]

@@ -1,0 +1,64 @@
+"""The staged vectors of segments, applied: once, their tuples are emitted; again, they are acked."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from acker import ids
+from acker.operations import Core
+from acker.requests import Operation, command
+from acker.streams.segments import Segment
+from acker.submissions import Call
+
+_FLIGHT = 64
+
+
+Place: TypeAlias = tuple[bytes, int]
+"""The key of staged vectors, and their shard."""
+
+
+def places(core: Core, segment: Segment, slot: int | None = None) -> list[Place]:
+    """Where a segment has vectors, for a slot or for all that it was staged for."""
+    return [
+        (core.shards[shard].staged(segment.token, one), shard)
+        for one in (segment.slots if slot is None else (slot,))
+        for shard in segment.shards
+    ]
+
+
+def apply(core: Core, places: Sequence[Place], to: str) -> Operation[None]:
+    """Brings all chunks of vectors to a state (lua/apply_staged.lua); the same again changes nothing.
+
+    Vectors that are not there were acked.
+    """
+    limit = core.config.shard_limit
+    for first in range(0, len(places), _FLIGHT):
+        part = places[first : first + _FLIGHT]
+        found = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in part]
+        calls = [
+            _call(core, shard, key, slabs, [number, to, limit])
+            for (key, shard), (states, layout, names) in zip(part, found, strict=True)
+            if states is not None
+            for number, (state, slabs) in enumerate(zip(states.decode(), _slabs(layout, names), strict=True))
+            if state < to
+        ]
+        for start in range(0, len(calls), _FLIGHT):
+            yield from core.ask(calls[start : start + _FLIGHT])
+
+
+def _call(core: Core, shard: int, key: bytes, slabs: list[bytes], args: list[bytes | str | int]) -> Call:
+    vectors = core.vectors(shard, [slab for slab in slabs if not ids.is_one(slab)])
+    return Call(
+        shard, "apply_staged", [key, *vectors], [*args, *(slab for slab in slabs if ids.is_one(slab))]
+    )
+
+
+def _slabs(layout: bytes, names: bytes) -> list[list[bytes]]:
+    """The names of the slabs of each chunk."""
+    ends = np.cumsum(np.frombuffer(layout, dtype="<u2").astype(np.int64)) * 8
+    starts = [0, *ends[:-1].tolist()]
+    return [
+        [names[at : at + 8] for at in range(start, end, 8)]
+        for start, end in zip(starts, ends.tolist(), strict=True)
+    ]

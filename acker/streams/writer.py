@@ -1,0 +1,112 @@
+"""Writing a stream from plain Python: for spouts, and for whoever else makes records without Spark."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker import keys, scripts
+from acker.config import check_name
+from acker.errors import ValidationError
+from acker.ids import Ids, IdsLike, as_ids
+from acker.ledger import Ledger
+from acker.requests import Operation, Request
+from acker.streams import retention, schemas, segments, subscriptions
+from acker.streams.commits import publish_fields
+from acker.streams.segments import ANCHORS, SEGMENT_ROWS, Segment
+from acker.streams.staging import stage_vectors
+from acker.streams.subscriptions import HOLD_TTL
+
+_RESEND = 3600
+"""Seconds for which the store knows that a batch was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows to be published as one segment. Publishing the same batch again changes nothing."""
+
+    rows: pa.Table
+    seed: int
+    token: str
+    slots: tuple[int, ...]
+
+    def ids(self) -> Ids:
+        """What the trees of the rows are tracked with: XOR of the tuple ids that each subscription gets."""
+        places = np.arange(self.rows.num_rows, dtype=np.int64)
+        found = np.zeros(self.rows.num_rows, dtype=np.int64)
+        for slot in self.slots:
+            found ^= segments.edge_ids(self.seed, slot, places)
+        return found
+
+
+class StreamWriter:
+    """Writes a stream of a topology: rows whose trees a spout has tracked, or rows without a tree.
+
+    A spout tracks first and publishes then, with the ids of the batch as the trees' first tuples:
+
+        batch = writer.batch(rows)
+        anchors, _ = spout.emit_many(message_ids, values=batch.ids())
+        writer.publish(batch, anchors)
+
+    A bolt in plain Python that emits anchored rows of its own is not this: it needs `acker.streams.commits`.
+    compression: lz4, zstd or none. Safe to share between threads.
+    """
+
+    def __init__(self, ledger: Ledger, stream: str, *, compression: str = "lz4") -> None:
+        self.ledger = ledger
+        self.stream = check_name(stream, "stream")
+        if compression not in segments.COMPRESSIONS:
+            raise ValidationError(
+                f"compression: expected one of {', '.join(segments.COMPRESSIONS)}, got {compression!r}"
+            )
+        self.compression = compression
+        self._recorded: pa.Schema | None = None
+
+    def batch(self, rows: pa.Table) -> Batch:
+        """Rows (1 to 131,072, without a column `_acker`) with the seed of their tuple ids; not sent yet.
+
+        They are for the subscriptions that the stream has now.
+        """
+        if not 1 <= rows.num_rows <= SEGMENT_ROWS:
+            raise ValidationError(f"rows: expected 1 to {SEGMENT_ROWS:,}, got {rows.num_rows:,}")
+        if ANCHORS in rows.column_names:
+            raise ValidationError(f"rows: the column {ANCHORS} is added when they are published")
+        slots = self.ledger.run(subscriptions.slots(self.ledger.core, self.stream))
+        return Batch(rows, segments.new_seed(), segments.new_token(), slots)
+
+    def publish(self, batch: Batch, anchors: IdsLike | None = None) -> Segment:
+        """Publishes a batch; `anchors`: the tree of each row, tracked with the batch's ids; None: no trees.
+
+        After StoreUnavailable the same batch can be published again, within an hour. Raises SchemaMismatch
+        and ValidationError.
+        """
+        found = np.zeros(0, dtype=np.int64) if anchors is None else as_ids(anchors, "anchors")
+        if anchors is not None and len(found) != batch.rows.num_rows:
+            raise ValidationError(f"anchors: expected {batch.rows.num_rows:,}, got {len(found):,}")
+        column = pa.nulls(batch.rows.num_rows, pa.int64()) if anchors is None else pa.array(found)
+        rows = batch.rows.append_column(ANCHORS, column).combine_chunks()
+        return self.ledger.run(self._publish(rows, batch))
+
+    def _publish(self, rows: pa.Table, batch: Batch) -> Operation[Segment]:
+        core = self.ledger.core
+        if self._recorded is None or not self._recorded.equals(rows.schema):
+            yield from schemas.record(core, self.stream, rows.schema)
+            self._recorded = rows.schema
+        wanted = schemas.normal(rows.schema)
+        batches = [segments.conform(one, wanted) for one in rows.to_batches()]
+        # The trees know these tuples by their track: the vectors are only for their ack.
+        requests, shards = stage_vectors(core, HOLD_TTL, batches, batch.token, batch.seed, batch.slots, "1")
+        if requests:
+            yield requests
+        payload = segments.encode(batches, self.compression)
+        segment = Segment(batch.token, rows.num_rows, batch.seed, len(payload), shards, batch.slots)
+        own, token = keys.Stream(core.config.name, self.stream), batch.token
+        args = [*publish_fields(segment), payload, _RESEND]
+        call = [own.entries, own.subscriptions, own.payload(token), own.owed(token), own.marker(token)]
+        yield [Request(own.entries, args, scripts.get("publish_once"), call)]
+        yield from retention.retain(core, self.stream)
+        return segment
+
+    def write(self, rows: pa.Table) -> Segment:
+        """Publishes rows without trees."""
+        return self.publish(self.batch(rows))
