@@ -1,0 +1,189 @@
+"""Bolts for foreachBatch, and jobs: work on a batch with a collector, whose return acks its tuples.
+
+All that a batch emits, fails, holds and acks is one commit (`acker.streams.commits`), numbered by Spark's
+batch id: it is stored when the function has returned and carried out then. A batch that runs again finishes
+the stored commit and does not call the function; one that was not stored leaves nothing but what times out.
+"""
+
+import functools
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self
+
+from pyspark.sql import DataFrame, SparkSession
+
+from acker import steps
+from acker.config import bounded_reason, check_name
+from acker.errors import AckerError, FailedException
+from acker.ledger import Ledger
+from acker.spark import microbatches, options, tracking
+from acker.spark.collector import Collector
+from acker.spark.microbatches import Batch
+from acker.spark.shipping import Shipped
+from acker.steps import Step
+from acker.streams import commits, settler
+from acker.streams.commits import Commit
+from acker.streams.roots import Roots
+from acker.streams.segments import ANCHORS
+from acker.streams.subscriptions import Range
+
+
+class Bolt(Shipped):
+    """A function for `DataStreamWriter.foreachBatch`; made by `bolt`. Spark Connect ships it."""
+
+    def __init__(
+        self, function: Callable[[DataFrame, Collector], object], name: str, settings: dict[str, object]
+    ) -> None:
+        self.function = function
+        self.name = name
+        self._options = _options(name, settings)
+        self._root: SparkSession | None = None
+        functools.update_wrapper(self, function)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Runs the function on a batch, or finishes what an earlier run of the batch has stored."""
+        with microbatches.of_bolt(batch.sparkSession, batch_id, self._root, self.name) as at:
+            self._run(self._options.ledger(), batch, at)
+
+    def _run(self, ledger: Ledger, batch: DataFrame, at: Batch) -> None:
+        core = ledger.core
+        if not settler.with_room(ledger, lambda: ledger.run(commits.finish(core, at.query, at.number))):
+            collector = Collector(batch.sparkSession, self._options, at.number)
+            with _discarding(ledger, collector):
+                failed = _failure(lambda: self.function(batch, collector))
+                inputs = self._inputs(ledger, batch, at)
+            what = _commit(ledger, collector, inputs, failed)
+            if settler.with_room(ledger, lambda: ledger.run(commits.commit(core, at.query, at.number, what))):
+                step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
+                _register(ledger, batch.sparkSession, step, what)
+        tracking.forget(ledger, at)
+
+    @classmethod
+    def _unpacked(cls, state: dict[str, Any]) -> Self:
+        """On a Spark Connect server: just now the active session is the one that has started the query."""
+        made = super()._unpacked(state)
+        made._root = SparkSession.getActiveSession()
+        return made
+
+    @staticmethod
+    def _inputs(ledger: Ledger, batch: DataFrame, at: Batch) -> tuple[Range | Roots, ...]:
+        """What the batch is made of: the tasks that read it have told."""
+        inputs = tracking.inputs(ledger, at)
+        if not inputs:
+            # The function has not read the batch. Returning acks it all the same.
+            batch.write.format("noop").mode("overwrite").save()
+            inputs = tracking.inputs(ledger, at)
+        if not inputs and ANCHORS in batch.columns and not batch.isEmpty():
+            raise AckerError(
+                f"nobody knows what batch {at.number} was read from, so it can not be acked: is the stream "
+                f"of another topology than the bolt's, {ledger.config.name!r}?"
+            )
+        return inputs
+
+
+def bolt(
+    *, url: str, topology: str, name: str, **settings: object
+) -> Callable[[Callable[[DataFrame, Collector], object]], Bolt]:
+    """Makes a function of a batch and a `Collector` one for `DataStreamWriter.foreachBatch`.
+
+        @bolt(url=URL, topology="wordcount", name="split")
+        def split(batch, collector):
+            words = batch.select(explode(split_words("line")).alias("word"), "_acker")
+            collector.emit(words, stream="words")
+
+    Returning acks the tuples of the batch, all that were read from streams. Raising FailedException fails
+    their trees, and nothing is emitted. Any other exception is Spark's: nothing is committed, the batch can
+    run again. settings: as of the data source (`acker.spark.options.Options`). Raises ValidationError.
+    """
+
+    def decorate(function: Callable[[DataFrame, Collector], object]) -> Bolt:
+        return Bolt(function, name, {"url": url, "topology": topology, **settings})
+
+    check_name(name, "name")
+    return decorate
+
+
+@contextmanager
+def job(
+    spark: SparkSession, *, url: str, topology: str, name: str, run: str | None = None, **settings: object
+) -> Iterator[Collector]:
+    """A batch job as one step: its end commits all that it did, once.
+
+        with job(spark, url=URL, topology="orders", name="nightly", run="2026-11-20") as collector:
+            orders = collector.take("orders")
+            collector.emit(orders.groupBy("id").agg(...), stream="totals")
+
+    The tuples that it takes are acked at the end of the block. FailedException fails their trees and ends
+    there; any other exception leaves everything as it was. run: names this run, so that the same one again
+    commits nothing (`collector.committed` tells): it is known for a month. settings: as of `bolt`.
+    """
+    check_name(name, "name")
+    writer = f"{name}:{check_name(run, 'run') if run is not None else secrets.token_hex(16)}"
+    parsed = _options(name, {"url": url, "topology": topology, **settings})
+    ledger = parsed.ledger()
+    collector = Collector(spark, parsed)
+    collector.committed = ledger.run(commits.finish(ledger.core, writer, 0))
+    failed = None
+    with _discarding(ledger, collector):
+        try:
+            yield collector
+        except FailedException as error:
+            failed = _reason(error)
+    what = _commit(ledger, collector, (), failed)
+    if ledger.run(commits.commit(ledger.core, writer, 0, what)):
+        _register(ledger, spark, Step(name, "job"), what)
+
+
+def _options(name: str, settings: dict[str, object]) -> options.Options:
+    texts = {setting: str(value) for setting, value in settings.items() if value is not None}
+    return options.Options.parse({**texts, "stream": name})
+
+
+@contextmanager
+def _discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
+    """Drops what was staged if the block raises, and lets go of what the executors keep."""
+    try:
+        yield
+    except BaseException:
+        ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
+        raise
+    finally:
+        collector.release()
+
+
+def _failure(call: Callable[[], object]) -> str | None:
+    """Why a batch failed as a whole, or None."""
+    try:
+        call()
+    except FailedException as error:
+        return _reason(error)
+    return None
+
+
+def _reason(error: FailedException) -> str:
+    return bounded_reason(str(error) or "failed")
+
+
+def _commit(
+    ledger: Ledger, collector: Collector, inputs: tuple[Range | Roots, ...], failed: str | None
+) -> Commit:
+    """What a batch has come to. One that failed has emitted nothing, and leaves held rows as they are."""
+    inputs = (*inputs, *collector.taken)
+    if failed is None:
+        return Commit(tuple(collector.staged), (*inputs, *collector.resumed))
+    ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
+    return Commit(inputs=inputs, failed=failed)
+
+
+def _register(ledger: Ledger, spark: SparkSession, step: Step, what: Commit) -> None:
+    """Notes who did what (acker/steps.py)."""
+    told = replace(
+        step,
+        application_id=spark.conf.get("spark.app.id") or "",
+        application=spark.conf.get("spark.app.name") or "",
+        reads=tuple({one.stream for one in what.ranges()}),
+        emits=tuple({stream for stream, _ in what.segments()}),
+    )
+    ledger.run(steps.register(ledger.core, told))

@@ -1,0 +1,291 @@
+"""What a bolt does with a batch. All of it takes effect with the batch's commit, once, or not at all."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from logging import getLogger
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+from pyspark.sql.types import LongType, StructField, StructType
+
+from acker.config import check_name, check_number, check_reason
+from acker.errors import AckerError, ValidationError
+from acker.ids import Ids
+from acker.ledger import Ledger
+from acker.spark import once, staging
+from acker.spark.calls import Calls, RecordFunction
+from acker.spark.mapping import CARRIED, RUN, RecordMapper, mapped_schema
+from acker.spark.options import Options
+from acker.spark.pinned import pinned
+from acker.spark.staging import StagedRows
+from acker.spark.writing import record_schema
+from acker.streams import segments
+from acker.streams.segments import ANCHORS
+from acker.streams.staging import FAILED, Staged
+from acker.streams.subscriptions import DEFAULT, Range
+
+_log = getLogger(__name__)
+
+HORIZON = 86400.0
+EFFECTS = 10_000_000
+
+
+class Collector:
+    """What a bolt does with a batch: emit, fail, map, hold, once. It takes effect when the bolt has returned.
+
+    Every call evaluates its DataFrame at once. Where the way from the batch to several calls is not
+    deterministic, or costly, `persist` what they share.
+
+    batch_id: Spark's number of the batch, the same when it runs again; 0 in a job. committed: an earlier run
+    of this job is committed, so nothing of this one will be. staged, taken, resumed: for the commit.
+    """
+
+    def __init__(self, spark: SparkSession, options: Options, batch_id: int = 0) -> None:
+        self.spark = spark
+        self.batch_id = batch_id
+        self.committed = False
+        self.name = options.stream
+        self.staged: list[Staged] = []
+        self.taken: list[Range] = []
+        self.resumed: list[Range] = []
+        self._subscription = options.subscription
+        self._ledger: Ledger = options.ledger()
+        self._how = options.staging()
+        self._cached: list[DataFrame] = []
+
+    def emit(self, rows: DataFrame, stream: str) -> int:
+        """Emits rows to a stream, anchored to the trees in their column `_acker`; returns how many.
+
+        A null there, or no such column, makes unanchored rows. Raises SchemaMismatch and ValidationError.
+        """
+        check_name(stream, "stream")
+        record_schema(self._ledger, stream, rows.schema)
+        return self._stage(rows, stream=stream).rows
+
+    def fail(self, rows: DataFrame, reason: str | Column = "") -> None:
+        """Fails the trees of rows, for one reason (at most 1 KiB) or each for that in a column (cut to that).
+
+        They fail even if the batch emits rows into them; the ack of their tuples counts as late.
+        """
+        _check_anchored(rows, "fail")
+        if isinstance(reason, str):
+            check_reason(reason)
+            reason = F.lit(reason)
+        why = F.coalesce(reason.cast("string"), F.lit("")).alias(FAILED)
+        self._stage(rows.select(*_present(rows), why))
+
+    def map(
+        self,
+        rows: DataFrame,
+        function: RecordFunction,
+        schema: StructType | str,
+        *,
+        concurrency: int | None = None,
+        timeout: float | None = None,
+    ) -> DataFrame:
+        """Runs a Python function on each record; an exception fails that record alone, the others go on.
+
+        The function gets a dict, without `_acker`. It returns a dict or a tuple for one row (a plain value
+        where the schema has one column), a list of them for several, None for none (the record is acked).
+        What it raises becomes the reason of the fail: type and text, at most 1 KiB; of FailedException, the
+        text. A result that does not fit the schema is an exception, too. `schema` is that of the result,
+        without `_acker`: each row gets the anchors of its record.
+
+        It may be `async def`: then up to `concurrency` records of a task (1 to 10,000, default 64) are under
+        way at a time, and one that takes longer than `timeout` seconds (up to a day, default 60) is cancelled
+        and failed.
+
+        The function may give other results when it runs again, so it must not: a record that fails in one run
+        and not in the other could be neither emitted nor failed. Therefore the rows are kept (memory and disk
+        of the executors) until the batch is over. Should Spark lose some and compute them again, they carry
+        the number of another run, and reading them fails the batch before anything of it is committed.
+        Where the rows are only to be emitted, `emit_map` is cheaper.
+        """
+        mapper, whole = self._mapper(rows, function, schema, concurrency, timeout)
+        return self._kept(rows.mapInArrow(mapper, whole))
+
+    def emit_map(
+        self,
+        rows: DataFrame,
+        function: RecordFunction,
+        schema: StructType | str,
+        stream: str,
+        *,
+        concurrency: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """As `map`, and emits the result to a stream; returns how many rows.
+
+        What is emitted and what is failed come from one run of each task, in one pass over the rows.
+        """
+        check_name(stream, "stream")
+        mapper, whole = self._mapper(rows, function, schema, concurrency, timeout)
+        record_schema(self._ledger, stream, StructType([one for one in whole if one.name != RUN]))
+        return self._stage(rows, mapper, stream=stream).rows
+
+    def hold(self, rows: DataFrame, name: str = "held") -> int:
+        """Keeps rows for a later batch, where `held` takes them; returns how many.
+
+        Their trees wait for them. The rows lie in the stream `<bolt>.<name>`, so they outlive the query.
+        """
+        return self.emit(rows, self._hold(name))
+
+    def held(self, schema: StructType | str, name: str = "held") -> DataFrame:
+        """Takes all rows that earlier batches hold under a name: with this batch they are acked.
+
+        What is to stay is held again. A batch that does not ask leaves them. `schema`: of the rows, with or
+        without `_acker`, for as long as nothing was held. One query at a time should use a name.
+        """
+        if isinstance(schema, str):
+            schema = self.spark.createDataFrame([], schema).schema
+        if ANCHORS not in schema.fieldNames():
+            schema = StructType([*schema.fields, StructField(ANCHORS, LongType())])
+        return self._take(self._hold(name), DEFAULT, schema, self.resumed)
+
+    def take(self, stream: str, schema: StructType | None = None) -> DataFrame:
+        """What a stream holds now for the subscription, to be acked with this batch: the input of a job.
+
+        The segments are this step's from now on; what a run of it did not ack, the next one takes again. So
+        one run at a time should take from a subscription under one name. Raises UnknownStream where nothing
+        was written yet and no schema is given.
+        """
+        return self._take(check_name(stream, "stream"), self._subscription, schema, self.taken)
+
+    def once(
+        self,
+        rows: DataFrame,
+        key: once.Key,
+        *,
+        sink: str = "sink",
+        horizon: float = HORIZON,
+        limit: int = EFFECTS,
+    ) -> DataFrame:
+        """The rows whose key no earlier batch has had here: for a sink that can not upsert.
+
+        key: columns that are the same for each attempt of a record. One row is left for each key, anchored to
+        the trees of all rows with it; one without a key fails. The commit records the keys, but for rows that
+        fail after this: keep their column `_acker_once` for that. A batch that runs again gets the same rows
+        again, so what it has written before must be found by `batch_id`, or be overwritten.
+
+        A key is remembered for 1.0 to 1.5 times `horizon` seconds (a minute to 30 days, default a day), for
+        each step and `sink`. A topology remembers up to `limit` keys for each horizon, and one batch more;
+        then EffectsFull is raised. Another horizon starts with no keys.
+        """
+        check_name(sink, "sink")
+        check_number(horizon, "horizon", 60.0, 30 * 86400.0, float)
+        check_number(limit, "limit", 1, 10**10, int)
+        ms = int(horizon) * 1000
+        found = once.looked_up(self._ledger, rows, key, step=f"{self.name}/{sink}", horizon=ms, limit=limit)
+        return self._kept(found, effects_horizon=ms)
+
+    def reset_timeout(self, rows: DataFrame) -> int:
+        """Gives the trees of rows, and all others of their slabs, the whole message timeout again, at once.
+
+        Returns how many slabs. For a slow step: see `keep_alive`.
+        """
+        return self._ledger.reset_timeout(self._anchors(rows))
+
+    @contextmanager
+    def keep_alive(self, rows: DataFrame) -> Iterator[None]:
+        """Resets the timeout of rows' trees now and again until the block ends, for a step that takes longer.
+
+        Their anchors are gathered here, 8 bytes for each tree. A driver that dies does no resets.
+        """
+        anchors = self._anchors(rows)
+        ended = Event()
+
+        def reset() -> None:
+            while True:
+                try:
+                    self._ledger.reset_timeout(anchors)
+                except AckerError as error:  # the next reset may reach the store
+                    _log.warning("trees of a batch of %s were not kept alive: %s", self.name, error)
+                if ended.wait(self._ledger.config.message_timeout / 4):
+                    return
+
+        thread = Thread(target=reset, name="acker-keep-alive", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def release(self) -> None:
+        """Lets go of what the executors keep for the batch."""
+        for rows in self._cached:
+            rows.unpersist()
+        self._cached.clear()
+
+    def _hold(self, name: str) -> str:
+        check_name(name, "name")
+        return check_name(f"{self.name}.{name}", "held rows lie in the stream <bolt>.<name>")
+
+    def _take(
+        self, stream: str, subscription: str, schema: StructType | None, into: list[Range]
+    ) -> DataFrame:
+        rows, taken = pinned(self.spark, self._ledger, stream, subscription, self.name, schema)
+        if taken.end > taken.start:
+            into.append(taken)
+        return rows
+
+    def _mapper(
+        self,
+        rows: DataFrame,
+        function: RecordFunction,
+        schema: StructType | str,
+        concurrency: int | None,
+        timeout: float | None,
+    ) -> tuple[RecordMapper, StructType]:
+        calls = Calls.make(function, concurrency, timeout)
+        if isinstance(schema, str):
+            schema = self.spark.createDataFrame([], schema).schema
+        whole = mapped_schema(schema, rows.schema)
+        return RecordMapper(calls, whole), whole
+
+    def _kept(self, rows: DataFrame, **how: Any) -> DataFrame:
+        """Keeps what one run of each task made: rows to fail are staged, the others can be used."""
+        kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        self._cached.append(kept)
+        staged = self._stage(kept.select(*_present(kept), FAILED, RUN), failures_only=True, **how)
+        if not staged.runs:
+            return kept.filter(F.lit(False)).drop(FAILED, RUN)
+        other_run = F.raise_error(F.lit("acker: mapped rows were lost and computed again")).cast("boolean")
+        good = F.when(F.col(RUN).isin(sorted(staged.runs)), F.col(FAILED).isNull()).otherwise(other_run)
+        return kept.filter(good).drop(FAILED, RUN)
+
+    def _stage(
+        self, rows: DataFrame, mapper: RecordMapper | None = None, stream: str = "", **how: Any
+    ) -> StagedRows:
+        found = staging.stage(self._ledger, replace(self._how, stream=stream, **how), rows, mapper)
+        self.staged += found.pieces
+        return found
+
+    def _anchors(self, rows: DataFrame) -> Ids:
+        _check_anchored(rows, "reset_timeout")
+        found = rows.select(ANCHORS).mapInArrow(_distinct_anchors, "anchors binary").collect()
+        parts = [np.frombuffer(bytes(row["anchors"]), dtype=np.int64) for row in found]
+        return np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
+
+
+def _distinct_anchors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        anchors = np.unique(segments.edges(batch.column(0))[0])
+        yield pa.RecordBatch.from_arrays([pa.array([anchors.tobytes()], pa.binary())], ["anchors"])
+
+
+def _check_anchored(rows: DataFrame, what: str) -> None:
+    if ANCHORS not in rows.columns:
+        names = ", ".join(rows.columns)
+        raise ValidationError(f"{what}: expected rows with the column {ANCHORS}, got {names}")
+
+
+def _present(rows: DataFrame) -> list[str]:
+    """The columns of rows that tell what they are about."""
+    return [name for name in CARRIED if name in rows.columns]

@@ -1,0 +1,184 @@
+"""A Python function per record, in Spark tasks: its exception is the fail of that record alone.
+
+The function may be anything but pure: it may fail today and work tomorrow. Spark may run a task again, so an
+exception must not have effects of its own. It is a row, told by the column `_acker_failed`, and whether it is
+emitted or failed is decided by one and the same run: see `acker.spark.collector.Collector.map`.
+"""
+
+import secrets
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from acker.config import bounded_reason
+from acker.errors import FailedException, ValidationError
+from acker.ids import Ids
+from acker.spark.calls import Calls, Outcome, Record
+from acker.spark.shipping import Shipped
+from acker.spark.versions import arrow_schema
+from acker.streams.effects import EFFECT
+from acker.streams.segments import ANCHORS
+from acker.streams.staging import FAILED
+
+RUN = "_acker_run"
+"""Column: which run of a task a mapped row is from."""
+CARRIED = (ANCHORS, EFFECT)
+"""Columns that a result has from its record."""
+_ROWS = 2_000
+"""Records that are worked on together: with more of them, Python's garbage collector doubles the time."""
+_TUPLE = {tuple}
+_UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def reason_of(error: BaseException) -> str:
+    """What a tree is failed with for an exception: its type and text, at most 1 KiB; of ours, its text."""
+    text = str(error)
+    if isinstance(error, FailedException):
+        return bounded_reason(text or "failed")
+    return bounded_reason(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def mapped_schema(schema: StructType, rows: StructType) -> StructType:
+    """The columns of mapped rows: those of the result, of the record, and what the machinery needs."""
+    if ANCHORS not in rows.fieldNames():
+        names = ", ".join(rows.fieldNames())
+        raise ValidationError(f"map: expected rows with the column {ANCHORS}, got {names}")
+    reserved = {*CARRIED, FAILED, RUN}.intersection(schema.fieldNames())
+    if reserved:
+        raise ValidationError(f"map: the schema must not have {', '.join(sorted(reserved))}: they are added")
+    nullable = [StructField(field.name, field.dataType, True) for field in schema.fields]
+    carried = [StructField(name, rows[name].dataType, True) for name in CARRIED if name in rows.fieldNames()]
+    return StructType([*nullable, *carried, StructField(FAILED, StringType()), StructField(RUN, LongType())])
+
+
+class RecordMapper(Shipped):
+    """Runs the function on each row of a task; what `DataFrame.mapInArrow` is given."""
+
+    def __init__(self, calls: Calls, schema: StructType) -> None:
+        self.calls = calls
+        self.schema = arrow_schema(schema)
+        self.columns = [field for field in self.schema if field.name not in (*CARRIED, FAILED, RUN)]
+        self.carried = [field.name for field in self.schema if field.name in CARRIED]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, mapped; those of records that failed come with their reason."""
+        run = secrets.randbits(63)
+        taken: deque[pa.RecordBatch] = deque()
+        for outcomes in self.calls.outcomes(self._records(batches, taken)):
+            yield self._map(taken.popleft(), outcomes, run)
+
+    def _records(
+        self, batches: Iterator[pa.RecordBatch], taken: deque[pa.RecordBatch]
+    ) -> Iterator[list[Record]]:
+        for batch in batches:
+            for at in range(0, batch.num_rows, _ROWS):
+                part = batch.slice(at, _ROWS)
+                taken.append(part)
+                yield part.drop_columns(self.carried).to_pylist()
+
+    def _map(self, batch: pa.RecordBatch, outcomes: Iterable[Outcome], run: int) -> pa.RecordBatch:
+        rows: list[tuple[Any, ...]] = []
+        places: list[int] = []
+        counts: list[int] = []
+        failed: dict[int, str] = {}
+        width = len(self.columns)
+        for place, (result, error) in enumerate(outcomes):
+            if error is not None:
+                failed[place] = reason_of(error)
+                continue
+            # The common cases, first and cheap: one tuple, or a list of them.
+            if type(result) is tuple and len(result) == width:
+                made = [result]
+            elif (
+                type(result) is list and set(map(type, result)) <= _TUPLE and set(map(len, result)) <= {width}
+            ):
+                made = result
+            else:
+                try:
+                    made = self._rows(result)
+                except ValidationError as unfit:
+                    failed[place] = reason_of(unfit)
+                    continue
+            rows += made
+            places.append(place)
+            counts.append(len(made))
+        sources = np.repeat(np.array(places, dtype=np.int64), np.array(counts, dtype=np.int64))
+        try:
+            columns = self._convert(rows)
+        except _UNFIT:
+            rows, sources = self._fitting(rows, sources, failed)
+            columns = self._convert(rows)
+        return self._batch(batch, columns, sources, failed, run)
+
+    def _rows(self, result: Any) -> list[tuple[Any, ...]]:
+        """The rows that a function's result stands for."""
+        if result is None:
+            return []
+        if isinstance(result, list):
+            return [row for part in result for row in self._rows(part)]
+        if isinstance(result, dict):
+            unknown = ", ".join(map(str, result.keys() - {column.name for column in self.columns}))
+            if unknown:
+                raise ValidationError(f"result has columns that the schema has not: {unknown}")
+            return [tuple(result.get(column.name) for column in self.columns)]
+        row = tuple(result) if isinstance(result, tuple) else (result,)
+        if len(row) != len(self.columns):
+            raise ValidationError(f"result has {len(row)} columns, the schema {len(self.columns)}")
+        return [row]
+
+    def _convert(self, rows: list[tuple[Any, ...]]) -> list[pa.Array]:
+        # Not `zip(*rows)`: it makes an iterator for each row, and the garbage collector looks at all of them.
+        return [
+            pa.array(list(map(itemgetter(place), rows)), column.type)
+            for place, column in enumerate(self.columns)
+        ]
+
+    def _fitting(
+        self, rows: list[tuple[Any, ...]], sources: Ids, failed: dict[int, str]
+    ) -> tuple[list[tuple[Any, ...]], Ids]:
+        """Fails the records whose results do not fit the schema; rows of the others, and their sources."""
+        kept: list[tuple[Any, ...]] = []
+        origins: list[int] = []
+        for place, group in groupby(zip(sources.tolist(), rows, strict=True), itemgetter(0)):
+            made = [row for _, row in group]
+            try:
+                self._convert(made)
+            except _UNFIT as error:
+                failed[place] = reason_of(error)
+            else:
+                kept += made
+                origins += [place] * len(made)
+        return kept, np.array(origins, dtype=np.int64)
+
+    def _batch(
+        self,
+        batch: pa.RecordBatch,
+        columns: list[pa.Array],
+        sources: Ids,
+        failed: dict[int, str],
+        run: int,
+    ) -> pa.RecordBatch:
+        """The rows of all results, then one row for each failed record."""
+        made, bad = len(sources), sorted(failed)
+        arrays = [pa.concat_arrays([column, pa.nulls(len(bad), column.type)]) for column in columns]
+        carried = [batch.column(name) for name in self.carried]
+        if bad or not np.array_equal(sources, np.arange(batch.num_rows)):
+            origins = pa.array(np.concatenate((sources, np.array(bad, dtype=np.int64))))
+            carried = [column.take(origins) for column in carried]
+        reasons = pa.concat_arrays(
+            [pa.nulls(made, pa.string()), pa.array([failed[place] for place in bad], pa.string())]
+        )
+        runs = pa.array(np.full(made + len(bad), run, dtype=np.int64))
+        return pa.RecordBatch.from_arrays(
+            [
+                array.cast(field.type)
+                for array, field in zip([*arrays, *carried, reasons, runs], self.schema, strict=True)
+            ],
+            schema=self.schema,
+        )

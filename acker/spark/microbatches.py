@@ -1,0 +1,97 @@
+"""Which micro-batch of which streaming query is at work: as its tasks learn it, and as a bolt does.
+
+Spark tells both in local properties of the thread that runs the batch. On Spark Connect, a function of
+`foreachBatch` runs in a process of its own that is told no more than the batch's number: it looks for its
+query among those of the session, and tells its tasks by a tag, which Spark hands on to them.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark import SparkContext, TaskContext
+from pyspark.sql import SparkSession
+
+from acker.errors import AckerError, UnknownQuery
+
+_QUERY = "sql.streaming.queryId"
+_NUMBER = "streaming.sql.batchId"
+_RUN = "spark.jobGroup.id"
+_DESCRIPTION = "spark.job.description"
+_TAGS = "spark.job.tags"
+_TAG = "acker-batch:"
+_OUTSIDE = "a bolt is a function for DataStreamWriter.foreachBatch: call it from there only"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A micro-batch. query: its id, which outlives restarts from the checkpoint. number: Spark's, from 0.
+
+    run: the id of a run of the query, one from its start to its end. name: the query's; tasks do not know it.
+    """
+
+    query: str
+    number: int
+    run: str
+    name: str = ""
+
+
+def of_task() -> Batch | None:
+    """The batch that this task works for; None outside of one."""
+    context = TaskContext.get()
+    if context is None:
+        return None
+    query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_NUMBER)
+    if query and number:
+        return Batch(query, int(number), context.getLocalProperty(_RUN) or "")
+    for tag in (context.getLocalProperty(_TAGS) or "").split(","):
+        _, found, told = tag.partition(_TAG)
+        if found:
+            query, number, run = told.split(":")
+            return Batch(query, int(number), run)
+    return None
+
+
+@contextmanager
+def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: str) -> Iterator[Batch]:
+    """The batch that a bolt was called with; while the block lasts, tasks can tell it, too.
+
+    spark: the batch's session. root: on Spark Connect, the session that has started the query.
+    Raises UnknownQuery, AckerError.
+    """
+    if not hasattr(spark, "sparkContext"):
+        batch = _remote(root, number, bolt)
+        tag = f"{_TAG}{batch.query}:{batch.number}:{batch.run}"
+        spark.addTag(tag)
+        try:
+            yield batch
+        finally:
+            spark.removeTag(tag)
+        return
+    yield _local(spark.sparkContext, number)
+
+
+def _local(context: SparkContext, number: int) -> Batch:
+    query = context.getLocalProperty(_QUERY)
+    if not query:
+        raise AckerError(_OUTSIDE)
+    # A query's name is found only in the description of its jobs, which starts with it.
+    described = context.getLocalProperty(_DESCRIPTION) or ""
+    name = described.partition(f"id = {query}")[0].strip().removesuffix("<br/>")
+    return Batch(query, number, context.getLocalProperty(_RUN) or "", name)
+
+
+def _remote(root: SparkSession | None, number: int, bolt: str) -> Batch:
+    """A query is active while its batch runs: the session's only one, or that with the bolt's name."""
+    if root is None:
+        raise AckerError(_OUTSIDE)
+    found = active = root.streams.active
+    if len(active) > 1:
+        found = [query for query in active if query.name == bolt]
+    if not found:
+        raise UnknownQuery(
+            f"on Spark Connect, bolt {bolt!r} can not tell which of {len(active)} queries of its session has "
+            f"called it: start that query with .queryName({bolt!r})"
+        )
+    [query] = found
+    return Batch(query.id, number, query.runId, query.name or "")

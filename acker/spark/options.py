@@ -1,0 +1,233 @@
+"""The options of the data source, checked. Spark hands them over as text, their names without case."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from acker.config import check_name
+from acker.errors import ValidationError
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams.retention import LONGEST_AGE
+from acker.streams.roots import ATTEMPTS, MOST_ATTEMPTS, Tracking
+from acker.streams.segments import COMPRESSIONS, SEGMENT_ROWS
+from acker.streams.staging import STAGING_TTL, Staging
+from acker.streams.subscriptions import DEFAULT
+
+MAX_ROWS = 10_000_000
+MAX_SEGMENTS = 1_000
+_SPOUT = ("spout", "attempts", "attempt", "outcomes", "max_spout_pending", "offset", "partition")
+_SPARKS_OWN = {"checkpointlocation", "queryname"}
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(text)
+        return value
+
+    parse.__doc__ = f"a whole number from {low:,} to {high:,}"
+    return parse
+
+
+def _number(low: float, high: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:
+            raise ValueError(text)
+        return value
+
+    parse.__doc__ = f"a number from {low:,} to {high:,}"
+    return parse
+
+
+def _text(text: str) -> str:
+    """text"""  # noqa: D403, D415 - what is expected, for the message
+    return text
+
+
+def _flag(text: str) -> bool:
+    """true or false"""  # noqa: D403, D415
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _compression(text: str) -> str:
+    """lz4, zstd or none"""  # noqa: D415
+    if text not in COMPRESSIONS:
+        raise ValueError(text)
+    return text
+
+
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "url": _text,
+    "topology": _text,
+    "stream": _text,
+    "subscription": _text,
+    "cluster": _flag,
+    "timeout": _number(0.1, 3600),
+    "ackers": _whole(0, 1024),
+    "message_timeout": _number(1, 7 * 86400),
+    "high_water_mark": _whole(1, 10**9),
+    "slab_limit": _whole(1, 4096),
+    "outcomes_kept": _whole(1, 100_000),
+    "max_rows": _whole(1, 10**12),
+    "max_segments": _whole(1, 10_000),
+    "partitions": _whole(1, 10_000),
+    "schema_timeout": _number(0, 86400),
+    "segment_rows": _whole(1, 1 << 20),
+    "compression": _compression,
+    "staging_ttl": _whole(1, 7 * 86400),
+    "stream_max_age": _number(1, LONGEST_AGE),
+    "stream_max_bytes": _whole(1, 10**15),
+    "message_id": _text,
+    "spout": _text,
+    "attempts": _whole(1, MOST_ATTEMPTS),
+    "attempt": _text,
+    "outcomes": _flag,
+    "max_spout_pending": _whole(1, 10**9),
+    "offset": _text,
+    "partition": _text,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `format("acker")` can be told. An unknown name or a bad value is a ValidationError.
+
+    url, topology, stream: required. cluster: whether the URL is of a node of a Redis Cluster. timeout:
+    seconds until StoreUnavailable.
+    ackers, message_timeout, high_water_mark, slab_limit, outcomes_kept: with any of them the topology is
+    made where there is none, and compared where there is one (TopologyConfigError); without, it must be
+    there (UnknownTopology).
+    Reading: subscription: whose segments these are (default "default"): each subscription of a stream has
+    all of them, the queries that share one have each segment once. max_rows, max_segments: most that one
+    micro-batch takes (a segment is never cut, and one is always taken). partitions: most partitions of a
+    batch (default: by its size, at most 8). schema_timeout: seconds to wait for the first write of a stream
+    whose schema is not known yet (default 0).
+    Writing: segment_rows: rows of a segment at most. compression: lz4 (default), zstd or none. staging_ttl:
+    seconds that what is staged waits for its commit (default 3,600): longer than a batch can take.
+    stream_max_age, stream_max_bytes: sets how much the stream keeps for who has not acked it, in seconds
+    (default 7 days) and bytes (default 16 GiB); what is over that is dropped, and its trees expire.
+    Writing as a spout: message_id: the column that names a row, which makes each row a tree of its own.
+    spout: its name (default: the stream's). attempts, attempt, outcomes, max_spout_pending, offset,
+    partition: see `acker.streams.roots.Tracking`.
+    """
+
+    url: str
+    topology: str
+    stream: str
+    subscription: str = DEFAULT
+    cluster: bool = False
+    timeout: float = 10.0
+    ackers: int | None = None
+    message_timeout: float | None = None
+    high_water_mark: int | None = None
+    slab_limit: int | None = None
+    outcomes_kept: int | None = None
+    max_rows: int = MAX_ROWS
+    max_segments: int = MAX_SEGMENTS
+    partitions: int | None = None
+    schema_timeout: float = 0.0
+    segment_rows: int = SEGMENT_ROWS
+    compression: str = "lz4"
+    staging_ttl: int = STAGING_TTL
+    stream_max_age: float | None = None
+    stream_max_bytes: int | None = None
+    message_id: str = ""
+    spout: str = ""
+    attempts: int = ATTEMPTS
+    attempt: str = ""
+    outcomes: bool = False
+    max_spout_pending: int | None = None
+    offset: str = ""
+    partition: str = ""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "Options":
+        """Options from Spark's; ValidationError that names the option and what was expected."""
+        values: dict[str, object] = {}
+        for name, text in given.items():
+            name = name.lower()
+            if name in _SPARKS_OWN:
+                continue
+            parser = _PARSERS.get(name)
+            if parser is None:
+                raise ValidationError(f"unknown option {name!r}; known are {', '.join(_PARSERS)}")
+            try:
+                values[name] = parser(text)
+            except (ValueError, KeyError):
+                raise ValidationError(f"option {name}: expected {parser.__doc__}, got {text!r}") from None
+        missing = [name for name in ("url", "topology", "stream") if name not in values]
+        if missing:
+            raise ValidationError(f"missing option {', '.join(missing)}; known are {', '.join(_PARSERS)}")
+        options = cls(**values)  # type: ignore[arg-type]
+        check_name(options.topology, "topology")
+        check_name(options.stream, "stream")
+        check_name(options.subscription, "subscription")
+        given_for_spout = [name for name in _SPOUT if name in values]
+        if given_for_spout and not options.message_id:
+            raise ValidationError(f"option {given_for_spout[0]}: expected with message_id, which is missing")
+        options.tracking()
+        return options
+
+    def ledger(self) -> Ledger:
+        """The ledger of the topology; one for each process and configuration."""
+        return ledger(
+            self.url,
+            self.topology,
+            cluster=self.cluster,
+            timeout=self.timeout,
+            ackers=self.ackers,
+            message_timeout=self.message_timeout,
+            high_water_mark=self.high_water_mark,
+            slab_limit=self.slab_limit,
+            outcomes_kept=self.outcomes_kept,
+        )
+
+    def tracking(self) -> Tracking | None:
+        """How rows that are written become roots; None where they do not."""
+        if not self.message_id:
+            return None
+        return Tracking(
+            self.spout or self.stream,
+            self.stream,
+            self.message_id,
+            self.attempts,
+            self.attempt,
+            self.outcomes,
+            self.max_spout_pending,
+            self.offset,
+            self.partition,
+        )
+
+    def staging(self) -> Staging:
+        """How rows are staged."""
+        return Staging(self.stream, self.segment_rows, compression=self.compression, ttl=self.staging_ttl)
+
+
+@lru_cache(maxsize=64)
+def ledger(
+    url: str,
+    topology: str,
+    *,
+    cluster: bool = False,
+    timeout: float = 10.0,
+    ackers: int | None = None,
+    message_timeout: float | None = None,
+    high_water_mark: int | None = None,
+    slab_limit: int | None = None,
+    outcomes_kept: int | None = None,
+) -> Ledger:
+    """The ledger of a topology, opened once in a process."""
+    explicit = (ackers, message_timeout, high_water_mark, slab_limit, outcomes_kept)
+    return open_ledger(
+        Store(url, timeout=timeout, cluster=cluster),
+        topology,
+        ackers=ackers,
+        message_timeout=message_timeout,
+        high_water_mark=high_water_mark,
+        slab_limit=slab_limit,
+        outcomes_kept=outcomes_kept,
+        create=any(value is not None for value in explicit),
+    )

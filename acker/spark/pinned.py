@@ -1,0 +1,102 @@
+"""Reading what a stream holds at one moment, to be acked by a commit: the same segments each time."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from acker import keys
+from acker.errors import SegmentGone
+from acker.ledger import Ledger
+from acker.operations import Core
+from acker.requests import Operation, command
+from acker.spark.reading import PARTITION_ROWS
+from acker.spark.shipping import Shipped
+from acker.spark.versions import arrow_schema, spark_schema
+from acker.streams import schemas, segments, subscriptions
+from acker.streams.reader import payload_of
+from acker.streams.segments import Segment
+from acker.streams.subscriptions import Range, Taken
+
+_PARTITIONS = 200
+
+
+class _Reader(Shipped):
+    """Reads the rows of segments, given as their records; what `DataFrame.mapInArrow` is given."""
+
+    def __init__(self, ledger: Ledger, stream: str, wanted: pa.Schema) -> None:
+        self.ledger = ledger
+        self.stream = stream
+        self.wanted = wanted
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of all segments."""
+        for batch in batches:
+            for record in batch.column(0).to_pylist():
+                segment = Segment.parse(record)
+                [payload] = self.ledger.run(payload_of(self.ledger, self.stream, [segment]))
+                if payload is None:
+                    raise SegmentGone(f"a segment of stream {self.stream!r} was acked or dropped meanwhile")
+                for rows in segments.decode(payload):
+                    yield segments.conform(rows, self.wanted)
+
+
+def pinned(
+    spark: SparkSession,
+    ledger: Ledger,
+    stream: str,
+    subscription: str,
+    reader: str,
+    schema: StructType | None,
+) -> tuple[DataFrame, Range]:
+    """Takes what a stream holds for a reader of a subscription; its rows, and the range that acks them.
+
+    What the reader took before, and did not ack, comes again. schema: of the rows; None takes the stream's
+    own. Raises UnknownStream without it where nothing was written yet; SchemaMismatch.
+    """
+    core = ledger.core
+    if schema is None:
+        schema = spark_schema(ledger.run(schemas.read(core, stream)))
+    wanted = arrow_schema(schema)
+    ledger.run(schemas.check_reader(core, stream, wanted))
+    taken, found = ledger.run(_take(core, stream, subscription, reader))
+    if not found:
+        return spark.createDataFrame([], schema), taken
+    rows = sum(segment.rows for segment in found)
+    parts = max(1, min(_PARTITIONS, len(found), rows // PARTITION_ROWS))
+    listed = spark.createDataFrame([(segment.record(),) for segment in found], "record string")
+    return listed.repartition(parts).mapInArrow(_Reader(ledger, stream, wanted), schema), taken
+
+
+def _take(core: Core, stream: str, subscription: str, reader: str) -> Operation[tuple[Range, list[Segment]]]:
+    """All segments that there are for a reader, but for those whose rows the stream's limits dropped."""
+    slot = yield from subscriptions.subscribe(core, stream, subscription)
+    yield from subscriptions.recover(core, stream, slot)
+    # From now on nobody takes them back from the reader: it has a name, and will come for them.
+    yield from subscriptions.log(core, stream, slot, reader)
+    start = at = yield from _acked(core, Range(stream, slot, reader, 0, 2**53))
+    own, found = keys.Stream(core.config.name, stream), list[Segment]()
+    while (last := (yield from subscriptions.claim(core, stream, slot, reader, at))) > at:
+        part = yield from subscriptions.taken(core, Range(stream, slot, reader, at, last))
+        there = yield [command("EXISTS", own.payload(piece.segment.token)) for piece in part]
+        found += [piece.segment for piece, exists in zip(part, there, strict=True) if exists]
+        at = last
+    return Range(stream, slot, reader, start, at), found
+
+
+def _acked(core: Core, what: Range) -> Operation[int]:
+    """The number of the last segment that a reader took and acked: those of a range go together, in order."""
+    own = keys.Stream(core.config.name, what.stream)
+    at = 0
+    while True:
+        part: list[Taken] = yield from subscriptions.taken(
+            core, Range(what.stream, what.slot, what.reader, at, what.end)
+        )
+        if not part:
+            return at
+        states = yield [command("HGET", own.owed(piece.segment.token), what.slot) for piece in part]
+        for piece, state in zip(part, states, strict=True):
+            if state == b"1":
+                return at
+            at = piece.number

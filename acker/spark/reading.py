@@ -1,0 +1,246 @@
+"""Reading: `spark.read` takes what a stream holds, `spark.readStream` goes on from segment to segment.
+
+An offset is a reader of a subscription and how many segments it has taken: planning a batch takes the next
+ones, so queries that share a subscription have each segment once. Reading acks nothing: a batch read never
+does, and of a streaming read the bolt or the writer at its end does, when all of the batch is done.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from acker import keys
+from acker.errors import SegmentGone
+from acker.requests import Operation, command
+from acker.spark import microbatches, notes
+from acker.spark.options import Options
+from acker.spark.shipping import Shipped
+from acker.spark.versions import (
+    TOLD,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    arrow_schema,
+)
+from acker.stream_totals import stream_totals
+from acker.streams import reader, retention, schemas, segments, subscriptions
+from acker.streams.segments import Segment
+from acker.streams.subscriptions import Range
+
+Offset: TypeAlias = dict[str, Any]
+ONLY = "only"
+"""The reader of a subscription on a Spark that does not tell a source where it was: it can not be shared."""
+PARTITION_ROWS = 16_384
+"""Rows below which another partition costs more than it brings."""
+_PARTITIONS = 8
+_ENTRIES = 1_000
+_RETAIN_EVERY = 10.0
+
+
+class Part(InputPartition):
+    """A partition: some segments, and the range of the whole batch, so that reading any part notes it all."""
+
+    def __init__(self, members: Sequence[Segment], batch: Range | None) -> None:
+        self.members = tuple(members)
+        self.batch = batch
+
+
+def deal(found: Sequence[Segment], batch: Range | None, most: int | None) -> list[Part]:
+    """Deals segments, in their order, to partitions of about the same number of rows."""
+    rows = sum(segment.rows for segment in found)
+    wanted = most or max(1, min(_PARTITIONS, rows // PARTITION_ROWS))
+    share = rows / max(1, min(wanted, len(found))) if found else 0
+    parts: list[list[Segment]] = []
+    dealt = 0
+    for segment in found:
+        if not parts or dealt >= share * len(parts):
+            parts.append([])
+        parts[-1].append(segment)
+        dealt += segment.rows
+    return [Part(members, batch) for members in parts]
+
+
+class _Rows:
+    """Reads the rows of partitions, on executors; pickled there, so it holds no connection."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self.options = options
+        self.ledger = options.ledger()
+        self.wanted = arrow_schema(schema)
+        self.ledger.run(schemas.check_reader(self.ledger.core, options.stream, self.wanted))
+
+    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(part, Part):
+            return
+        if part.batch is not None and (at := microbatches.of_task()):
+            notes.note(self.ledger, at, part.batch)
+        for segment in part.members:
+            [payload] = self.ledger.run(reader.payload_of(self.ledger, self.options.stream, [segment]))
+            if payload is None:
+                raise SegmentGone(
+                    f"segment {segment.token} of stream {self.options.stream!r} was acked or dropped after "
+                    "this batch was planned"
+                )
+            for batch in segments.decode(payload):
+                if batch.num_rows:
+                    yield segments.conform(batch, self.wanted)
+
+    def alive(self, members: Sequence[Segment]) -> list[Segment]:
+        """Those whose rows are there: what was dropped by the stream's limits is left out."""
+        own = keys.Stream(self.options.topology, self.options.stream)
+
+        def look() -> Operation[list[Segment]]:
+            found = []
+            for first in range(0, len(members), _ENTRIES):
+                part = members[first : first + _ENTRIES]
+                there = yield [command("EXISTS", own.payload(segment.token)) for segment in part]
+                found += [segment for segment, exists in zip(part, there, strict=True) if exists]
+            return found
+
+        return self.ledger.run(look())
+
+
+class Reader(Shipped, DataSourceReader):
+    """Reads what the stream holds now; acks nothing."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._rows = _Rows(options, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Partitions over the segments that the stream holds."""
+        rows, found, start = self._rows, list[Segment](), reader.FIRST
+        while True:
+            part = rows.ledger.run(reader.entries(rows.ledger, rows.options.stream, start, count=_ENTRIES))
+            found += [segment for _, segment in part]
+            if len(part) < _ENTRIES:
+                return deal(found, None, rows.options.partitions)
+            start = part[-1][0]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition."""
+        return self._rows.read(partition)
+
+
+class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a subscription of a stream, micro-batch by micro-batch."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._rows = _Rows(options, schema)
+        self._slot: int | None = None
+        self._reader = segments.new_token() if TOLD else ONLY
+        self._end = "+"
+        self._position: int | None = None
+        self._retained = -_RETAIN_EVERY
+
+    @property
+    def slot(self) -> int:
+        """The number of the subscription, which is made at the first look."""
+        if self._slot is None:
+            ledger, options = self._rows.ledger, self._rows.options
+            self._slot = ledger.run(
+                subscriptions.subscribe(ledger.core, options.stream, options.subscription)
+            )
+            ledger.run(subscriptions.recover(ledger.core, options.stream, self._slot))
+        return self._slot
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Before the first segment of a new reader."""
+        return {"reader": self._reader, "at": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Notes what is there now as the end of this run."""
+        self._end = self._last() or reader.FIRST
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The options' `max_rows`; `max_segments` goes with it."""
+        return ReadMaxRows(self._rows.options.max_rows)
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: N802
+        """The end of the next batch: as much as `max_rows` and `max_segments` allow, unless Spark wants all.
+
+        The segments up to there are this reader's from now on.
+        """
+        options = self._rows.options
+        if time.monotonic() - self._retained > _RETAIN_EVERY:
+            self._rows.ledger.run(retention.retain(self._rows.ledger.core, options.stream))
+            self._retained = time.monotonic()
+        name, at = (start["reader"], start["at"]) if start else (self._reader, self._before())
+        last = self._claim(name, at, options.max_rows, options.max_segments)
+        if TOLD and isinstance(limit, ReadAllAvailable):
+            while (more := self._claim(name, last, options.max_rows, options.max_segments)) > last:
+                last = more
+        self._position = last
+        return {"reader": name, "at": last}
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
+        """How far behind the subscription is, as Spark's progress shows it: a source's `latestOffset`.
+
+        rows_behind: not acked yet, those of the batch at hand among them. unread_ms: age of the oldest
+        segment that no reader has taken; -1 where all are taken. segments, bytes: what the stream holds.
+        """
+        ledger, options, slot = self._rows.ledger, self._rows.options, self.slot
+        [found] = ledger.run(stream_totals(ledger.core, [options.stream]))
+        for one in found.subscriptions:
+            if one.slot == slot:
+                age = -1 if one.unread_age is None else round(one.unread_age * 1000)
+                return {
+                    "rows_behind": one.rows_behind,
+                    "unread_ms": age,
+                    "segments": found.segments,
+                    "bytes": found.bytes,
+                }
+        return None
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Partitions over a range: the same segments whenever Spark runs its batch again."""
+        rows, slot = self._rows, self.slot
+        name, at = end["reader"], start["at"]
+        if end["at"] and not at:
+            rows.ledger.run(subscriptions.log(rows.ledger.core, rows.options.stream, slot, name))
+        batch = Range(rows.options.stream, slot, name, at, end["at"])
+        found: list[Segment] = []
+        while at < batch.end:
+            part = rows.ledger.run(
+                subscriptions.taken(rows.ledger.core, Range(batch.stream, slot, name, at, batch.end))
+            )
+            if not part:
+                break
+            found += [piece.segment for piece in part]
+            at = part[-1].number
+        return deal(rows.alive(found), batch, rows.options.partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition."""
+        return self._rows.read(partition)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing: Spark tells this only with the next batch; bolts and writers ack."""
+
+    def _claim(self, name: str, at: int, rows: int, most: int) -> int:
+        ledger, stream = self._rows.ledger, self._rows.options.stream
+        return ledger.run(
+            subscriptions.claim(
+                ledger.core, stream, self.slot, name, at, rows=rows, segments=most, end=self._end
+            )
+        )
+
+    def _before(self) -> int:
+        """Where a Spark that does not tell is: at what the reader took last, which it may not have seen."""
+        if self._position is None:
+            ledger, stream = self._rows.ledger, self._rows.options.stream
+            last = ledger.run(subscriptions.last_taken(ledger.core, stream, self.slot, self._reader))
+            self._position = last
+        return self._position
+
+    def _last(self) -> str | None:
+        def read() -> Operation[str | None]:
+            key = keys.Stream(self._rows.options.topology, self._rows.options.stream).entries
+            [found] = yield [command("XREVRANGE", key, "+", "-", "COUNT", 1)]
+            return found[0][0].decode() if found else None
+
+        return self._rows.ledger.run(read())

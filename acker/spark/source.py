@@ -1,0 +1,70 @@
+"""The data source "acker"."""
+
+import time
+from functools import cached_property
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from acker.errors import UnknownStream, UnknownTopology, ValidationError
+from acker.spark.options import Options
+from acker.spark.reading import Reader, StreamReader
+from acker.spark.versions import spark_schema
+from acker.spark.writing import StreamWriter, Writer
+from acker.streams import schemas
+
+_WAIT = 0.1
+
+
+class AckerSource(DataSource):
+    """Streams of a topology as a data source: `acker.spark.options.Options` lists its options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "acker"
+
+    @cached_property
+    def _checked(self) -> Options:
+        return Options.parse(self.options)
+
+    def schema(self) -> StructType:
+        """The schema that the first writer of the stream recorded, with the column `_acker` if it has one."""
+        options = self._checked
+        deadline = time.monotonic() + options.schema_timeout
+        while True:
+            try:
+                ledger = options.ledger()
+                found = ledger.run(schemas.read(ledger.core, options.stream))
+                return spark_schema(found)
+            except (UnknownStream, UnknownTopology):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_WAIT)
+
+    def reader(self, schema: StructType) -> Reader:
+        """For `spark.read`."""
+        return Reader(self._checked, schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """For `spark.readStream`."""
+        return StreamReader(self._checked, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        """For `DataFrame.write`."""
+        return Writer(self._appending(overwrite), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        """For `DataFrame.writeStream`."""
+        return StreamWriter(self._appending(overwrite), schema)
+
+    def _appending(self, overwrite: bool) -> Options:
+        if overwrite:
+            raise ValidationError("a stream can not be overwritten, only appended to: use mode('append')")
+        return self._checked
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `format("acker")` known to a session; once for each."""
+    spark.dataSource.register(AckerSource)

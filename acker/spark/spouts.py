@@ -1,0 +1,180 @@
+"""Spouts: any DataFrame as the source of records, their outcomes, and their dead letters, as DataFrames."""
+
+import json
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from acker.errors import ValidationError
+from acker.ledger import Ledger
+from acker.spark.options import Options
+from acker.spark.source import register
+from acker.spark.tracking import HASH, Tracker
+from acker.spark.versions import arrow_schema, spark_schema
+from acker.streams import dead_letters as letters
+from acker.streams import kept, schemas
+from acker.streams.replays import OUTCOMES
+from acker.streams.roots import anchored_schema, outcomes_stream, replays_stream
+from acker.streams.settler import Settler
+
+DEAD_LETTERS = (
+    "id string, spout string, message_id binary, anchor bigint, status string, reason string, attempts int, "
+    "at timestamp, stream string, row string"
+)
+"""The columns of dead letters (`acker.streams.dead_letters.DeadLetter`); row: as JSON."""
+
+
+def track(
+    rows: DataFrame, *, url: str, topology: str, spout: str, message_id: str, **settings: object
+) -> DataFrame:
+    """Makes a streaming DataFrame a spout: its rows get trees, and the column `_acker`.
+
+        lines = track(files, url=URL, topology="words", spout="lines", message_id="name")
+        lines.writeStream.foreachBatch(split).start()
+
+    message_id: the column that names a row. The rows are tracked by the commit of the batch, that of a bolt
+    or of `writeStream.format("acker")`, once whatever Spark repeats. A batch waits for room for its rows, up
+    to twice the message timeout; then SpoutPendingFull or TrackRejected ends the query, and a restart goes
+    on. What failed or expired comes again among the rows of a later batch, as a replay, from the stream
+    `<spout>.replays`. Rows that a bolt's function never evaluates are not tracked.
+    settings: attempts, attempt, outcomes, max_spout_pending, offset, partition, as of
+    `acker.streams.roots.Tracking`, and those of the data source. Raises ValidationError.
+    A DataFrame that is not streaming is written with `format("acker").option("message_id", ...)`, which
+    tracks and emits at once.
+    """
+    if not rows.isStreaming:
+        raise ValidationError(
+            "track: expected a streaming DataFrame; write one of a batch with format('acker') and the option "
+            "message_id, then read that stream"
+        )
+    spark = rows.sparkSession
+    register(spark)
+    given = {"url": url, "topology": topology, "spout": spout, "message_id": message_id, **settings}
+    texts = {name: str(value) for name, value in given.items() if value is not None}
+    options = Options.parse({**texts, "stream": replays_stream(spout)})
+    how = options.tracking()
+    assert how is not None
+    ledger = options.ledger()
+    wanted = anchored_schema(arrow_schema(rows.schema), how)
+    if message_id not in rows.columns:
+        raise ValidationError(
+            f"message_id: expected one of the columns {', '.join(rows.columns)}, got {message_id!r}"
+        )
+    ledger.run(schemas.record(ledger.core, options.stream, wanted))
+    schema = spark_schema(wanted)
+    hashed = rows.withColumn(
+        HASH, F.xxhash64(*(_hashable(rows, field.name, field.dataType) for field in rows.schema))
+    )
+    tracker = Tracker(ledger, how, options.staging(), secrets.token_hex(8), wanted)
+    reading = {name: text for name, text in texts.items() if name in _READING}
+    again = (
+        spark.readStream.format("acker")
+        .schema(schema)
+        .options(**reading, stream=options.stream, schema_timeout="0")
+        .load()
+    )
+    return hashed.mapInArrow(tracker, schema).unionByName(again)
+
+
+_READING = ("url", "topology", "cluster", "timeout", "max_rows", "max_segments", "partitions")
+
+
+def _hashable(rows: DataFrame, name: str, kind: DataType) -> Column:
+    column = rows[f"`{name}`"]
+    return F.to_json(F.struct(column)) if _has_map(kind) else column
+
+
+def _has_map(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_map(field.dataType) for field in kind)
+    return isinstance(kind, MapType) or (isinstance(kind, ArrayType) and _has_map(kind.elementType))
+
+
+def outcomes(
+    spark: SparkSession, *, url: str, topology: str, spout: str, streaming: bool = True, **settings: object
+) -> DataFrame:
+    """The outcomes of a spout that was given `outcomes=True`, as rows (`acker.streams.replays.OUTCOMES`).
+
+    They are a stream like any other, `<spout>.outcomes`: kept until a bolt, or a query that writes to one,
+    has acked them. streaming: as they come; otherwise what there is now, which acks nothing.
+    """
+    register(spark)
+    reader = spark.readStream if streaming else spark.read
+    texts = {name: str(value) for name, value in settings.items() if value is not None}
+    return (
+        reader.format("acker")
+        .schema(spark_schema(OUTCOMES))
+        .options(**texts, url=url, topology=topology, stream=outcomes_stream(spout))
+        .load()
+    )
+
+
+def dead_letters(
+    spark: SparkSession, *, url: str, topology: str, spout: str | None = None, **settings: object
+) -> DataFrame:
+    """The dead letters of a spout, or of all, that there are now. `row` holds the record as JSON."""
+    ledger = _ledger(url, topology, settings)
+    found: list[tuple[object, ...]] = []
+    after = None
+    while True:
+        page = ledger.run(letters.page(ledger.core, spout=spout, after=after, count=letters.PAGE))
+        for one in page.letters:
+            row = json.dumps(one.row, default=str)
+            at = pa.scalar(round(one.at * 1e6), pa.timestamp("us", "UTC")).as_py()
+            found.append(
+                (one.id, one.spout, one.message_id, one.anchor, one.status, one.reason, one.attempts, at,
+                 one.stream, row)
+            )  # fmt: skip
+        after = page.cursor
+        if after is None:
+            return spark.createDataFrame(found, DEAD_LETTERS)
+
+
+def replay(*, url: str, topology: str, letter: str, **settings: object) -> int:
+    """Replays a dead letter: see `acker.streams.dead_letters.replay`."""
+    ledger = _ledger(url, topology, settings)
+    return ledger.run(letters.replay(ledger.core, letter))
+
+
+def watermark(*, url: str, topology: str, spout: str, **settings: object) -> dict[str, int]:
+    """Partition -> the first offset that is not known to be done: see `acker.streams.kept.watermark`."""
+    ledger = _ledger(url, topology, settings)
+    return ledger.run(kept.watermark(ledger.core, spout))
+
+
+@contextmanager
+def settling(
+    *,
+    url: str,
+    topology: str,
+    spout: str | None = None,
+    on_outcomes: Callable[[pa.Table], object] | None = None,
+    **settings: object,
+) -> Iterator[Settler]:
+    """Settles outcomes in a thread, so that what failed is replayed, for as long as the block takes.
+
+    on_outcomes: is given each batch of outcomes (`acker.streams.replays.OUTCOMES`) before it is settled; what
+    it raises leaves them to be told again. A spout whose outcomes are told is left to who is told of them, so
+    `acker tick`, which settles, too, passes it over until it is settled by its name without.
+    """
+    ledger = _ledger(url, topology, settings)
+    settler = Settler(ledger.store, [topology], spout=spout, told=on_outcomes)
+    stop = threading.Event()
+    thread = threading.Thread(target=settler.run, args=(stop,), name=f"acker settles {topology}", daemon=True)
+    thread.start()
+    try:
+        yield settler
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _ledger(url: str, topology: str, settings: dict[str, object]) -> Ledger:
+    texts = {name: str(value) for name, value in settings.items() if value is not None}
+    return Options.parse({**texts, "url": url, "topology": topology, "stream": "any"}).ledger()

@@ -1,0 +1,146 @@
+"""Which roots a batch has: tasks register what they staged, the commit takes what is registered.
+
+Exactness is lua/register_roots.lua's: whatever Spark runs again, rows that were registered keep their roots.
+"""
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from acker import keys, scripts
+from acker.errors import AckerError, StagingExpired
+from acker.ledger import Ledger
+from acker.requests import Operation, Request, command
+from acker.spark import microbatches, notes
+from acker.spark.microbatches import Batch
+from acker.spark.shipping import Shipped
+from acker.streams import roots, segments
+from acker.streams.commits import RECORD_TTL
+from acker.streams.roots import Roots, Tracking
+from acker.streams.segments import ANCHORS
+from acker.streams.staging import Staging
+from acker.streams.subscriptions import Range
+
+HASH = "_acker_hash"
+"""Column: xxhash64 of all others, for the fingerprint."""
+
+
+class Tracker(Shipped):
+    """Makes roots of the rows of a task, which have a column `HASH`; what `mapInArrow` is given."""
+
+    def __init__(
+        self, ledger: Ledger, how: Tracking, staging: Staging, source: str, wanted: pa.Schema
+    ) -> None:
+        self.ledger = ledger
+        self.how = how
+        self.staging = staging
+        self.source = source
+        self.wanted = wanted
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows with their anchors; those that another attempt has registered, where one has."""
+        if not self.ledger.config.ackers:
+            yield from self._untracked(batches)
+            return
+        context, batch = TaskContext.get(), microbatches.of_task()
+        if context is None or batch is None:
+            raise AckerError("tracked rows of a streaming DataFrame belong to a batch: start it as a query")
+        rows = _Fingerprint(batches)
+        core = self.ledger.core
+        staged = self.ledger.run(roots.stage(core, self.how, self.staging, rows))
+        key = _key(self.ledger, batch)
+        own = json.dumps([one.record() for one in staged])
+        args: list[str | int] = [
+            RECORD_TTL, self.source, context.stageId(), context.partitionId(), context.taskAttemptId(),
+            rows.text(), own,
+        ]  # fmt: skip
+        [chosen] = self.ledger.store.send([Request(key, args, scripts.get("register_roots"), [key])])
+        if chosen.decode() != own:
+            spent = [name for one in staged for name in roots.staged_keys(core, one)]
+            for first in range(0, len(spent), 256):
+                self.ledger.store.send([command("UNLINK", name) for name in spent[first : first + 256]])
+        for record in json.loads(chosen):
+            yield from self._rows(Roots.parse(record))
+
+    def _rows(self, one: Roots) -> Iterator[pa.RecordBatch]:
+        found = self.ledger.run(roots.rows_of(self.ledger.core, one))
+        if found is None:
+            raise StagingExpired(
+                f"rows that spout {self.how.spout!r} has staged ran out of time before their commit"
+            )
+        for batch in found.append_column(ANCHORS, pa.array(one.anchors())).to_batches():
+            yield segments.conform(batch, self.wanted)
+
+    def _untracked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if self.how.attempt:
+                batch = batch.append_column(
+                    self.how.attempt, pa.array(np.ones(batch.num_rows, dtype=np.int32))
+                )
+            yield segments.conform(batch, self.wanted)
+
+
+class _Fingerprint:
+    """Passes rows on without their hashes, which it sums up: the order of rows does not matter."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rows = 0
+        self._sum = np.uint64(0)
+        self._xor = np.int64(0)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            place = batch.schema.get_field_index(HASH)
+            hashes = batch.column(place).to_numpy(zero_copy_only=False)
+            self._rows += len(hashes)
+            with np.errstate(over="ignore"):
+                self._sum += hashes.view(np.uint64).sum(dtype=np.uint64)
+            self._xor ^= np.bitwise_xor.reduce(hashes, initial=np.int64(0))
+            yield batch.remove_column(place)
+
+    def text(self) -> str:
+        """The fingerprint."""
+        return f"{self._rows}.{self._sum}.{self._xor}"
+
+
+def registered(ledger: Ledger, batch: Batch) -> tuple[Roots, ...]:
+    """The roots of a batch. AckerError where two evaluations of it have disagreed about its rows."""
+    key = _key(ledger, batch)
+
+    def read() -> Operation[dict[str, str]]:
+        [found] = yield [command("HGETALL", key)]
+        pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+        return {name.decode(): value.decode() for name, value in pairs}
+
+    fields = ledger.run(read())
+    made: list[Roots] = []
+    for source in sorted({name.partition("|")[0] for name in fields}):
+        entries = {name.partition("roots:")[2] for name in fields if name.startswith(f"{source}|roots:")}
+        most = max(int(fields[f"{source}|of:{stage}"]) for stage in fields[f"{source}|stages"].split())
+        if most < len(entries):
+            raise AckerError(
+                f"batch {batch.number} was evaluated several times, with other rows or partitions each time, "
+                "so its rows can not be tracked: persist what is tracked, or evaluate it once"
+            )
+        for entry in sorted(entries):
+            made += [Roots.parse(record) for record in json.loads(fields[f"{source}|roots:{entry}"])]
+    return tuple(made)
+
+
+def inputs(ledger: Ledger, batch: Batch) -> tuple[Range | Roots, ...]:
+    """What a batch is made of, as its tasks have told: ranges of streams, and roots."""
+    return (*notes.noted(ledger, batch), *registered(ledger, batch))
+
+
+def forget(ledger: Ledger, batch: Batch) -> None:
+    """Drops what tasks have told of a batch."""
+    notes.forget(ledger, batch)
+    ledger.store.send([command("UNLINK", _key(ledger, batch))])
+
+
+def _key(ledger: Ledger, batch: Batch) -> bytes:
+    return keys.tracked(ledger.config.name, batch.query, batch.run, batch.number)

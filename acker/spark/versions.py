@@ -1,0 +1,57 @@
+"""What differs between the versions of Spark, from 4.0 on."""
+
+import inspect
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # 4.0 hands Arrow to any writer that is a DataSourceArrowWriter
+    DataSourceStreamArrowWriter = DataSourceArrowWriter  # type: ignore[assignment, misc]
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    TOLD = True
+except ImportError:  # before 4.2, a Python source is not told where it was, and not limited
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Stands in for what this Spark does not have."""
+
+    ReadAllAvailable = ReadLimit = ReadMaxRows = None  # type: ignore[assignment, misc]
+    TOLD = False
+
+__all__ = [
+    "TOLD",
+    "DataSourceStreamArrowWriter",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+    "arrow_schema",
+    "spark_schema",
+]
+
+# Before 4.1 there is no choice of a time zone: it is UTC.
+_ZONE: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The schema in which Spark hands out rows, and takes them."""
+    return to_arrow_schema(schema, **_ZONE)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Spark's schema for an Arrow schema. A timestamp without a time zone stays one, also before 4.1."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)

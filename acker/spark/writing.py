@@ -1,0 +1,157 @@
+"""Writing: tasks stage, the commit that Spark runs for the winners publishes (acker/streams/commits.py)."""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from acker import steps
+from acker.ledger import Ledger
+from acker.spark import microbatches, tracking
+from acker.spark.microbatches import Batch
+from acker.spark.options import Options
+from acker.spark.shipping import Shipped
+from acker.spark.versions import DataSourceStreamArrowWriter, arrow_schema
+from acker.steps import Step
+from acker.streams import commits, retention, roots, schemas, settler, staging
+from acker.streams.commits import Commit
+from acker.streams.effects import EFFECT
+from acker.streams.roots import Roots
+from acker.streams.staging import FAILED, Staged, Staging
+from acker.streams.subscriptions import Range
+
+
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """What a task staged, and for which batch of a query, if any; roots where it writes as a spout."""
+
+    staged: Staged
+    batch: Batch | None = None
+    roots: tuple[Roots, ...] = ()
+
+
+def record_schema(ledger: Ledger, stream: str, schema: StructType) -> None:
+    """Records the schema of a stream or compares with it; raises SchemaMismatch."""
+    found = arrow_schema(schema)
+    for name in (FAILED, EFFECT):
+        if name in found.names:
+            found = found.remove(found.get_field_index(name))
+    ledger.run(schemas.record(ledger.core, stream, found))
+
+
+class _Stager:
+    """Stages the rows of a task. Pickled to executors, so it holds no connection."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self.ledger = options.ledger()
+        self.how: Staging = options.staging()
+        self.tracking = options.tracking()
+        if self.tracking is None:
+            record_schema(self.ledger, options.stream, schema)
+        else:
+            found = roots.anchored_schema(arrow_schema(schema), self.tracking)
+            self.ledger.run(schemas.record(self.ledger.core, options.stream, found))
+        limits = retention.limit(
+            self.ledger.core,
+            options.stream,
+            max_age=options.stream_max_age,
+            max_bytes=options.stream_max_bytes,
+        )
+        self.ledger.run(limits)
+
+    def stage(self, rows: Iterator[pa.RecordBatch]) -> StagedMessage:
+        batch = microbatches.of_task()
+        if self.tracking is None:
+            staged = self.ledger.run(staging.stage(self.ledger.core, self.how, rows))
+            return StagedMessage(staged, batch)
+        made, staged = self.ledger.run(roots.emit(self.ledger.core, self.tracking, self.how, rows))
+        return StagedMessage(staged, batch, made)
+
+    def commit(self, writer: str, messages: list[Any]) -> None:
+        """Publishes what a batch write has staged."""
+        self._commit(writer, 0, self._what(messages, ()))
+
+    def commit_batch(self, batch: Batch, messages: list[Any]) -> None:
+        """Publishes what a micro-batch has staged, and acks what it has read."""
+        what = self._what(messages, tracking.inputs(self.ledger, batch))
+        self._commit(batch.query, batch.number, what)
+        self.ledger.run(steps.register(self.ledger.core, self._step(batch, what)))
+        tracking.forget(self.ledger, batch)
+
+    def _commit(self, writer: str, number: int, what: Commit) -> None:
+        commit = commits.commit
+        settler.with_room(
+            self.ledger, lambda: self.ledger.run(commit(self.ledger.core, writer, number, what))
+        )
+
+    def _step(self, batch: Batch, what: Commit) -> Step:
+        """Who this is: without a bolt it has no name but its stream's, or its spout's."""
+        name, kind = (self.tracking.spout, "spout") if self.tracking else (self.how.stream, "writer")
+        reads = tuple(one.stream for one in what.ranges())
+        return Step(
+            name, kind, query_id=batch.query, batch=batch.number, reads=reads, emits=(self.how.stream,)
+        )
+
+    @staticmethod
+    def _what(messages: list[Any], inputs: tuple[Range | Roots, ...]) -> Commit:
+        done = [message for message in messages if message is not None]
+        made = tuple(one for message in done for one in message.roots)
+        return Commit(tuple(message.staged for message in done), (*inputs, *made))
+
+    def abort(self, writer: str, number: int, messages: list[Any]) -> None:
+        """Discards what is staged, unless a commit is stored: that may be of just these."""
+        core = self.ledger.core
+        if self.ledger.run(commits.known(core, writer, number)):
+            return
+        self.ledger.run(commits.discard(core, self._what(messages, ())))
+
+
+class Writer(Shipped, DataSourceArrowWriter):
+    """Writes a DataFrame: published when all tasks are done, all or nothing."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._stager = _Stager(options, schema)
+        self._writer = secrets.token_hex(16)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stages the rows of a task."""
+        return self._stager.stage(iterator)
+
+    def commit(self, messages: list[Any]) -> None:
+        """Publishes what the winning tasks staged."""
+        self._stager.commit(self._writer, messages)
+
+    def abort(self, messages: list[Any]) -> None:
+        """Discards what the tasks staged."""
+        self._stager.abort(self._writer, 0, messages)
+
+
+class StreamWriter(Shipped, DataSourceStreamArrowWriter):
+    """Writes a streaming query: each micro-batch once, and acks what the batch has read from streams."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._stager = _Stager(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stages the rows of a task."""
+        return self._stager.stage(iterator)
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publishes what the winning tasks staged, then acks the batch's input."""
+        batch = _batch(messages)
+        if batch is not None:
+            self._stager.commit_batch(batch, messages)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Discards what the tasks staged."""
+        batch = _batch(messages)
+        if batch is not None:
+            self._stager.abort(batch.query, batch.number, messages)
+
+
+def _batch(messages: list[Any]) -> Batch | None:
+    return next((message.batch for message in messages if message is not None), None)
