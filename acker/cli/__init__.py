@@ -1,0 +1,17 @@
+"""The command line: `acker` and what it is made of, a module for one or two commands."""
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs `acker` and exits: 0 done, 1 failed, 2 asked wrongly, 130 interrupted."""
+    try:
+        import rich  # noqa: F401 - only whether it is there
+        import typer  # noqa: F401
+    except ImportError:
+        sys.stderr.write("acker: the command line is not installed: pip install 'acker[cli]'\n")
+        sys.exit(1)
+    from acker.cli.app import run
+
+    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))

@@ -1,0 +1,41 @@
+"""Options and arguments that commands share, and what they stand for."""
+
+import re
+from typing import Annotated
+
+import typer
+
+from acker.errors import ValidationError
+from acker.ids import check_id
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+
+Url = Annotated[
+    str,
+    typer.Option("--url", envvar="ACKER_URL", help="The store, as redis://HOST:PORT/0.", show_default=False),
+]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait for the store.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of tables.")]
+TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", show_default=False)]
+Anchors = Annotated[list[str], typer.Argument(metavar="ANCHOR...", show_default=False)]
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}\Z", re.ASCII)
+
+
+def store(url: str, timeout: float) -> Store:
+    """The store of the options."""
+    if not url:
+        raise ValidationError("no store: name one by --url or ACKER_URL, or start one by `acker server`")
+    return Store(url, timeout=timeout)
+
+
+def ledger(url: str, timeout: float, topology: str) -> Ledger:
+    """The ledger of a topology that exists; UnknownTopology where there is none."""
+    return open_ledger(store(url, timeout), topology, create=False)
+
+
+def anchor(text: str) -> int:
+    """An anchor from its decimal digits, signed."""
+    if not _NUMBER.match(text):
+        raise ValidationError(f"anchor: expected a signed 64-bit number, got {text!r}")
+    return check_id(int(text), "anchor")

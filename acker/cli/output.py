@@ -1,0 +1,123 @@
+"""How things are shown: tables for people, JSON for programs.
+
+Message ids and reasons are anybody's bytes: nothing of them may reach a terminal but printable characters.
+"""
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from acker.inspect import Tree
+
+
+def printable(value: bytes | str) -> str:
+    """Text for a terminal: what is no UTF-8 and what is no printable character as an escape sequence."""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def one_line(text: str) -> str:
+    """A message as one printable line."""
+    return printable(" ".join(text.split()))
+
+
+def instant(seconds: float) -> str:
+    """A time in Unix seconds as ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds for people: three digits or so, and the unit."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def message_id_fields(message_id: bytes | None) -> dict[str, str | None]:
+    """A message id for JSON: as text, null where it is no UTF-8, and always as base64."""
+    if message_id is None:
+        return {"message_id": None, "message_id_base64": None}
+    try:
+        text = message_id.decode()
+    except UnicodeDecodeError:
+        text = None
+    return {"message_id": text, "message_id_base64": base64.b64encode(message_id).decode()}
+
+
+def tree_fields(tree: Tree) -> dict[str, Any]:
+    """A tree for JSON: 64-bit numbers as decimal strings, times as ISO 8601, durations in seconds."""
+    return {
+        "anchor": str(tree.anchor),
+        "state": tree.state,
+        "ack_value": str(tree.value),
+        "failure": tree.failure,
+        "spout": tree.spout,
+        **message_id_fields(tree.message_id),
+        "tracked_at": instant(tree.tracked_at),
+        "age": tree.age,
+        "time_left_earliest": tree.time_left_earliest,
+        "time_left_latest": tree.time_left_latest,
+        "shard": tree.shard,
+        "bucket": tree.bucket,
+        "slab": str(tree.slab),
+        "index": tree.index,
+    }
+
+
+def show_json(value: object) -> None:
+    """Writes a value as JSON, ASCII only."""
+    # JSON leaves the one control character of ASCII as it is that lies beyond the letters.
+    text = json.dumps(value, indent=2, ensure_ascii=True).replace("\x7f", "\\u007f")
+    sys.stdout.write(text + "\n")
+
+
+def table(*columns: str, right: Iterable[str] = ()) -> Table:
+    """An empty table; the columns named in `right` hold numbers."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    numbers = set(right)
+    for column in columns:
+        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    return made
+
+
+def row(made: Table, *cells: object) -> None:
+    """Adds a row; cells are shown as they are, whatever markup they seem to hold."""
+    made.add_row(*(Text(printable(str(cell))) for cell in cells))
+
+
+def facts(pairs: Sequence[tuple[str, object]]) -> Table:
+    """A table of names and values."""
+    made = Table(box=None, show_header=False, pad_edge=False)
+    made.add_column()
+    made.add_column(overflow="fold")
+    for name, value in pairs:
+        row(made, name, value)
+    return made
+
+
+def show(*things: Table | str) -> None:
+    """Writes tables and lines. Where stdout is no terminal, as wide as they need to be."""
+    console = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 240)
+    for thing in things:
+        console.print(Text(printable(thing)) if isinstance(thing, str) else thing)

@@ -1,0 +1,340 @@
+"""`acker topologies`, `stats`, `trees` and `tree`: looking, without changing anything."""
+
+import base64
+import binascii
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any, cast
+
+import typer
+
+from acker import inspect, operations, steps
+from acker.cli import options
+from acker.cli.options import Json, Timeout, TopologyName, Url
+from acker.cli.output import duration, facts, instant, printable, row, show, show_json, table, tree_fields
+from acker.config import TopologyConfig
+from acker.errors import AckerError, UnknownTopology, ValidationError
+from acker.inspect import Bucket, Page, Tree
+from acker.ledger import Ledger, open_ledger
+from acker.steps import Step
+from acker.totals import Totals, totals
+
+PERCENTILES = (0.5, 0.95, 0.99)
+
+
+def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
+    """All topologies of the store."""
+    store = options.store(url, timeout)
+    found = []
+    for name in store.run(operations.topologies()):
+        try:
+            ledger = open_ledger(store, name, create=False)
+        except UnknownTopology:
+            continue
+        found.append((ledger.config, ledger.run(totals(ledger.core))))
+    if as_json:
+        show_json(
+            [{**_config_fields(config), "pending": read.pending, "held": read.held} for config, read in found]
+        )
+        return
+    made = table(
+        "topology", "ackers", "message timeout", "pending", "held", "high-water", "last rotation",
+        right=("ackers", "message timeout", "pending", "held", "high-water", "last rotation"),
+    )  # fmt: skip
+    for config, read in found:
+        row(
+            made,
+            config.name,
+            config.ackers,
+            duration(config.message_timeout),
+            f"{read.pending:,}",
+            f"{read.held:,}",
+            f"{read.high_water_use:.1%}",
+            duration(read.rotation_age),
+        )
+    show(made if found else "no topologies")
+
+
+def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
+    """A topology's configuration, counters, latencies, and how full and old its shards are."""
+    ledger = options.ledger(url, timeout, topology)
+    read = ledger.run(totals(ledger.core))
+    latency = ledger.latency(*PERCENTILES)
+    at_work = ledger.run(steps.steps(ledger.core))
+    if as_json:
+        show_json({**_stats_fields(ledger, read, latency), "steps": [_step_fields(step) for step in at_work]})
+    else:
+        _show_stats(ledger, read, latency)
+        if at_work:
+            show("", _steps_table(at_work))
+
+
+def trees(
+    topology: TopologyName,
+    bucket: Annotated[
+        str | None, typer.Option(help=f"Only those in one bucket: {', '.join(inspect.BUCKETS)}.")
+    ] = None,
+    spout: Annotated[str | None, typer.Option(help="Only those of one spout.")] = None,
+    shard: Annotated[int | None, typer.Option(help="Only those of one shard.")] = None,
+    older_than: Annotated[float, typer.Option(help="Only those tracked so many seconds ago or more.")] = 0.0,
+    message_id: Annotated[
+        str | None,
+        typer.Option(help="Only those with a message id, finished ones too; goes with no other filter."),
+    ] = None,
+    message_id_base64: Annotated[
+        str | None, typer.Option(help="The same for a message id that is no text, as base64.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="How many to show at most: 1 to 1,000.")] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Trees in flight, those that expire next first; a page at a time."""
+    wanted = _message_id(message_id, message_id_base64)
+    if wanted is not None and (bucket, spout, shard, older_than) != (None, None, None, 0.0):
+        raise ValidationError("--message-id goes with no other filter")
+    ledger = options.ledger(url, timeout, topology)
+
+    def read(limit: int, cursor: str | None) -> Page:
+        if wanted is not None:
+            return ledger.run(inspect.find(ledger.core, wanted, limit=limit, cursor=cursor))
+        return ledger.run(
+            inspect.trees(
+                ledger.core,
+                bucket=cast("Bucket | None", bucket),
+                spout=spout,
+                shard=shard,
+                older_than=older_than,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
+
+    page = _full_page(read, limit, cursor)
+    if as_json:
+        show_json({"trees": [tree_fields(tree) for tree in page.trees], "cursor": page.cursor})
+        return
+    show(_trees_table(page.trees) if page.trees else "no trees")
+    if page.cursor is not None:
+        sys.stderr.write(f"more: --cursor {page.cursor}\n")
+
+
+def tree(
+    topology: TopologyName,
+    anchor: Annotated[str, typer.Argument(metavar="ANCHOR", show_default=False)],
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """One tree, by its anchor."""
+    number = options.anchor(anchor)
+    ledger = options.ledger(url, timeout, topology)
+    found = ledger.run(inspect.tree(ledger.core, number))
+    if found is None:
+        raise AckerError(
+            f"topology {topology!r} knows no tree {number}: never tracked, or finished and confirmed"
+        )
+    if as_json:
+        show_json(tree_fields(found))
+    else:
+        show(facts(_tree_facts(found)))
+
+
+def _full_page(read: Callable[[int, str | None], Page], limit: int, cursor: str | None) -> Page:
+    """Goes on through pages that are not full, each of them bounded, until one is or there are no more."""
+    page = read(limit, cursor)
+    found = list(page.trees)
+    while page.cursor is not None and len(found) < limit:
+        page = read(limit - len(found), page.cursor)
+        found += page.trees
+    return Page(tuple(found), page.cursor)
+
+
+def _message_id(text: str | None, as_base64: str | None) -> bytes | None:
+    if text is not None and as_base64 is not None:
+        raise ValidationError("--message-id and --message-id-base64 name the same thing")
+    if as_base64 is None:
+        return None if text is None else text.encode("utf-8", "surrogateescape")
+    try:
+        return base64.b64decode(as_base64, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValidationError(f"--message-id-base64: expected base64, got {as_base64!r}") from None
+
+
+def _config_fields(config: TopologyConfig) -> dict[str, Any]:
+    return {
+        "topology": config.name,
+        "ackers": config.ackers,
+        "message_timeout": config.message_timeout,
+        "high_water_mark": config.high_water_mark,
+        "slab_limit": config.slab_limit,
+        "outcomes_kept": config.outcomes_kept,
+    }
+
+
+def _stats_fields(ledger: Ledger, read: Totals, latency: list[float | None]) -> dict[str, Any]:
+    return {
+        **_config_fields(ledger.config),
+        "spouts": sorted(ledger.core.spouts),
+        "at": None if read.at is None else instant(read.at),
+        "counters": read.counters,
+        "pending": read.pending,
+        "waiting_slabs": read.waiting,
+        "held": read.held,
+        "high_water_use": read.high_water_use,
+        "backlog": read.backlog,
+        "rotation_age": read.rotation_age,
+        "oldest_age": read.oldest_age,
+        "latency": {
+            f"p{fraction * 100:g}": seconds for fraction, seconds in zip(PERCENTILES, latency, strict=True)
+        },
+        "buckets": read.buckets,
+        "shards": [
+            {
+                "shard": shard.shard,
+                "pending": shard.pending,
+                "waiting_slabs": shard.waiting,
+                "held": shard.held,
+                "limit": shard.limit,
+                "rotations": shard.rotations,
+                "rotation_age": shard.rotation_age,
+                "backlog": shard.backlog,
+                "oldest_age": shard.oldest_age,
+                "counters": shard.counters,
+                "buckets": [
+                    {
+                        "bucket": bucket.bucket,
+                        "trees": bucket.trees,
+                        "slabs": bucket.slabs,
+                        "youngest": bucket.youngest,
+                        "oldest": bucket.oldest,
+                    }
+                    for bucket in shard.buckets
+                ],
+            }
+            for shard in read.shards
+        ],
+    }
+
+
+def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None]) -> None:
+    config = ledger.config
+    percentiles = ", ".join(
+        f"p{fraction * 100:g} {duration(seconds)}"
+        for fraction, seconds in zip(PERCENTILES, latency, strict=True)
+    )
+    show(
+        facts(
+            [
+                ("topology", config.name),
+                ("ackers", config.ackers if config.ackers else "0: tracking is off"),
+                (
+                    "message timeout",
+                    f"{duration(config.message_timeout)}, a tick every {config.tick_ms / 1000:g} s",
+                ),
+                ("spouts", ", ".join(sorted(ledger.core.spouts)) or "-"),
+                ("pending", f"{read.pending:,} trees, the oldest {duration(read.oldest_age)}"),
+                (
+                    "held",
+                    f"{read.held:,} of {config.high_water_mark:,}; fullest shard {read.high_water_use:.1%}",
+                ),
+                ("waiting", f"{read.waiting:,} (slabs without a track)"),
+                ("last rotation", f"{duration(read.rotation_age)} ago, {read.backlog} not drained"),
+                ("complete latency", percentiles),
+            ]
+        ),
+        "",
+    )
+    counters = table("counter", "count", right=("count",))
+    for name, count in read.counters.items():
+        row(counters, name, f"{count:,}")
+    shards = table(
+        "shard", *inspect.BUCKETS, "waiting", "held", "rotations", "last rotation", "oldest tree",
+        right=("shard", *inspect.BUCKETS, "waiting", "held", "rotations", "last rotation", "oldest tree"),
+    )  # fmt: skip
+    for shard in read.shards:
+        row(
+            shards,
+            shard.shard,
+            *(f"{bucket.trees:,}" for bucket in shard.buckets),
+            f"{shard.waiting:,}",
+            f"{shard.held:,}",
+            f"{shard.rotations:,}",
+            duration(shard.rotation_age),
+            duration(shard.oldest_age),
+        )
+    show(counters, "", shards)
+
+
+def _step_fields(step: Step) -> dict[str, Any]:
+    seen = None if step.last_seen is None else instant(step.last_seen)
+    return {**asdict(step), "batch": None if step.batch < 0 else step.batch, "last_seen": seen}
+
+
+def _steps_table(found: list[Step]) -> Any:
+    made = table(
+        "step", "kind", "application", "query", "batch", "reads", "emits", "last seen", right=("batch",)
+    )
+    for step in found:
+        row(
+            made,
+            step.name,
+            step.kind,
+            printable(f"{step.application} ({step.application_id})") if step.application_id else "-",
+            printable(step.query or step.query_id) or "-",
+            "-" if step.batch < 0 else f"{step.batch:,}",
+            ", ".join(step.reads) or "-",
+            ", ".join(step.emits) or "-",
+            "-" if step.last_seen is None else instant(step.last_seen),
+        )
+    return made
+
+
+def _time_left(tree: Tree) -> str:
+    if tree.time_left_earliest is None:
+        return "-"
+    if tree.time_left_latest is None:
+        return f"{duration(tree.time_left_earliest)} or more: no ticks"
+    return f"{duration(tree.time_left_earliest)} to {duration(tree.time_left_latest)}"
+
+
+def _state(tree: Tree) -> str:
+    return tree.state if tree.failure is None else f"{tree.state}, failed"
+
+
+def _trees_table(trees: tuple[Tree, ...]) -> Any:
+    made = table(
+        "anchor", "state", "spout", "message id", "age", "time left", "shard", "bucket",
+        right=("anchor", "age", "time left", "shard"),
+    )  # fmt: skip
+    for tree in trees:
+        row(
+            made,
+            tree.anchor,
+            _state(tree),
+            tree.spout or "-",
+            "-" if tree.message_id is None else printable(tree.message_id),
+            duration(tree.age),
+            _time_left(tree),
+            tree.shard,
+            tree.bucket or "-",
+        )
+    return made
+
+
+def _tree_facts(tree: Tree) -> list[tuple[str, object]]:
+    return [
+        ("anchor", tree.anchor),
+        ("state", _state(tree)),
+        *([("reason", tree.failure)] if tree.failure is not None else []),
+        ("ack value", tree.value),
+        ("spout", tree.spout or "-"),
+        ("message id", "-" if tree.message_id is None else printable(tree.message_id)),
+        ("tracked at", f"{instant(tree.tracked_at)}, {duration(tree.age)} ago"),
+        ("time left", _time_left(tree)),
+        ("shard", tree.shard),
+        ("bucket", tree.bucket or "-"),
+        ("slab", f"{tree.slab}, index {tree.index}"),
+    ]

@@ -1,0 +1,72 @@
+"""`acker serve`: the service, with the ticker and the dashboard."""
+
+import importlib.util
+import signal
+import sys
+from contextlib import ExitStack
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from acker.cli.options import Url
+from acker.embedded import EmbeddedServer
+from acker.errors import AckerError, ValidationError
+from acker.operations import topologies
+from acker.store import Store
+
+_NEEDED = ("fastapi", "uvicorn", "pydantic_settings", "prometheus_client", "pyarrow")
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="TCP port; 0 takes a free one.")] = 8080,
+    url: Url = "",
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="Start the embedded server beside it.")
+    ] = False,
+) -> None:
+    """Serve REST, live events, metrics and the dashboard, and tick all topologies, until it is stopped.
+
+    Settings are read from the environment: see docs/api.md.
+    """
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise AckerError(f"the service needs {', '.join(missing)}: install acker[api]")
+    if not 0 <= port <= 65_535:
+        raise ValidationError(f"--port: expected 0 to 65,535, got {port}")
+    if embedded and url:
+        raise ValidationError("--embedded starts a store of its own: it goes with no --url and no ACKER_URL")
+    from api.dashboard import preparing
+    from api.server import check_address
+    from api.server import serve as run
+    from api.settings import settings
+
+    check_address(settings(url=url), host)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)  # the service sets its own while it runs
+    with ExitStack() as stack:
+        if embedded:
+            running = stack.enter_context(EmbeddedServer())
+            url = running.url
+            sys.stderr.write(f"acker: store {url}, data in {running.directory} while it runs\n")
+        if not url:
+            raise ValidationError("no store: name one by --url or ACKER_URL, or start one by --embedded")
+        given = settings(url=url)
+        Store(url, timeout=given.timeout, cluster=given.cluster).run(topologies())
+        # Programs can do without it, and people have to wait for it the first time only.
+        stack.enter_context(preparing(_no_dashboard))
+        run(given, host, port)
+
+
+def _no_dashboard(why: str) -> None:
+    sys.stderr.write(f"acker: no dashboard: {why}\n")
+    sys.stderr.flush()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Ends the command in good order; further signals do not disturb it."""
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, signal.SIG_IGN)
+    sys.exit(0)

@@ -1,0 +1,112 @@
+"""`acker tick`: the ticker as a process of its own."""
+
+import json
+import logging
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from acker import operations
+from acker.cli import options
+from acker.cli.options import Json, Timeout, Url
+from acker.cli.output import row, show, show_json, table
+from acker.config import check_name
+from acker.ledger import open_ledger
+from acker.store import Store
+from acker.submissions import Ticked
+from acker.ticker import Ticker
+
+if TYPE_CHECKING:
+    from acker.streams.settler import Settler
+
+
+def tick(
+    topologies: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPOLOGY...]", show_default=False)
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Tick what is due, drain it, and end.")] = False,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Tick topologies (all, unless some are named) when it is time, until it is stopped.
+
+    Settles the outcomes of spouts that keep their rows, too: replays what was not acked.
+    """
+    store = options.store(url, timeout)
+    names = [check_name(name, "topology") for name in topologies] if topologies else None
+    if once:
+        done = {}
+        for name in names if names is not None else store.run(operations.topologies()):
+            done[name] = open_ledger(store, name, create=False).tick()
+        if (settler := _settler(store, names)) is not None:
+            settler.step()
+        _show(done, as_json)
+        return
+    stop = stop_on_signals()
+    logging.basicConfig(level=logging.INFO, format="acker: %(message)s", stream=sys.stderr)
+    if names is not None:
+        for name in names:
+            open_ledger(store, name, create=False)
+    sys.stderr.write(f"acker: ticking {', '.join(names) if names else 'all topologies'}; Ctrl-C stops it\n")
+    thread = None
+    if (settler := _settler(store, names)) is not None:
+        thread = threading.Thread(target=settler.run, args=(stop,), name="acker settles")
+        thread.start()
+    try:
+        Ticker(store, names, on_tick=_told_json if as_json else _told).run(stop)
+    finally:
+        stop.set()
+        if thread is not None:
+            thread.join()
+
+
+def _settler(store: Store, names: list[str] | None) -> "Settler | None":
+    """What replays and buries; None where there is no pyarrow to read rows with."""
+    try:
+        from acker.streams.settler import Settler
+    except ImportError:
+        return None
+    return Settler(store, names)
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGINT and SIGTERM set."""
+    stop = threading.Event()
+
+    def handle(_: int, __: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
+    return stop
+
+
+def _fields(name: str, done: Ticked) -> dict[str, str | int]:
+    return {"topology": name, "rotated": done.rotated, "expired": done.expired, "orphaned": done.orphaned}
+
+
+def _show(ticked: dict[str, Ticked], as_json: bool) -> None:
+    if as_json:
+        show_json([_fields(name, done) for name, done in ticked.items()])
+        return
+    made = table("topology", "rotated", "expired", "orphaned", right=("rotated", "expired", "orphaned"))
+    for name, done in ticked.items():
+        row(made, name, done.rotated, done.expired, done.orphaned)
+    show(made if ticked else "no topologies")
+
+
+def _told(name: str, done: Ticked) -> None:
+    sys.stdout.write(
+        f"{name}: {done.rotated} shards rotated, {done.expired} expired, {done.orphaned} orphaned\n"
+    )
+    sys.stdout.flush()
+
+
+def _told_json(name: str, done: Ticked) -> None:
+    sys.stdout.write(json.dumps(_fields(name, done)) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,75 @@
+"""What the spout knows of its records: which have no final outcome yet, and how many trees ended how."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+
+@dataclass(slots=True)
+class Status:
+    """Counts of the spout so far.
+
+    lines: records emitted. acked, failed, expired: outcomes of their trees. replays: records given another
+    tree. dead: records given up. in_flight: records without final outcome. unknown: outcomes that no record
+    waited for (any is an error). finished: whether each record has its final outcome.
+    """
+
+    lines: int = 0
+    acked: int = 0
+    failed: int = 0
+    expired: int = 0
+    replays: int = 0
+    dead: int = 0
+    in_flight: int = 0
+    unknown: int = 0
+    finished: bool = False
+
+    @property
+    def trees(self) -> int:
+        """Trees of all attempts."""
+        return self.lines + self.replays
+
+    def dump(self) -> dict[str, int | bool]:
+        """As a plain dict."""
+        return asdict(self)
+
+
+class Records:
+    """Notes which attempt of each record is under way, as many as are in flight, and takes their outcomes."""
+
+    def __init__(self) -> None:
+        self.status = Status()
+        self._attempts: dict[bytes, int] = {}
+        self._told: set[int] = set()
+
+    def emitted(self, message_ids: Iterable[str]) -> None:
+        """Notes new records."""
+        for message_id in message_ids:
+            self._attempts[message_id.encode()] = 1
+            self.status.lines += 1
+        self.status.in_flight = len(self._attempts)
+
+    def take(self, outcomes: pa.Table) -> None:
+        """Takes outcomes (`acker.streams.replays.OUTCOMES`).
+
+        Those of the call before may be told again: it is not known to have been settled.
+        """
+        before, self._told = self._told, set(outcomes["anchor"].to_pylist())
+        columns = (
+            outcomes[name].to_pylist() for name in ("anchor", "message_id", "attempt", "status", "final")
+        )
+        for anchor, message_id, attempt, status, final in zip(*columns, strict=True):
+            if anchor in before:
+                continue
+            if self._attempts.get(message_id) != attempt:
+                self.status.unknown += 1
+                continue
+            setattr(self.status, status, getattr(self.status, status) + 1)
+            if not final:
+                self._attempts[message_id] += 1
+                self.status.replays += 1
+                continue
+            del self._attempts[message_id]
+            self.status.dead += status != "acked"
+        self.status.in_flight = len(self._attempts)
