@@ -1,0 +1,1 @@
+"""The service: REST, live events, metrics, the ticker, and the built dashboard."""

@@ -1,0 +1,195 @@
+"""Who may do what: tokens, addresses, other sites, sizes and rates. All of it before a body is read."""
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.problems import Refused
+from api.settings import Settings
+from api.tokens import Scope as TokenScope
+from api.tokens import Token
+
+_GUARDED = ("/api/", "/metrics")
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_CLIENTS = 10_000
+_BURST_SECONDS = 10.0
+
+HEADERS: Mapping[bytes, bytes] = {
+    b"content-security-policy": (
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"permissions-policy": b"camera=(), geolocation=(), microphone=()",
+}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is this machine's own."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+class Rate:
+    """Token buckets, one for each client; those of clients that are silent for long are forgotten."""
+
+    def __init__(self, per_second: float) -> None:
+        self.per_second = per_second
+        self.most = max(1.0, per_second * _BURST_SECONDS)
+        self._clients: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> float:
+        """Takes one; 0.0, or the seconds after which there is one."""
+        now = time.monotonic()
+        left, at = self._clients.pop(client, (self.most, now))
+        left = min(self.most, left + (now - at) * self.per_second)
+        wait = 0.0 if left >= 1.0 else (1.0 - left) / self.per_second
+        self._clients[client] = (left if wait else left - 1.0, now)
+        if len(self._clients) > _CLIENTS:
+            self._clients.popitem(last=False)
+        return wait
+
+
+class Access:
+    """ASGI middleware: refuses what is not allowed, and sets the headers that protect a browser.
+
+    With tokens, each request for data needs one: `read` to look, `operate` to change. Without, requests are
+    taken on the loopback address only, under its own names and not from pages of other sites, so that no page
+    in a browser on this machine reaches the service.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self.app = app
+        self._tokens = settings.access
+        self._names = {"localhost", *settings.hosts.lower().replace(",", " ").split()}
+        self._most = settings.body_bytes
+        self._rate = Rate(settings.writes_per_second)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = _protected(message["headers"], scope["path"])
+            await send(message)
+
+        headers = Headers(scope=scope)
+        body = _Body(receive, self._most)
+        try:
+            self._check(scope, headers)
+            await self.app(scope, body.receive, guarded)
+        except Refused as error:
+            await error.response()(scope, receive, guarded)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        writes = scope["method"] not in _SAFE
+        client = (scope.get("client") or ("unknown",))[0]
+        allowed: TokenScope = "operate"
+        if scope["path"].startswith(_GUARDED):
+            if self._tokens:
+                token = self._authenticate(headers, writes)
+                client, allowed = token.client, token.scope
+            else:
+                self._local(scope, headers)
+            if writes and not _same_site(headers):
+                raise Refused(
+                    HTTPStatus.FORBIDDEN, "other-site", "writes from pages of other sites are refused"
+                )
+        scope.setdefault("state", {}).update(client=client, scope=allowed)
+        length = headers.get("content-length", "0")
+        if not length.isascii() or not length.isdigit():
+            raise Refused(HTTPStatus.BAD_REQUEST, "bad-request", "Content-Length: expected a number")
+        if int(length[:20]) > self._most:
+            raise too_large(self._most)
+        if writes and (wait := self._rate.take(client)):
+            raise Refused(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "too-many-writes",
+                f"at most {self._rate.per_second:g} writes a second in the long run",
+                {"Retry-After": str(max(1, round(wait)))},
+            )
+
+    def _authenticate(self, headers: Headers, writes: bool) -> Token:
+        scheme, _, presented = headers.get("authorization", "").partition(" ")
+        token = self._tokens.find(presented.strip()) if scheme.lower() == "bearer" else None
+        if token is None:
+            raise Refused(
+                HTTPStatus.UNAUTHORIZED,
+                "unauthorized",
+                "expected the header Authorization: Bearer, with a token that the service knows",
+                {"WWW-Authenticate": 'Bearer realm="acker"'},
+            )
+        if writes and token.scope != "operate":
+            raise Refused(
+                HTTPStatus.FORBIDDEN, "read-only", "this token allows to read; writes need scope operate"
+            )
+        return token
+
+    def _local(self, scope: Scope, headers: Headers) -> None:
+        server = (scope.get("server") or ("",))[0]
+        if not is_loopback(server):
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                "no-tokens",
+                "without tokens (ACKER_TOKENS) the service answers on the loopback address only",
+            )
+        # A page of another site may have its name resolve to this machine (DNS rebinding).
+        host = urlsplit("//" + headers.get("host", "")).hostname or ""
+        if not is_loopback(host) and host not in self._names:
+            raise Refused(
+                HTTPStatus.FORBIDDEN, "unknown-host", f"the service has no name {host!r}: see ACKER_HOSTS"
+            )
+
+
+class _Body:
+    """A request's body, refused when it gets too large whatever its headers say."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._left, self._most = receive, most, most
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._left -= len(message.get("body", b""))
+            if self._left < 0:
+                raise too_large(self._most)
+        return message
+
+
+def too_large(most: int) -> Refused:
+    """What a body of more bytes is refused with."""
+    return Refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body-too-large", f"expected at most {most:,} bytes of body"
+    )
+
+
+def _same_site(headers: Headers) -> bool:
+    """Whether no browser says that a page of another site sent this."""
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return False
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+
+
+def _protected(headers: Iterable[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
+    found = list(headers)
+    present = {name.lower() for name, _ in found}
+    added = [(name, value) for name, value in HEADERS.items() if name not in present]
+    if b"cache-control" not in present and path.startswith(_GUARDED):
+        added.append((b"cache-control", b"no-store"))
+    return found + added

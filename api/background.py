@@ -1,0 +1,52 @@
+"""What runs beside the requests: the beat, the ticker, and the settler of what spouts keep in the store."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from acker.aio import AsyncTicker
+from acker.store import Store
+from acker.streams.settler import Settler
+from api.live import Live
+from api.service import Service
+
+_ATTEMPTS = 20
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def running(service: Service, live: Live) -> AsyncIterator[None]:
+    """Runs all of it meanwhile."""
+    settings = service.settings
+    tasks: list[asyncio.Task[None]] = [asyncio.create_task(live.run(), name="live")]
+    stop = threading.Event()
+    if settings.ticker:
+        tasks.append(asyncio.create_task(AsyncTicker(service.store).run(asyncio.Event()), name="ticker"))
+        # It is made for threads; it has connections of its own.
+        settler = Settler(
+            Store(settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster)
+        )
+        tasks.append(asyncio.create_task(asyncio.to_thread(settler.run, stop), name="settler"))
+    try:
+        yield
+    finally:
+        stop.set()
+        await _end(tasks)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancels tasks until they have ended: one that is just connecting may pass over being cancelled."""
+    for _ in range(_ATTEMPTS):
+        for task in tasks:
+            if task.get_name() != "settler":  # a thread, which has been told
+                task.cancel()
+        _, left = await asyncio.wait(tasks, timeout=0.5)
+        if not left:
+            break
+    for task in tasks:
+        if not task.done():
+            _log.error("%s does not end", task.get_name())
+        elif not task.cancelled() and task.exception() is not None:
+            _log.error("%s ended", task.get_name(), exc_info=task.exception())

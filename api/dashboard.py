@@ -1,0 +1,141 @@
+"""The built dashboard, or a page that says how to build it."""
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from acker.errors import AckerError
+from acker.processes import tied
+
+_log = logging.getLogger(__name__)
+_GUARDED = ("/api/", "/metrics")
+_BUILDER = Path(__file__).parent.parent / "dashboard" / "build.py"
+_FAILED = "the dashboard could not be built"
+_NOT_BUILT = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="3"><title>acker</title></head>
+<body>
+<h1>acker</h1>
+<p>The dashboard is not built here, or not yet: <code>acker serve</code> in a checkout builds it at its start,
+<code>python dashboard/build.py</code> at any time. This page looks for it again and again. The service works:
+its schema is at <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
+</body></html>
+"""
+
+
+def folder() -> Path | None:
+    """Where the built files are: in a wheel inside of this package, in a checkout where they are built."""
+    here = Path(__file__).parent
+    for place in (here / "static", here.parent / "dashboard" / "dist"):
+        if (place / "index.html").is_file():
+            return place.resolve()
+    return None
+
+
+def _is_checkout() -> bool:
+    return not (Path(__file__).parent / "static").is_dir() and _BUILDER.is_file()
+
+
+def prepare() -> Path:
+    """Builds the dashboard where this is a checkout and that is not done; returns its directory.
+
+    Takes a minute the first time, and says so on stderr. Raises AckerError.
+    """
+    if _is_checkout():
+        run = subprocess.run([sys.executable, _BUILDER], stdout=subprocess.DEVNULL, check=False)
+        if run.returncode:
+            raise AckerError(_FAILED)
+    found = folder()
+    if found is None:
+        raise AckerError("this installation of acker has no dashboard")
+    return found
+
+
+@contextmanager
+def preparing(failed: Callable[[str], None]) -> Iterator[None]:
+    """`prepare` as a process beside what is done meanwhile, which ends it.
+
+    What the builder tells is logged. failed: is told what is wrong.
+    """
+    if not _is_checkout():
+        if folder() is None:
+            failed("this installation of acker has no dashboard")
+        yield
+        return
+    # A group of its own: the builder starts others, and with it they all end.
+    command = tied([sys.executable, str(_BUILDER)])
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        process_group=0,
+    ) as builder:
+        ended = threading.Event()
+
+        def watch() -> None:
+            assert builder.stderr is not None
+            for line in builder.stderr:
+                _log.info("%s", line.rstrip())
+            if builder.wait() and not ended.is_set():
+                failed(_FAILED)
+
+        watcher = threading.Thread(target=watch, name="acker-dashboard")
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            if builder.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(builder.pid, signal.SIGTERM)
+            watcher.join()
+
+
+class Dashboard:
+    """ASGI app for all that is no route: the built files, and the page itself for every other path.
+
+    The page routes by itself, so a path without a file is a view of it.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles a request."""
+        if scope["type"] != "http":  # no websocket is ours
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        if scope["path"].startswith(_GUARDED):
+            raise HTTPException(404)
+        if scope["method"] not in ("GET", "HEAD"):
+            raise HTTPException(405, headers={"Allow": "GET, HEAD"})
+        await self._response(scope["path"])(scope, receive, send)
+
+    @staticmethod
+    def _response(path: str) -> Response:
+        root = folder()
+        if root is None:
+            if path != "/":
+                raise HTTPException(404)
+            return HTMLResponse(_NOT_BUILT)
+        wanted = path.lstrip("/")
+        if wanted and "\0" not in wanted and len(wanted) < 1024:
+            found = (root / wanted).resolve()
+            if found.is_relative_to(root) and found.is_file():
+                # What is in assets/ has a hash of its content in its name.
+                fresh = wanted.startswith("assets/")
+                age = "public, max-age=31536000, immutable" if fresh else "no-cache"
+                return FileResponse(found, headers={"Cache-Control": age})
+        # Files have a dot in their name; so may a topology, whose views are under t/.
+        if "." in wanted.rpartition("/")[2] and not wanted.startswith("t/"):
+            raise HTTPException(404)
+        return FileResponse(root / "index.html", headers={"Cache-Control": "no-cache"})

@@ -1,0 +1,71 @@
+"""Events as they go to clients: what a reading, and trees that ended, are told as."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fastapi.sse import format_sse_event
+
+from acker.config import TopologyConfig
+from acker.history import Reading
+from acker.inspect import BUCKETS
+from acker.recent import Recent
+from acker.series import series
+from api.fields import instant
+from api.models.events import OutcomeSummary, Sample
+from api.models.topologies import Latency
+from api.routes.outcomes import outcome
+from api.routes.stats import COUNTED
+from api.routes.topologies import health
+
+RETRY_MS = 1_000
+"""After how many ms a client that lost its stream comes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Events of one moment, encoded once for all streams. at: ms; what a client has seen up to."""
+
+    at: int
+    data: bytes
+
+
+def sample(config: TopologyConfig, before: Reading, reading: Reading) -> bytes:
+    """What happened between two readings; its id resumes a stream after it."""
+    points = series([before, reading])
+    gauges = {name: float(column[0]) for name, column in points.gauges.items()}
+    age = gauges["rotation_age"] if gauges["rotation_age"] >= 0 else None
+    backlog, use = int(gauges["backlog"]), max(0.0, gauges["high_water_use"])
+    buckets = {name: max(0, int(gauges[name])) for name in BUCKETS}
+    p50, p95, p99 = points.total_percentiles(0.5, 0.95, 0.99)
+    told = Sample(
+        at=instant(reading.at / 1000),
+        seconds=None if before.first else (reading.at - before.at) / 1000,
+        **{name: int(points.counts[name][0]) for name in COUNTED},
+        pending=sum(buckets.values()),
+        held=max(0, int(gauges["held"])),
+        waiting_slabs=max(0, int(gauges["waiting"])),
+        buckets=buckets,
+        latency=Latency(p50=p50, p95=p95, p99=p99),
+        high_water_use=use,
+        rotation_age=age,
+        backlog=backlog,
+        health=health(config, age, use, backlog),
+    )
+    return format_sse_event(
+        event="sample", data_str=told.model_dump_json(), id=f"{reading.at}-0", retry=RETRY_MS
+    )
+
+
+def outcomes(trees: Iterable[Recent]) -> bytes:
+    """Trees that ended, one by one."""
+    return b"".join(
+        format_sse_event(event="outcome", data_str=outcome(tree).model_dump_json()) for tree in trees
+    )
+
+
+def summary(at: int, failed: int, expired: int) -> bytes:
+    """How many more ended than were told one by one; nothing where there were none."""
+    if failed <= 0 and expired <= 0:
+        return b""
+    told = OutcomeSummary(at=instant(at / 1000), failed=max(0, failed), expired=max(0, expired))
+    return format_sse_event(event="outcomes", data_str=told.model_dump_json())

@@ -1,0 +1,120 @@
+"""How values travel in JSON: 64-bit ids as decimal strings, times as ISO 8601 UTC, bytes as base64."""
+
+import base64
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+from acker.config import MESSAGE_ID_BYTES, REASON_BYTES
+
+
+def _up_to(digits: str) -> str:
+    """A pattern of the numbers from 1 to the one with these digits, without leading zeros."""
+    alternatives = [f"[1-9][0-9]{{0,{len(digits) - 2}}}"]
+    for place, digit in enumerate(digits):
+        lowest = 1 if place == 0 else 0
+        if int(digit) > lowest:
+            rest = len(digits) - place - 1
+            tail = f"[0-9]{{{rest}}}" if rest else ""
+            alternatives.append(f"{digits[:place]}[{lowest}-{int(digit) - 1}]{tail}")
+    return "|".join([*alternatives, digits])
+
+
+ID_PATTERN = f"^(0|-?({_up_to('9223372036854775807')})|-9223372036854775808)$"
+"""Exactly the whole numbers of signed 64 bits."""
+
+_BASE64 = "[A-Za-z0-9+/]"
+MESSAGE_ID_PATTERN = (
+    f"^({_BASE64}{{4}}){{0,341}}({_BASE64}{{2}}==)?$|^({_BASE64}{{4}}){{0,340}}{_BASE64}{{3}}=$"
+)
+"""Exactly the base64 texts of at most 1,024 bytes."""
+
+
+def instant(seconds: float) -> datetime:
+    """A time from Unix seconds."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _instant_text(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _bytes_at_most(limit: int) -> AfterValidator:
+    def check(text: str) -> str:
+        if len(text.encode()) > limit:
+            raise ValueError(f"expected at most {limit} bytes of UTF-8, got {len(text.encode())}")
+        return text
+
+    return AfterValidator(check)
+
+
+Id = Annotated[
+    str,
+    Field(
+        pattern=ID_PATTERN,
+        description="A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.",
+        examples=["-4611686018427387904"],
+    ),
+]
+Instant = Annotated[
+    datetime,
+    PlainSerializer(_instant_text, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T03:04:05.678Z"]}),
+]
+"""ISO 8601 in UTC, to the millisecond."""
+InstantText = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+"""The same, as text already."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$", examples=["wordcount"])]
+Seconds = Annotated[float, Field(description="Seconds.", examples=[12.5])]
+Count = Annotated[int, Field(ge=0, examples=[1200])]
+MessageId = Annotated[
+    str,
+    _bytes_at_most(MESSAGE_ID_BYTES),
+    Field(
+        max_length=MESSAGE_ID_BYTES, description="As text: at most 1 KiB of UTF-8.", examples=["poem.txt:1"]
+    ),
+]
+MessageIdBase64 = Annotated[
+    str,
+    Field(pattern=MESSAGE_ID_PATTERN, description="Any bytes, at most 1 KiB.", examples=["cG9lbS50eHQ6MQ=="]),
+]
+Reason = Annotated[
+    str,
+    _bytes_at_most(REASON_BYTES),
+    Field(max_length=REASON_BYTES, description="At most 1 KiB of UTF-8.", examples=["no such word"]),
+]
+Cursor = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_-]{1,16384}$", description="Of the page before; hand it back unread."),
+]
+
+
+class Model(BaseModel):
+    """What all bodies are: nothing in them but what is declared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Answer(BaseModel):
+    """What all answers are. Clients pass over what they do not know: later versions may add to it."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class MessageIdFields(Answer):
+    """A spout's own name of a record, which may be any bytes."""
+
+    message_id: str | None = Field(description="As text; null where it is unknown or no UTF-8.")
+    message_id_base64: str | None = Field(description="Its bytes; null where it is unknown.")
+
+
+def message_id_fields(message_id: bytes | None) -> dict[str, str | None]:
+    """The fields of `MessageIdFields`."""
+    if message_id is None:
+        return {"message_id": None, "message_id_base64": None}
+    try:
+        text: str | None = message_id.decode()
+    except UnicodeDecodeError:
+        text = None
+    return {"message_id": text, "message_id_base64": base64.b64encode(message_id).decode()}

@@ -1,0 +1,213 @@
+"""What beats once a second: the history is written, and whoever watches is told what happened.
+
+However many streams there are, a topology is read once a second and its events are encoded once.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from acker import aio, history, messages, recent
+from acker.aio import AsyncLedger
+from acker.config import TopologyConfig
+from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable
+from acker.history import Reading
+from acker.recent import Numbers, Recent
+from api import events
+from api.events import Told
+from api.service import Service
+
+SINGLE = 20
+"""Most outcomes that are told one by one in a second."""
+_AT_ONCE = 8
+_AFTER_SECOND = 0.1
+"""Seconds after each full one of the store's clock at which a reading is taken, away from its edge."""
+_QUEUE = 32
+
+log = logging.getLogger(__name__)
+
+
+class Subscriber:
+    """A stream: what it has still to be sent. One that does not keep up is ended, and comes again."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Told | None] = asyncio.Queue(_QUEUE)
+
+    def tell(self, told: Told | None) -> bool:
+        """Hands it some events, or None as the last; whether it keeps up."""
+        try:
+            self.queue.put_nowait(told)
+        except asyncio.QueueFull:
+            self.end()
+            return False
+        return True
+
+    def end(self) -> None:
+        """Ends it, whatever it has still to be sent."""
+        while not self.queue.empty():
+            self.queue.get_nowait()
+        self.queue.put_nowait(None)
+
+
+class _Watched:
+    """A topology that is watched: by whom, and up to where they were told."""
+
+    def __init__(self) -> None:
+        self.subscribers: set[Subscriber] = set()
+        self.last: Reading | None = None
+        self.numbers: dict[int, Numbers] | None = None
+
+
+class Live:
+    """The beat of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._troubles: dict[str, str] = {}
+        self._offset = 0.0
+        self._watched: dict[str, _Watched] = {}
+        self._closed = False
+
+    @property
+    def streams(self) -> int:
+        """How many there are."""
+        return sum(len(watched.subscribers) for watched in self._watched.values())
+
+    async def subscribe(self, ledger: AsyncLedger) -> Subscriber:
+        """A new stream of a topology's events from now on."""
+        subscriber = Subscriber()
+        if self._closed:
+            subscriber.end()
+            return subscriber
+        watched = self._watched.setdefault(ledger.config.name, _Watched())
+        watched.subscribers.add(subscriber)
+        try:
+            await self._begin(ledger, watched)
+        except BaseException:
+            self.unsubscribe(ledger.config.name, subscriber)
+            raise
+        return subscriber
+
+    def unsubscribe(self, name: str, subscriber: Subscriber) -> None:
+        """Forgets a stream."""
+        watched = self._watched.get(name)
+        if watched is not None:
+            watched.subscribers.discard(subscriber)
+            if not watched.subscribers:
+                del self._watched[name]
+
+    def close(self) -> None:
+        """Ends all streams, and those that come."""
+        self._closed = True
+        for watched in self._watched.values():
+            for subscriber in watched.subscribers:
+                subscriber.end()
+
+    async def run(self) -> None:
+        """Beats until it is cancelled."""
+        away = False
+        while True:
+            try:
+                await self.beat()
+            except (StoreUnavailable, StoreMisconfigured) as error:
+                if not away:
+                    log.warning("no history for now: %s", error)
+                away = True
+            else:
+                if away:
+                    log.warning("the store answers again")
+                away = False
+            wait = (_AFTER_SECOND - time.time() - self._offset) % 1.0
+            await asyncio.sleep(wait if wait > 0.05 else wait + 1.0)
+
+    async def beat(self) -> None:
+        """Takes a reading of every topology, and tells those who watch."""
+        if self._service.settings.history:
+            names = await aio.topologies(self._service.store)
+        else:
+            names = list(self._watched)
+        self._troubles = {name: trouble for name, trouble in self._troubles.items() if name in names}
+        visits = await asyncio.gather(*(self._visit(name) for name in names), return_exceptions=True)
+        for failure in visits:
+            if failure is not None:
+                raise failure
+
+    async def _visit(self, name: str) -> None:
+        async with self._turns:
+            try:
+                ledger = await self._service.ledger(name)
+                if self._service.settings.history:
+                    at = await ledger.run(history.record(ledger.core))
+                    if at is not None:
+                        self._offset = at / 1000 - time.time()
+                    await ledger.run(messages.finish_stale(ledger.core))
+                if name in self._watched:
+                    await self._tell(ledger, self._watched[name])
+            except (StoreUnavailable, StoreMisconfigured):
+                raise
+            except AckerError as error:
+                # What is wrong with one topology must not keep the others without history.
+                if self._troubles.get(name) != str(error):
+                    self._troubles[name] = str(error)
+                    log.error("topology %s has no history: %s", name, error)
+            else:
+                self._troubles.pop(name, None)
+
+    async def _tell(self, ledger: AsyncLedger, watched: _Watched) -> None:
+        await self._begin(ledger, watched)
+        if watched.last is None or watched.numbers is None:
+            return
+        readings = await ledger.run(history.after(ledger.core, watched.last.at, most=_QUEUE))
+        if not readings:
+            return
+        trees, now = await ledger.run(recent.since(ledger.core, watched.numbers, SINGLE))
+        counts = Counter(tree.status for tree in trees)
+        rest = {
+            status: sum(
+                getattr(now[shard], status) - getattr(old, status) for shard, old in watched.numbers.items()
+            )
+            - counts[status]
+            for status in ("failed", "expired")
+        }
+        parts = told(ledger.config, [watched.last, *readings], trees, **rest)
+        watched.last, watched.numbers = readings[-1], now
+        for subscriber in list(watched.subscribers):
+            if not all(subscriber.tell(part) for part in parts):
+                watched.subscribers.discard(subscriber)
+
+    @staticmethod
+    async def _begin(ledger: AsyncLedger, watched: _Watched) -> None:
+        """Notes from where on those who watch are told, unless that is known."""
+        if watched.last is None or watched.numbers is None:
+            numbers = await ledger.run(recent.numbers(ledger.core))
+            latest = await ledger.run(history.latest(ledger.core, 1))
+            if watched.last is None and latest:
+                watched.last, watched.numbers = latest[0], numbers
+
+
+def told(
+    config: TopologyConfig, readings: Sequence[Reading], trees: Sequence[Recent], failed: int, expired: int
+) -> list[Told]:
+    """The events of the readings after the first, and of what ended meanwhile: trees, and how many more."""
+    samples = [Told(after.at, events.sample(config, before, after)) for before, after in pairwise(readings)]
+    last = samples.pop()
+    # The sample comes last: its id says that all before it was told.
+    ended = events.outcomes(trees) + events.summary(last.at, failed, expired)
+    return [*samples, Told(last.at, ended + last.data)]
+
+
+def _live(request: Request) -> Live:
+    live = request.app.state.live
+    assert isinstance(live, Live)
+    return live
+
+
+LiveDep = Annotated[Live, Depends(_live)]

@@ -1,0 +1,135 @@
+"""Structured logs: one JSON object a line, on stderr. Whatever clients send is escaped by that."""
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.settings import Settings
+
+LINES = 1_000
+"""Most lines that wait for whoever reads the log."""
+_END_SECONDS = 2.0
+
+_log = logging.getLogger("api.requests")
+
+
+class JSONLines(logging.Formatter):
+    """Formats a record as JSON: time, level, logger, message, and what `extra` named `fields` holds."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as a line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=True, default=str)
+
+
+class Lines(logging.Handler):
+    """Writes lines in a thread of its own, so that a log which nobody reads does not hold the service up.
+
+    A pipe takes some 64 KiB and then blocks whoever writes. Beyond `LINES` that wait, lines are dropped, and
+    how many is told as soon as there is room.
+    """
+
+    def __init__(self, file: int) -> None:
+        super().__init__()
+        self._file = file
+        self._waiting: queue.Queue[str | None] = queue.Queue(LINES)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hands a record on; `logging` holds this handler's lock meanwhile."""
+        try:
+            if self._dropped:
+                told = f"{self._dropped} lines of the log were dropped, which nobody read"
+                warning = logging.LogRecord(__name__, logging.WARNING, __file__, 0, told, None, None)
+                self._waiting.put_nowait(self.format(warning))
+                self._dropped = 0
+            self._waiting.put_nowait(self.format(record))
+        except queue.Full:
+            self._dropped += 1
+        except Exception:  # noqa: BLE001 - as every handler: a line that can not be written fails no request
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Waits a little for what is still to be written; Python's exit calls this."""
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=_END_SECONDS)
+            self._thread.join(_END_SECONDS)
+        super().close()
+
+    def _write(self) -> None:
+        while (line := self._waiting.get()) is not None:
+            left = f"{line}\n".encode(errors="backslashreplace")
+            with contextlib.suppress(OSError):  # who read it is gone
+                while left:
+                    # Not through sys.stderr: a thread that waits in there keeps Python from ending.
+                    left = left[os.write(self._file, left) :]
+
+
+def configure(settings: Settings) -> None:
+    """Sends all logs to stderr as the settings say."""
+    handler = Lines(sys.stderr.fileno())
+    if settings.log_format == "json":
+        handler.setFormatter(JSONLines())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    # Requests are logged by `Requests`, with who made them and how long they took.
+    logging.getLogger("uvicorn.access").disabled = True
+
+
+class Requests:
+    """ASGI middleware: logs each request when it is answered; what failed as a warning."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = time.monotonic()
+        status = 500
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        finally:
+            fields = {
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+                "client": scope.get("state", {}).get("client", (scope.get("client") or ("",))[0]),
+                "ms": round((time.monotonic() - started) * 1000, 1),
+            }
+            level = (
+                logging.WARNING
+                if status >= 500
+                else logging.INFO
+                if scope["method"] == "POST"
+                else logging.DEBUG
+            )
+            _log.log(level, "%s %r %d", scope["method"], scope["path"], status, extra={"fields": fields})

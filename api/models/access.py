@@ -1,0 +1,12 @@
+"""What a client may do."""
+
+from pydantic import Field
+
+from api.fields import Answer
+from api.tokens import Scope
+
+
+class AccessState(Answer):
+    """What the token of the request allows; without tokens everything is allowed."""
+
+    scope: Scope = Field(description="`read` to look, `operate` to change too.", examples=["operate"])

@@ -1,0 +1,50 @@
+"""What a stream of live events says."""
+
+from pydantic import Field
+
+from acker.inspect import Bucket
+from api.fields import Answer, Count, Instant
+from api.models.outcomes import Outcome
+from api.models.stats import EMITTED
+from api.models.topologies import Health, Latency
+
+
+class Sample(Answer):
+    """Event `sample`, once a second: what changed since the one before. Its id resumes the stream."""
+
+    at: Instant
+    seconds: float | None = Field(description="Since the reading before; null where there was none.")
+    tracked: Count
+    emitted: Count = Field(description=EMITTED)
+    acked: Count
+    failed: Count
+    expired: Count
+    rejected: Count
+    late: Count
+    orphaned: Count
+    duplicates: Count
+    pending: Count
+    held: Count
+    waiting_slabs: Count
+    buckets: dict[Bucket, Count]
+    latency: Latency
+    high_water_use: float = Field(ge=0)
+    rotation_age: float | None
+    backlog: Count
+    health: Health
+
+
+class OutcomeSummary(Answer):
+    """Event `outcomes`, in place of the single ones beyond 20 a second."""
+
+    at: Instant
+    failed: Count = Field(description="How many more failed than were told one by one.")
+    expired: Count
+
+
+class EventStream(Answer):
+    """The data of each kind of event; a stream's events hold one of these each."""
+
+    sample: Sample
+    outcome: Outcome = Field(description="Event `outcome`: a tree failed or expired.")
+    outcomes: OutcomeSummary

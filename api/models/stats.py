@@ -1,0 +1,68 @@
+"""History: series of exact counts."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from acker.inspect import Bucket
+from api.fields import Answer, Count, InstantText, Name
+from api.models.topologies import Latency
+
+Window = Literal["10m", "3h", "1d", "all"]
+"""All is 30 days."""
+Series = list[Count]
+EMITTED = "Tuples emitted: into streams, rows once for each subscription, and by collectors into trees."
+
+
+class LatencySeries(Answer):
+    """Complete latency in seconds of the trees acked in each step; null where none was."""
+
+    p50: list[float | None]
+    p95: list[float | None]
+    p99: list[float | None]
+
+
+class WindowTotals(Answer):
+    """What was counted in the whole window."""
+
+    tracked: Count
+    emitted: Count = Field(description=EMITTED)
+    acked: Count
+    failed: Count
+    expired: Count
+    rejected: Count
+    late: Count
+    orphaned: Count
+    duplicates: Count
+    latency: Latency
+
+
+class Stats(Answer):
+    """Series of a topology, column by column: the n-th value of each is of the n-th point.
+
+    A count is the difference of two readings of the ledger's exact counters, so the points of a window add up
+    to its totals, whatever the step.
+    """
+
+    topology: Name
+    window: Window
+    step: int = Field(ge=1, description="Seconds between two points, where the service was running.")
+    totals: WindowTotals
+    at: list[InstantText] = Field(description="When each point ends.")
+    seconds: list[float | None] = Field(
+        description="How many seconds each point counts: more than the step where no service was running; "
+        "null for the first point of all, which counts what was before the history began."
+    )
+    tracked: Series
+    emitted: Series = Field(description=EMITTED)
+    acked: Series
+    failed: Series
+    expired: Series
+    rejected: Series
+    late: Series
+    orphaned: Series
+    duplicates: Series
+    pending: Series = Field(description="Trees in flight at the end of each point.")
+    held: Series
+    buckets: dict[Bucket, Series] = Field(description="Trees in flight by bucket, at the end of each point.")
+    latency: LatencySeries

@@ -1,0 +1,154 @@
+"""Topologies: their configuration and how full, how old and how well they are."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from acker.inspect import Bucket
+from api.fields import Answer, Count, Instant, Name, Seconds
+
+
+class Configuration(Answer):
+    """The configuration of a topology, as stored."""
+
+    ackers: int = Field(ge=0, le=1024, description="Shards of the ledger; 0: tracking is off.")
+    message_timeout: Seconds
+    tick_period: Seconds = Field(description="Seconds between two rotations of a shard's buckets.")
+    high_water_mark: int = Field(ge=1, description="Most trees held; over it, a track is rejected.")
+    slab_limit: int = Field(ge=1, le=4096)
+    outcomes_kept: int = Field(
+        ge=1, le=100_000, description="How many of its latest failed or expired trees each shard keeps."
+    )
+
+
+class Counters(Answer):
+    """Exact counts since the topology was made."""
+
+    tracked: Count
+    acked: Count
+    failed: Count
+    expired: Count
+    rejected: Count
+    late: Count = Field(description="Messages for trees that were finished.")
+    orphaned: Count = Field(description="Messages for trees that were never tracked, dropped in the end.")
+    duplicates: Count = Field(description="Calls and slabs that came again, and changed nothing.")
+    rotations: Count = Field(description="Of all shards together.")
+
+
+class Latency(Answer):
+    """Complete latency of acked trees: seconds from track to ack. null where none was acked."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+class BucketState(Answer):
+    """One time bucket. Trees enter the nursery and go towards `expiring`, which a tick has set aside."""
+
+    bucket: Bucket
+    trees: Count = Field(description="Trees pending.")
+    slabs: Count
+    youngest: Seconds = Field(description="Least seconds since its trees were tracked or reset.")
+    oldest: Seconds | None = Field(description="Most seconds since then; null where there is no bound.")
+
+
+class ShardState(Answer):
+    """One shard of the ledger."""
+
+    shard: int = Field(ge=0)
+    pending: Count = Field(description="Trees in flight.")
+    waiting_slabs: Count = Field(description="Slabs with messages before their track.")
+    held: Count = Field(description="Trees pending, or with an outcome that is not confirmed.")
+    limit: Count = Field(description="Most that it may hold.")
+    rotations: Count
+    rotation_age: Seconds | None = Field(description="Seconds since the last rotation.")
+    backlog: Count = Field(description="Rotations of which not everything is drained.")
+    oldest_age: Seconds | None = Field(
+        description="Seconds since the oldest pending tree was tracked, or less."
+    )
+    counters: Counters
+    buckets: list[BucketState]
+
+
+Trouble = Literal["no-ticks", "nearly-full", "full", "drain-behind"]
+"""no-ticks: a rotation is overdue by more than a second, so no ticker runs. nearly-full, full: a shard holds
+80 %, or all, of what it may. drain-behind: the rotation before last is not drained."""
+
+
+class Health(Answer):
+    """Whether something needs a human."""
+
+    ticking: bool = Field(description="No rotation is overdue by more than a second.")
+    troubles: list[Trouble]
+
+
+class TopologySummary(Answer):
+    """What a card shows of a topology."""
+
+    topology: Name
+    configuration: Configuration
+    health: Health
+    counters: Counters
+    pending: Count
+    held: Count
+    high_water_use: float = Field(ge=0, description="How full the fullest shard is; 1 rejects.")
+    backlog: Count
+    rotation_age: Seconds | None
+
+
+class Topologies(Answer):
+    """A page of topologies, by name."""
+
+    topologies: list[TopologySummary]
+    cursor: Name | None = Field(description="Of the next page; null at the end.")
+
+
+class Step(Answer):
+    """A spout or bolt of a Spark job, as it has said of itself."""
+
+    name: str
+    kind: str = Field(description="What it is: bolt, spout and so on.", examples=["bolt"])
+    application: str
+    application_id: str
+    query: str = Field(description="The name of its streaming query.")
+    query_id: str
+    batch: int = Field(description="Its last micro-batch; -1 where there is none.")
+    reads: list[str] = Field(description="Streams.")
+    emits: list[str] = Field(description="Streams.")
+    last_seen: Instant | None
+
+
+class SubscriptionState(Answer):
+    """A reader of a stream: a subscription has its own tuples."""
+
+    subscription: str | None = Field(description="null for what waits for the first subscription.")
+    rows_published: Count
+    rows_acked: Count
+    rows_dropped: Count
+    rows_behind: Count = Field(description="Rows that it has still to ack.")
+    unread_age: Seconds | None = Field(description="Seconds since the oldest segment that nobody has taken.")
+
+
+class StreamState(Answer):
+    """A stream between jobs."""
+
+    stream: str
+    segments: Count = Field(description="Held for someone.")
+    bytes: Count
+    dropped: Count = Field(description="Segments dropped by the stream's limits.")
+    subscriptions: list[SubscriptionState]
+
+
+class TopologyState(TopologySummary):
+    """All of a topology but its trees."""
+
+    at: Instant | None = Field(description="By the store's clock; null where tracking is off.")
+    latency: Latency = Field(description="Of all trees acked so far.")
+    oldest_age: Seconds | None
+    waiting_slabs: Count
+    buckets: list[BucketState] = Field(description="Over all shards.")
+    shards: list[ShardState]
+    spouts: list[Name]
+    streams: list[StreamState]
+    steps: list[Step] = Field(description="Spouts and bolts of Spark jobs, the one seen last first.")

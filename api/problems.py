@@ -1,0 +1,175 @@
+"""Errors as answers: problem details (RFC 9457)."""
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable, UnknownTopology, ValidationError
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER = 1
+_MOST_ERRORS = 20
+
+_log = logging.getLogger(__name__)
+
+
+class Violation(BaseModel):
+    """One thing that is wrong with a request."""
+
+    location: list[str | int] = Field(examples=[["query", "limit"]])
+    detail: str = Field(examples=["Input should be less than or equal to 1000"])
+
+
+class Problem(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    type: str = Field(description="Names the kind of problem.", examples=["urn:acker:unknown-topology"])
+    title: str = Field(examples=["Not Found"])
+    status: int = Field(ge=400, le=599, examples=[404])
+    detail: str = Field(examples=["the store holds no topology 'wordcount'"])
+    errors: list[Violation] | None = Field(
+        default=None, description="What is wrong with the request, in detail."
+    )
+
+
+class Refused(HTTPException):
+    """A request that is refused, with its status and kind of problem."""
+
+    def __init__(
+        self, status: HTTPStatus, kind: str, detail: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(status, detail, dict(headers or {}))
+        self.kind = kind
+
+    def response(self) -> Response:
+        """The answer that says so."""
+        return answer(self.status_code, self.kind, self.detail, headers=self.headers)
+
+
+def not_found(kind: str, detail: str) -> Refused:
+    """What names nothing."""
+    return Refused(HTTPStatus.NOT_FOUND, kind, detail)
+
+
+def unknown_spout(topology: str, spout: str) -> Refused:
+    """What the name of a spout is refused with that the topology does not have."""
+    return not_found("unknown-spout", f"topology {topology!r} has no spout {spout!r}")
+
+
+def unknown_cursor() -> Refused:
+    """What a cursor that no page of the same query gave is refused with."""
+    return not_found("unknown-cursor", "cursor: expected one that a page of the same query gave")
+
+
+def answer(
+    status: int,
+    kind: str,
+    detail: str,
+    *,
+    errors: list[Violation] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A problem as a response."""
+    problem = Problem(
+        type=f"urn:acker:{kind}", title=HTTPStatus(status).phrase, status=status, detail=detail, errors=errors
+    )
+    return JSONResponse(
+        problem.model_dump(exclude_none=True), status, headers=dict(headers or {}), media_type=MEDIA_TYPE
+    )
+
+
+def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return error.response()
+
+
+def _http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
+    return answer(error.status_code, kind, str(error.detail), headers=error.headers)
+
+
+def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [Violation(location=list(one["loc"]), detail=one["msg"]) for one in error.errors()[:_MOST_ERRORS]]
+    return answer(422, "invalid-request", "the request is not what the schema says", errors=found)
+
+
+def _acker(request: Request, error: Exception) -> Response:
+    if isinstance(error, ValidationError):
+        return answer(422, "invalid-request", str(error))
+    if isinstance(error, UnknownTopology):
+        return answer(404, "unknown-topology", str(error))
+    if isinstance(error, StoreUnavailable | StoreMisconfigured):
+        kind = "store-unavailable" if isinstance(error, StoreUnavailable) else "store-misconfigured"
+        return answer(503, kind, str(error), headers={"Retry-After": str(RETRY_AFTER)})
+    _log.error("%s %s: %s", request.method, request.url.path, error)
+    return answer(502, "store-error", str(error))
+
+
+def _broken(request: Request, error: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return answer(500, "internal-error", "the service failed; its log says why")
+
+
+def handle(app: FastAPI) -> None:
+    """Makes an app answer errors as problems."""
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(AckerError, _acker)
+    app.add_exception_handler(Exception, _broken)
+
+
+_DESCRIPTIONS = {
+    400: "The body is no text.",
+    401: "No token, or one that is not accepted.",
+    403: "The token does not allow this, or the request comes from another site.",
+    404: "There is no such thing.",
+    409: "It does not agree with what was there before.",
+    413: "The body is too large.",
+    422: "The request is not what this schema says.",
+    429: "Too many writes, or too many event streams.",
+    502: "The store refused a command.",
+    503: "The store is away, or set up so that it can not keep its promises. Try again.",
+}
+_RETRY = {
+    "Retry-After": {
+        "description": "Seconds to wait.",
+        "schema": {"type": "integer", "minimum": 0},
+        "required": True,
+    }
+}
+_CHALLENGE = {
+    "WWW-Authenticate": {"description": "The scheme: Bearer.", "schema": {"type": "string"}, "required": True}
+}
+
+
+def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Problems for the `responses` of a route, those that every one has included."""
+    found: dict[int | str, dict[str, Any]] = {}
+    with_body = {400} if 413 in statuses else set()
+    for status in sorted({401, 403, 422, 502, 503, *statuses, *with_body}):
+        example = {
+            "type": "urn:acker:"
+            + {404: "unknown-topology", 503: "store-unavailable"}.get(status, "invalid-request"),
+            "title": HTTPStatus(status).phrase,
+            "status": status,
+            "detail": _DESCRIPTIONS[status],
+        }
+        found[status] = {
+            "description": _DESCRIPTIONS[status],
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}},
+        }
+        if status in (429, 503):
+            found[status]["headers"] = _RETRY
+        if status == 401:
+            found[status]["headers"] = _CHALLENGE
+    return found

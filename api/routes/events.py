@@ -1,0 +1,77 @@
+"""Live events."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header
+from starlette.responses import StreamingResponse
+
+from api import stream
+from api.live import LiveDep
+from api.models.events import EventStream
+from api.problems import Refused, declared
+from api.service import LedgerDep, ServiceDep
+
+router = APIRouter(prefix="/topologies/{topology}", tags=["events"])
+
+LastEventId = Annotated[
+    str,
+    Header(
+        alias="Last-Event-ID",
+        max_length=22,
+        pattern=r"^([0-9]{1,15}-[0-9]{1,6})?$",
+        description="The id of the last event that was seen: the stream goes on after it.",
+        examples=["1795230245678-0"],
+    ),
+]
+
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Server-sent events: `sample` once a second, `outcome` for each failure and "
+        "expiration, `outcomes` in place of those beyond 20 a second. The data are those of EventStream.",
+        "content": {
+            "text/event-stream": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "event": {"type": "string", "enum": ["sample", "outcome", "outcomes"]},
+                        "data": {"type": "string", "contentMediaType": "application/json"},
+                        "id": {"type": "string", "description": "Of a sample: resumes the stream after it."},
+                        "retry": {"type": "integer", "minimum": 0},
+                    },
+                    "required": ["event", "data"],
+                },
+                "example": 'event: sample\nid: 1795230245678-0\ndata: {"at":"2026-11-21T03:04:05.678Z"}\n\n',
+            }
+        },
+    }
+}
+
+
+@router.get(
+    "/events",
+    responses={**_STREAM, **declared(404, 429)},
+    response_class=StreamingResponse,
+    response_model=None,
+)
+async def stream_events(
+    service: ServiceDep, live: LiveDep, ledger: LedgerDep, last_event_id: LastEventId = ""
+) -> StreamingResponse:
+    """Live events of a topology. A stream ends after a time: come again with the id of its last event."""
+    if live.streams >= service.settings.streams:
+        raise Refused(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            "too-many-streams",
+            f"the service has {service.settings.streams} event streams, its most",
+            {"Retry-After": "5"},
+        )
+    after = int(last_event_id.partition("-")[0]) if last_event_id else None
+    return StreamingResponse(
+        stream.events(live, ledger, after, service.settings.stream_seconds),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+SCHEMAS = (EventStream,)
+"""What clients parse that no answer's schema names."""

@@ -1,0 +1,33 @@
+"""Whether the service lives, and whether it can work."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from api.fields import Answer
+from api.problems import declared
+from api.service import ServiceDep
+
+router = APIRouter(tags=["health"])
+
+_AWAY: dict[int | str, dict[str, Any]] = {503: declared()[503]}
+
+
+class Alive(Answer):
+    """The service answers."""
+
+    status: str = Field(examples=["ok"])
+
+
+@router.get("/healthz")
+async def get_health() -> Alive:
+    """Whether the process lives: it needs no store."""
+    return Alive(status="ok")
+
+
+@router.get("/readyz", responses=_AWAY)
+async def get_readiness(service: ServiceDep) -> Alive:
+    """Whether the store answers."""
+    await service.ping()
+    return Alive(status="ok")

@@ -1,0 +1,109 @@
+"""The acker's own messages."""
+
+import base64
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+
+from acker import ids, messages
+from acker.errors import (
+    AckerError,
+    KeyConflict,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+    ValidationError,
+)
+from acker.messages import Messages, Sent
+from api.models.messages import (
+    Ack,
+    AckResult,
+    Fail,
+    FailMessagesResult,
+    MessagesBody,
+    MessagesResult,
+    Track,
+    TrackResult,
+)
+from api.problems import Refused, declared
+from api.service import LedgerDep
+
+router = APIRouter(prefix="/topologies/{topology}", tags=["messages"])
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=128,
+        pattern=r"^[!-~]{1,128}$",
+        description="Names the call, for an hour: sent again with the same messages, it takes effect once.",
+        examples=["7f1c4a52-6b0e-4a53-9a7c-5d2f8f0f9b11"],
+    ),
+]
+
+
+@router.post("/messages", responses=declared(404, 409, 413, 429))
+async def send_messages(
+    ledger: LedgerDep, body: MessagesBody, idempotency_key: IdempotencyKey = None
+) -> MessagesResult:
+    """Sends messages to the ledger: all those of a shard take effect, or none.
+
+    Where the answer is lost, send the same again under the same key: it takes effect once. A 503 may mean
+    that they will take effect a little later.
+    """
+    wanted = _messages(body)
+    try:
+        sent = await ledger.run(messages.send(ledger.core, wanted, idempotency_key))
+    except KeyConflict as error:
+        raise Refused(HTTPStatus.CONFLICT, "key-conflict", str(error)) from error
+    except ValidationError as error:
+        raise Refused(HTTPStatus.CONFLICT, "contradiction", str(error)) from error
+    except (StoreUnavailable, StoreMisconfigured, StoreError):
+        raise
+    except AckerError as error:  # there is no room for a further spout
+        raise Refused(HTTPStatus.CONFLICT, "too-many-spouts", str(error)) from error
+    return _result(wanted, sent)
+
+
+def _messages(body: MessagesBody) -> Messages:
+    tracks: list[messages.Track] = []
+    acks: list[tuple[int, int]] = []
+    fails: list[tuple[int, str]] = []
+    resets: list[int] = []
+    for message in body.messages:
+        anchor = int(message.anchor)
+        if isinstance(message, Track):
+            tracks.append(messages.Track(anchor, int(message.value), _message_id(message), message.spout))
+        elif isinstance(message, Ack):
+            acks.append((anchor, int(message.value)))
+        elif isinstance(message, Fail):
+            fails.append((anchor, message.reason))
+        else:
+            resets.append(anchor)
+    return Messages(tracks, acks, fails, resets)
+
+
+def _message_id(message: Track) -> bytes:
+    if message.message_id_base64 is not None:
+        return base64.b64decode(message.message_id_base64)
+    return (message.message_id or "").encode()
+
+
+def _result(wanted: Messages, sent: Sent) -> MessagesResult:
+    """Letters are of slabs; clients know trees."""
+    trees: dict[str, list[str]] = {letter: [] for letter in "ADCR"}
+    for track in wanted.tracks:
+        first = ids.anchor_at(ids.slab_of(track.anchor), 0)
+        trees[sent.letters[first]].append(str(track.anchor))
+    return MessagesResult(
+        track=TrackResult(
+            tracked=len(trees["A"]), duplicates=len(trees["D"]), conflicts=trees["C"], rejected=trees["R"]
+        ),
+        ack=AckResult(late=sent.updated.late, orphaned=sent.updated.orphaned),
+        fail=FailMessagesResult(
+            failed=sent.failed.failed, late=sent.failed.late, orphaned=sent.failed.orphaned
+        ),
+        slabs_reset=sent.slabs_reset,
+    )

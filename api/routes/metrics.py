@@ -1,0 +1,128 @@
+"""Metrics for Prometheus: exact counts, read when they are asked for."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fastapi import APIRouter
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from acker import aio, histogram, history
+from acker.errors import UnknownTopology
+from acker.history import COLUMNS
+from acker.inspect import BUCKETS
+from api.live import LiveDep
+from api.problems import declared
+from api.service import Service, ServiceDep
+
+TOPOLOGIES = 200
+"""Most topologies that are told of: what has a label costs the one who scrapes."""
+_AT_ONCE = 8
+_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_GAUGES = {
+    "held": "Trees pending, or with an outcome that is not confirmed.",
+    "waiting": "Slabs with messages before their track.",
+    "backlog": "Rotations of which not everything is drained, of the shard with most.",
+    "high_water_use": "How full the fullest shard is: 1 rejects.",
+    "rotation_age": "Seconds since the last rotation of the shard that waits the longest.",
+}
+_NAMES = {"high_water_use": "high_water_ratio", "rotation_age": "rotation_age_seconds"}
+_UNITS = {"duplicates": "", "rotations": "", "late": "_messages", "emitted": "_tuples"}
+# Every doubling of a latency, from 1 ms to 36 hours.
+_EDGES = range(histogram.PER_DOUBLING, 28 * histogram.PER_DOUBLING, histogram.PER_DOUBLING)
+
+router = APIRouter(tags=["metrics"])
+
+_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "In Prometheus' text format.",
+        "content": {
+            "text/plain": {
+                "schema": {"type": "string"},
+                "example": 'acker_tracked_trees_total{topology="wordcount"} 1200.0\n',
+            }
+        },
+    }
+}
+
+
+@router.get("/metrics", responses={**_TEXT, **declared()}, response_class=Response, response_model=None)
+async def get_metrics(service: ServiceDep, live: LiveDep) -> Response:
+    """Counters, gauges and latencies of all topologies, the first 200 by name."""
+    names = await aio.topologies(service.store)
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(name: str) -> _Read | None:
+        async with turns:
+            return await _read(service, name)
+
+    found = await asyncio.gather(*(read(name) for name in names[:TOPOLOGIES]))
+    registry = CollectorRegistry()
+    registry.register(_Collector([one for one in found if one is not None], len(names), live.streams))
+    return Response(generate_latest(registry), media_type=_MEDIA_TYPE)
+
+
+_Read = tuple[str, dict[str, float], dict[int, int]]
+
+
+async def _read(service: Service, name: str) -> _Read | None:
+    try:
+        ledger = await service.ledger(name)
+    except UnknownTopology:
+        return None
+    values, latencies = await ledger.run(history.read(ledger.core))
+    return name, dict(zip(COLUMNS, values, strict=True)), latencies
+
+
+class _Collector(Collector):
+    """What was read, as metrics."""
+
+    def __init__(self, reads: Iterable[_Read], topologies: int, streams: int) -> None:
+        self._reads, self._topologies, self._streams = list(reads), topologies, streams
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of metrics."""
+        yield GaugeMetricFamily("acker_topologies", "Topologies of the store.", value=self._topologies)
+        yield GaugeMetricFamily("acker_event_streams", "Event streams of this server.", value=self._streams)
+        for name in history.COUNTED:
+            unit = _UNITS.get(name, "_trees")
+            help_text = f"{name.capitalize()} since the topology was made."
+            family = CounterMetricFamily(f"acker_{name}{unit}", help_text, labels=["topology"])
+            for topology, values, _ in self._reads:
+                family.add_metric([topology], values[name])
+            yield family
+        pending = GaugeMetricFamily(
+            "acker_pending_trees", "Trees in flight, by time bucket.", labels=["topology", "bucket"]
+        )
+        for topology, values, _ in self._reads:
+            for bucket in BUCKETS:
+                pending.add_metric([topology, bucket], max(0.0, values[bucket]))
+        yield pending
+        for name, help_text in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"acker_{_NAMES.get(name, name)}", help_text, labels=["topology"])
+            for topology, values, _ in self._reads:
+                gauge.add_metric([topology], values[name])
+            yield gauge
+        yield self._latencies()
+
+    def _latencies(self) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(
+            "acker_complete_latency_seconds",
+            "Seconds from track to ack. Counts are exact; the sum is of the middles of narrower buckets.",
+            labels=["topology"],
+        )
+        for topology, _, latencies in self._reads:
+            buckets = [
+                (
+                    f"{histogram.bounds(edge)[0] / 1000:.3f}",
+                    float(sum(count for bucket, count in latencies.items() if bucket < edge)),
+                )
+                for edge in _EDGES
+            ]
+            total = sum(latencies.values())
+            middles = sum(sum(histogram.bounds(bucket)) / 2000 * count for bucket, count in latencies.items())
+            family.add_metric([topology], [*buckets, ("+Inf", float(total))], sum_value=middles)
+        return family

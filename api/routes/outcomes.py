@@ -1,0 +1,72 @@
+"""The latest failures and expirations."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from acker import recent
+from acker.errors import ValidationError
+from acker.recent import Recent
+from api.fields import Cursor, Name, instant, message_id_fields
+from api.models.outcomes import Outcome, Outcomes
+from api.problems import declared, unknown_cursor, unknown_spout
+from api.service import LedgerDep
+
+router = APIRouter(prefix="/topologies/{topology}", tags=["outcomes"])
+
+
+class OutcomesQuery(BaseModel):
+    """Which outcomes. All that is given must hold."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: Literal["failed", "expired"] | None = None
+    spout: Name | None = None
+    reason: (
+        Annotated[
+            str, Field(max_length=256, description="A part of it, in capitals or not.", examples=["word"])
+        ]
+        | None
+    ) = None
+    limit: Annotated[int, Field(ge=1, le=recent.PAGE)] = 100
+    cursor: Cursor | None = None
+
+
+@router.get("/outcomes", responses=declared(404))
+async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query()]) -> Outcomes:
+    """The latest failures and expirations, latest first; a topology's `outcomes_kept` says how many are kept.
+
+    A page looks at a bounded number of them, so with a filter it may hold fewer than its limit, or none, and
+    a cursor all the same: go on until there is none.
+    """
+    if query.spout is not None and query.spout not in ledger.core.spouts:
+        raise unknown_spout(ledger.config.name, query.spout)
+    asked = recent.recent(
+        ledger.core,
+        status=query.status,
+        spout=query.spout,
+        reason=query.reason or "",
+        limit=query.limit,
+        cursor=query.cursor,
+    )
+    try:
+        page = await ledger.run(asked)
+    except ValidationError as error:
+        raise unknown_cursor() from error
+    return Outcomes(outcomes=[outcome(tree) for tree in page.trees], cursor=page.cursor)
+
+
+def outcome(tree: Recent) -> Outcome:
+    """An outcome as it is told."""
+    return Outcome(
+        id=tree.id,
+        status=tree.status,
+        reason=tree.reason,
+        anchor=str(tree.anchor),
+        spout=tree.spout,
+        at=instant(tree.at),
+        age=tree.age,
+        shard=tree.shard,
+        **message_id_fields(tree.message_id),
+    )

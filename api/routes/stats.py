@@ -1,0 +1,78 @@
+"""History: series of counters."""
+
+import math
+from typing import Annotated
+
+import numpy as np
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from acker import history
+from acker.inspect import BUCKETS
+from acker.series import Series, series
+from api.models.stats import LatencySeries, Stats, Window, WindowTotals
+from api.models.topologies import Latency
+from api.problems import declared
+from api.service import LedgerDep, ServiceDep
+
+router = APIRouter(prefix="/topologies/{topology}", tags=["stats"])
+
+COUNTED = tuple(name for name in history.COUNTED if name != "rotations")
+_DEFAULT_STEPS: dict[Window, int] = {"all": 3600}
+
+
+class StatsQuery(BaseModel):
+    """Which piece of the history, and how fine."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    window: Window = "10m"
+    step: (
+        Annotated[
+            int,
+            Field(
+                ge=1,
+                le=86_400,
+                description="Seconds between two points, as near as what is kept allows: at least 1 for 10m, "
+                "10 for 3h, 60 for 1d, 600 for all. Without: these, and 3600 for all.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+@router.get("/stats", responses=declared(404), response_model=Stats)
+async def get_stats(
+    service: ServiceDep, ledger: LedgerDep, query: Annotated[StatsQuery, Query()]
+) -> Response:
+    """Series of exact counts, trees in flight and latencies over a window."""
+    least = history.STEPS[query.window]
+    step = max(least, query.step or _DEFAULT_STEPS.get(query.window, least))
+    known = service.history(ledger.config.name)
+    found = series(await ledger.run(history.window(ledger.core, query.window, step, known)))
+    # The store adds and subtracts what a call changed; between two calls a gauge may be a little off.
+    gauges = {name: np.maximum(0, found.gauges[name]).astype(int) for name in (*BUCKETS, "held")}
+    p50, p95, p99 = found.percentiles(0.5, 0.95, 0.99)
+    stats = Stats.model_construct(
+        topology=ledger.config.name,
+        window=query.window,
+        step=step,
+        totals=WindowTotals(
+            **{name: int(found.counts[name].sum()) for name in COUNTED}, latency=_latency(found)
+        ),
+        at=np.datetime_as_string(found.at.astype("datetime64[ms]"), timezone="UTC").tolist(),
+        seconds=[None if math.isnan(value) else value for value in found.seconds.tolist()],
+        **{name: found.counts[name].astype(int).tolist() for name in COUNTED},
+        pending=np.sum([gauges[name] for name in BUCKETS], axis=0).tolist(),
+        held=gauges["held"].tolist(),
+        buckets={name: gauges[name].tolist() for name in BUCKETS},
+        latency=LatencySeries(p50=p50, p95=p95, p99=p99),
+    )
+    # Thousands of points that are known to be right need not be looked at one by one.
+    return Response(stats.model_dump_json(), media_type="application/json")
+
+
+def _latency(found: Series) -> Latency:
+    p50, p95, p99 = found.total_percentiles(0.5, 0.95, 0.99)
+    return Latency(p50=p50, p95=p95, p99=p99)

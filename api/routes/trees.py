@@ -1,0 +1,201 @@
+"""Trees in flight: pages of them, one of them, and what an operator does to them by hand."""
+
+import base64
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from acker import inspect, recent
+from acker.aio import AsyncLedger
+from acker.errors import ValidationError
+from acker.inspect import Bucket
+from api.fields import Cursor, Id, MessageIdBase64, Name, instant, message_id_fields
+from api.models.trees import (
+    FailBody,
+    FailManyBody,
+    FailResult,
+    ResetManyBody,
+    ResetResult,
+    Tree,
+    TreeOutcome,
+    Trees,
+    TreeState,
+)
+from api.problems import declared, not_found, unknown_cursor, unknown_spout
+from api.service import LedgerDep
+
+router = APIRouter(prefix="/topologies/{topology}", tags=["trees"])
+
+Anchor = Annotated[Id, Path()]
+
+
+class TreesQuery(BaseModel):
+    """Which trees. All that is given must hold."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    bucket: Bucket | None = None
+    spout: Name | None = None
+    shard: Annotated[int, Field(ge=0, le=1023)] | None = None
+    state: inspect.State | None = Field(default=None, description="`finished` goes with a message id only.")
+    older_than: Annotated[float, Field(ge=0, le=1e9, description="Tracked so many seconds ago or more.")] = (
+        0.0
+    )
+    message_id: (
+        Annotated[str, Field(max_length=1024, description="The spout's own name; finds finished trees too.")]
+        | None
+    ) = None
+    message_id_base64: MessageIdBase64 | None = Field(
+        default=None, description="The same for a message id that is no text; goes before `message_id`."
+    )
+    limit: Annotated[int, Field(ge=1, le=inspect.PAGE_TREES)] = 100
+    cursor: Cursor | None = None
+
+    @property
+    def wanted(self) -> bytes | None:
+        """The message id that is looked for."""
+        if self.message_id_base64 is not None:
+            return base64.b64decode(self.message_id_base64)
+        return None if self.message_id is None else self.message_id.encode()
+
+    def takes(self, tree: inspect.Tree) -> bool:
+        """Whether a tree found by its message id is as wanted otherwise."""
+        return (
+            self.bucket in (None, tree.bucket)
+            and self.spout in (None, tree.spout)
+            and self.shard in (None, tree.shard)
+            and self.state in (None, tree.state)
+            and tree.age >= self.older_than
+        )
+
+
+@router.get("/trees", responses=declared(404))
+async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -> Trees:
+    """Trees in flight, by shard and in it those that expire next first; or those of a message id.
+
+    A page reads a bounded piece of the ledger, so it may hold fewer trees than its limit, or none, and a
+    cursor all the same: go on until there is none.
+    """
+    _known(ledger, query)
+    wanted = query.wanted
+    if query.state == "finished" and wanted is None:
+        return Trees(trees=[], cursor=None)
+    if wanted is not None and len(wanted) > 1024:
+        return Trees(trees=[], cursor=None)
+    try:
+        if wanted is not None:
+            page = await ledger.find(wanted, limit=query.limit, cursor=query.cursor)
+        else:
+            page = await ledger.trees(
+                bucket=query.bucket,
+                spout=query.spout,
+                shard=query.shard,
+                state=query.state,
+                older_than=query.older_than,
+                limit=query.limit,
+                cursor=query.cursor,
+            )
+    except ValidationError as error:
+        if query.cursor is None or not str(error).startswith("cursor"):
+            raise
+        raise unknown_cursor() from error
+    found = page.trees if wanted is None else [tree for tree in page.trees if query.takes(tree)]
+    return Trees(trees=[_tree(tree) for tree in found], cursor=page.cursor)
+
+
+@router.get("/trees/{anchor}", responses=declared(404))
+async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
+    """One tree: in flight, or recently finished, with its outcome and reason."""
+    found = await ledger.tree(int(anchor))
+    ended = None
+    if found is None or found.state == "finished":
+        ended = await ledger.run(recent.find(ledger.core, int(anchor)))
+    if ended is not None:
+        return TreeState(
+            anchor=anchor,
+            tree=None if found is None else _tree(found),
+            outcome=TreeOutcome(
+                status=ended.status, reason=ended.reason, at=instant(ended.at), age=ended.age
+            ),
+            spout=ended.spout,
+            **message_id_fields(ended.message_id if found is None else found.message_id),
+        )
+    if found is None:
+        raise not_found(
+            "unknown-tree",
+            f"topology {ledger.config.name!r} knows no tree {anchor} (any more)",
+        )
+    outcome = None
+    if found.state == "finished":
+        since = await ledger.run(recent.kept_since(ledger.core, int(anchor)))
+        if since is None or since < found.tracked_at:  # else it may have failed long ago
+            outcome = TreeOutcome(status="acked", reason="", at=None, age=None)
+    return TreeState(
+        anchor=anchor,
+        tree=_tree(found),
+        outcome=outcome,
+        spout=found.spout,
+        **message_id_fields(found.message_id),
+    )
+
+
+@router.post("/trees/{anchor}/fail", responses=declared(404, 413, 429))
+async def fail_tree(ledger: LedgerDep, anchor: Anchor, body: FailBody) -> FailResult:
+    """Fails a tree: final and at once. Its spout is told, and replays or gives up the record."""
+    return await _fail(ledger, [anchor], body.reason)
+
+
+@router.post("/trees/{anchor}/reset-timeout", responses=declared(404, 413, 429))
+async def reset_tree(ledger: LedgerDep, anchor: Anchor) -> ResetResult:
+    """Gives a tree, and all others of its slab, the whole message timeout again."""
+    return ResetResult(slabs=await ledger.reset_timeout([int(anchor)]))
+
+
+@router.post("/fail", responses=declared(404, 413, 429))
+async def fail_trees(ledger: LedgerDep, body: FailManyBody) -> FailResult:
+    """Fails trees, for one reason: final and at once."""
+    return await _fail(ledger, body.anchors, body.reason)
+
+
+@router.post("/reset-timeout", responses=declared(404, 413, 429))
+async def reset_trees(ledger: LedgerDep, body: ResetManyBody) -> ResetResult:
+    """Gives trees, and all others of their slabs, the whole message timeout again."""
+    return ResetResult(slabs=await ledger.reset_timeout(sorted({int(anchor) for anchor in body.anchors})))
+
+
+async def _fail(ledger: AsyncLedger, anchors: list[str], reason: str) -> FailResult:
+    numbers = sorted({int(anchor) for anchor in anchors})
+    done = await ledger.fail(numbers, reason)
+    waiting = len(numbers) - done.failed - done.late - done.orphaned if ledger.config.ackers else 0
+    return FailResult(failed=done.failed, late=done.late, waiting=waiting, orphaned=done.orphaned)
+
+
+def _known(ledger: AsyncLedger, query: TreesQuery) -> None:
+    """Raises Refused where the topology has no such spout or shard."""
+    name = ledger.config.name
+    if query.spout is not None and query.spout not in ledger.core.spouts:
+        raise unknown_spout(name, query.spout)
+    if query.shard is not None and query.shard >= ledger.config.ackers:
+        raise not_found(
+            "unknown-shard", f"topology {name!r} has {ledger.config.ackers} shards, and no {query.shard}"
+        )
+
+
+def _tree(tree: inspect.Tree) -> Tree:
+    return Tree(
+        anchor=str(tree.anchor),
+        state=tree.state,
+        ack_value=str(tree.value),
+        failure=tree.failure,
+        spout=tree.spout,
+        tracked_at=instant(tree.tracked_at),
+        age=tree.age,
+        time_left_earliest=tree.time_left_earliest,
+        time_left_latest=tree.time_left_latest,
+        shard=tree.shard,
+        bucket=tree.bucket,
+        slab=str(tree.slab),
+        index=tree.index,
+        **message_id_fields(tree.message_id),
+    )

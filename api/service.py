@@ -1,0 +1,77 @@
+"""What a running service holds: its store, its ledgers, and the tasks that run beside the requests."""
+
+from collections import OrderedDict
+from typing import Annotated, Self
+
+from fastapi import Depends, Path
+from starlette.requests import Request as HTTPRequest
+
+from acker import aio, keys
+from acker.aio import AsyncLedger, AsyncStore
+from acker.errors import UnknownTopology
+from acker.history import Reading, Window
+from acker.requests import Request
+from api.fields import Name
+from api.settings import Settings
+
+_HISTORIES = 8
+"""Topologies whose history is kept in memory once it is looked at: at most some 8 MB each."""
+
+
+class Service:
+    """The service of one store."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = AsyncStore(
+            settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster
+        )
+        self._ledgers: dict[str, AsyncLedger] = {}
+        self._histories: OrderedDict[str, dict[Window, list[Reading]]] = OrderedDict()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.store.aclose()
+
+    async def ping(self) -> None:
+        """Returns when the store answers; StoreUnavailable where it does not."""
+        await self.store.send([Request(keys.TOPOLOGIES, ["PING"])])
+
+    def history(self, name: str) -> dict[Window, list[Reading]]:
+        """What was read of the history of a topology, for `history.window` to go on from."""
+        known = self._histories[name] = self._histories.pop(name, {})
+        if len(self._histories) > _HISTORIES:
+            self._histories.popitem(last=False)
+        return known
+
+    async def ledger(self, name: str) -> AsyncLedger:
+        """The ledger of a topology, as stored now; UnknownTopology where there is none."""
+        try:
+            stored = await aio.open_ledger(self.store, name, create=False)
+        except UnknownTopology:
+            self._ledgers.pop(name, None)
+            raise
+        known = self._ledgers.get(name)
+        if known is None or known.config != stored.config:
+            known = self._ledgers[name] = stored
+        known.core.spouts = stored.core.spouts
+        return known
+
+
+def _service(request: HTTPRequest) -> Service:
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service
+
+
+ServiceDep = Annotated[Service, Depends(_service)]
+
+
+async def _ledger(service: ServiceDep, topology: Annotated[Name, Path()]) -> AsyncLedger:
+    return await service.ledger(topology)
+
+
+LedgerDep = Annotated[AsyncLedger, Depends(_ledger)]
+"""The ledger of the topology that the path names."""

@@ -1,0 +1,77 @@
+"""The service's settings, by environment: `ACKER_URL`, `ACKER_TOKENS` and so on. docs/api.md lists them."""
+
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from acker.address import parse
+from acker.errors import ValidationError
+from api.tokens import Tokens
+
+
+class Settings(BaseSettings):
+    """What the service is told. Raises pydantic's ValidationError for bad values."""
+
+    model_config = SettingsConfigDict(env_prefix="ACKER_", frozen=True, extra="ignore")
+
+    url: SecretStr = SecretStr("")
+    """The store, as redis://HOST:PORT/0; it may hold a password."""
+    cluster: bool = False
+    """Whether it is a node of a Redis Cluster."""
+    timeout: Annotated[float, Field(ge=0.1, le=60)] = 2.0
+    """Seconds to wait for the store before an answer is 503."""
+    tokens: SecretStr = SecretStr("")
+    """`scope:token` or `scope:sha256:<hex>`, separated by commas or spaces; scope is read or operate."""
+    hosts: str = ""
+    """Names under which the service may be called without tokens, beside those of the loopback address."""
+    ticker: bool = True
+    """Whether to tick all topologies."""
+    history: bool = True
+    """Whether to write the history of counters."""
+    body_bytes: Annotated[int, Field(ge=1024, le=256 << 20)] = 16 << 20
+    """Most bytes of a request's body."""
+    writes_per_second: Annotated[float, Field(gt=0, le=1e6)] = 20.0
+    """Writes a client may make in the long run; ten seconds' worth may come at once."""
+    streams: Annotated[int, Field(ge=1, le=10_000)] = 500
+    """Most event streams at a time."""
+    stream_seconds: Annotated[float, Field(ge=1, le=86_400)] = 3600.0
+    """Seconds after which an event stream ends; the client comes again."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "text"] = "json"
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, value: SecretStr) -> SecretStr:
+        if value.get_secret_value():
+            try:
+                parse(value.get_secret_value())
+            except ValidationError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+    @field_validator("tokens")
+    @classmethod
+    def _tokens(cls, value: SecretStr) -> SecretStr:
+        # What is kept are hashes only.
+        return SecretStr(Tokens.parse(value.get_secret_value()).hashed())
+
+    @cached_property
+    def access(self) -> Tokens:
+        """The tokens."""
+        return Tokens.parse(self.tokens.get_secret_value())
+
+
+def settings(**given: Any) -> Settings:
+    """Settings from the environment and from what is given; ValidationError names what is wrong in a line."""
+    from pydantic import ValidationError as Invalid
+
+    try:
+        return Settings(**given)
+    except Invalid as error:
+        wrong = "; ".join(
+            f"ACKER_{'.'.join(str(part) for part in one['loc']).upper()}: {one['msg']}"
+            for one in error.errors()
+        )
+        raise ValidationError(wrong) from None

@@ -1,0 +1,66 @@
+"""Bearer tokens: only their hashes are kept, and they are compared in constant time."""
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass
+from typing import Literal, Self, TypeAlias
+
+Scope: TypeAlias = Literal["read", "operate"]
+
+SHORTEST = 16
+_HASHED = re.compile(r"sha256:([0-9a-f]{64})\Z")
+_MOST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token that is accepted: what it allows, and its SHA-256."""
+
+    scope: Scope
+    digest: bytes
+
+    @property
+    def client(self) -> str:
+        """A name for logs and limits, which tells nothing of the token."""
+        return self.digest.hex()[:8]
+
+
+class Tokens:
+    """The tokens that are accepted. Tokens are random and long, so a plain hash hides them well."""
+
+    def __init__(self, accepted: list[Token]) -> None:
+        self.accepted = tuple(accepted)
+
+    def __bool__(self) -> bool:
+        return bool(self.accepted)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Tokens from `scope:token` or `scope:sha256:<hex>`; ValueError, which repeats no token."""
+        accepted: list[Token] = []
+        for number, part in enumerate(text.replace(",", " ").split(), 1):
+            scope, _, token = part.partition(":")
+            if scope not in ("read", "operate"):
+                raise ValueError(f"token {number}: expected scope:token with scope read or operate")
+            hashed = _HASHED.match(token)
+            if not hashed and len(token) < SHORTEST:
+                raise ValueError(f"token {number}: expected at least {SHORTEST} characters")
+            digest = bytes.fromhex(hashed[1]) if hashed else hashlib.sha256(token.encode()).digest()
+            accepted.append(Token(scope, digest))  # type: ignore[arg-type]
+        if len(accepted) > _MOST:
+            raise ValueError(f"expected at most {_MOST} tokens, got {len(accepted)}")
+        return cls(accepted)
+
+    def hashed(self) -> str:
+        """The same tokens as text that `parse` takes."""
+        return " ".join(f"{token.scope}:sha256:{token.digest.hex()}" for token in self.accepted)
+
+    def find(self, presented: str) -> Token | None:
+        """The token presented, if it is accepted. Every one is compared, so that time tells nothing."""
+        digest = hashlib.sha256(presented.encode("utf-8", "surrogateescape")).digest()
+        found = None
+        for token in self.accepted:
+            if hmac.compare_digest(token.digest, digest):
+                found = token if found is None or token.scope == "operate" else found
+        return found
