@@ -1,0 +1,74 @@
+/** Fields of a filter: each applies when it is changed, text when it is left or entered. */
+
+import type { ReactNode } from "react";
+
+export function Field({ label, children }: { label: string; children: ReactNode }) {
+  return (
+    <label className="field">
+      <span className="label">{label}</span>
+      {children}
+    </label>
+  );
+}
+
+export function Choice({
+  label,
+  value,
+  options,
+  change,
+}: {
+  label: string;
+  value: string;
+  options: readonly (string | readonly [string, string])[];
+  change: (value: string) => void;
+}) {
+  const pairs = options.map((one) => (typeof one === "string" ? ([one, one] as const) : one));
+  const known = value === "" || pairs.some(([name]) => name === value);
+  return (
+    <Field label={label}>
+      <select value={value} onChange={(event) => change(event.target.value)}>
+        <option value="">any</option>
+        {!known && <option value={value}>{value}</option>}
+        {pairs.map(([name, text]) => (
+          <option key={name} value={name}>
+            {text}
+          </option>
+        ))}
+      </select>
+    </Field>
+  );
+}
+
+export function Entry({
+  label,
+  value,
+  change,
+  type = "text",
+  placeholder,
+  maxLength,
+}: {
+  label: string;
+  value: string;
+  change: (value: string) => void;
+  type?: "text" | "number";
+  placeholder?: string;
+  maxLength?: number;
+}) {
+  return (
+    <Field label={label}>
+      <input
+        // The URL is the state: when it changes by itself, the field begins anew with it.
+        key={value}
+        type={type}
+        {...(type === "number" ? { min: 0, step: "any" } : {})}
+        defaultValue={value}
+        placeholder={placeholder}
+        maxLength={maxLength}
+        spellCheck={false}
+        autoComplete="off"
+        onBlur={(event) => event.target.value !== value && change(event.target.value)}
+        onKeyDown={(event) => event.key === "Enter" && change(event.currentTarget.value)}
+      />
+    </Field>
+  );
+}

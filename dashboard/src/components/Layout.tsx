@@ -1,0 +1,83 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { useEffect, useRef } from "react";
+import { Link, NavLink, Outlet, useLocation, useParams } from "react-router";
+import { getToken, setToken, useAccess } from "../api/token";
+import { setTheme, THEMES, useTheme, type Theme } from "../hooks/theme";
+import { TokenForm } from "./TokenForm";
+
+const VIEWS = [
+  ["", "Charts"],
+  ["trees", "Trees in flight"],
+  ["outcomes", "Failures"],
+  ["dead-letters", "Dead letters"],
+] as const;
+
+/** What surrounds every view. */
+export function Layout() {
+  const { topology } = useParams();
+  const access = useAccess();
+  const theme = useTheme();
+  const queries = useQueryClient();
+  const { pathname } = useLocation();
+  const main = useRef<HTMLElement>(null);
+  const before = useRef(pathname);
+  useEffect(() => {
+    // A new view begins where its content does, for the keyboard and for who hears the page.
+    if (before.current !== pathname) main.current?.focus({ preventScroll: true });
+    before.current = pathname;
+    document.title = topology ? `${topology} · acker` : "acker";
+  }, [pathname, topology]);
+  return (
+    <>
+      <a className="skip" href="#main">
+        To the content
+      </a>
+      <header>
+        <div className="bar">
+          <Link to="/" className="brand">
+            <img src="/icon.svg" alt="" width="22" height="22" /> acker
+          </Link>
+          {topology !== undefined && (
+            <span className="where">
+              <span aria-hidden="true">/</span> <Link to={`/t/${topology}`}>{topology}</Link>
+            </span>
+          )}
+          <span className="spring" />
+          {access === "open" && getToken() !== null && (
+            <button
+              type="button"
+              onClick={() => {
+                setToken(null);
+                void queries.resetQueries();
+              }}
+            >
+              Forget token
+            </button>
+          )}
+          <label className="theme">
+            <span className="hidden">Theme</span>
+            <select value={theme} onChange={(event) => setTheme(event.target.value as Theme)}>
+              {THEMES.map((one) => (
+                <option key={one} value={one}>
+                  {one === "system" ? "System" : one === "light" ? "Light" : "Dark"}
+                </option>
+              ))}
+            </select>
+          </label>
+        </div>
+        {topology !== undefined && (
+          <nav aria-label="Views of the topology">
+            {VIEWS.map(([path, label]) => (
+              <NavLink key={path} to={`/t/${topology}${path && `/${path}`}`} end={path === ""}>
+                {label}
+              </NavLink>
+            ))}
+          </nav>
+        )}
+      </header>
+      <main id="main" ref={main} tabIndex={-1}>
+        {access === "open" ? <Outlet /> : <TokenForm key={access} access={access} />}
+      </main>
+    </>
+  );
+}

@@ -1,0 +1,54 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { createBrowserRouter, RouterProvider } from "react-router";
+import { Problem } from "./api/client";
+import { Layout } from "./components/Layout";
+import "./style.css";
+import { DeadLetters } from "./views/DeadLetters";
+import { NotFound } from "./views/NotFound";
+import { Outcomes } from "./views/Outcomes";
+import { Overview } from "./views/Overview";
+import { Topology } from "./views/Topology";
+import { Tree } from "./views/Tree";
+import { Trees } from "./views/Trees";
+
+const queries = new QueryClient({
+  defaultOptions: {
+    queries: {
+      // The service is often on this machine: whether there is a network says nothing.
+      networkMode: "always",
+      // What is wrong with a request stays wrong; what else fails is asked for again after a moment.
+      retry: (failures, error) => failures < 2 && !(error instanceof Problem),
+      retryDelay: 500,
+      // Views say themselves how often they are renewed; this is for those that failed before they showed anything.
+      refetchInterval: (query) =>
+        query.state.data === undefined && query.state.error !== null ? 2000 : false,
+    },
+  },
+});
+
+const router = createBrowserRouter([
+  {
+    Component: Layout,
+    children: [
+      { index: true, Component: Overview },
+      { path: "t/:topology", Component: Topology },
+      { path: "t/:topology/trees", Component: Trees },
+      { path: "t/:topology/trees/:anchor", Component: Tree },
+      { path: "t/:topology/outcomes", Component: Outcomes },
+      { path: "t/:topology/dead-letters", Component: DeadLetters },
+      { path: "*", Component: NotFound },
+    ],
+  },
+]);
+
+const root = document.getElementById("root");
+if (root === null) throw new Error("the page has no #root");
+createRoot(root).render(
+  <StrictMode>
+    <QueryClientProvider client={queries}>
+      <RouterProvider router={router} />
+    </QueryClientProvider>
+  </StrictMode>,
+);

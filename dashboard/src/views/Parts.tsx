@@ -1,0 +1,219 @@
+import type { ColumnDef } from "@tanstack/react-table";
+import { useMemo, type ReactNode } from "react";
+import { Link } from "react-router";
+import type { Schemas } from "../api/client";
+import { DataTable } from "../components/DataTable";
+import { Meter } from "../components/Health";
+import { useNow } from "../hooks/now";
+import { count, duration, NOTHING } from "../lib/format";
+
+type Shard = Schemas["ShardState"];
+type Step = Schemas["Step"];
+interface Spout {
+  name: string;
+  step: Step | undefined;
+}
+
+/** A reader of a stream, or what waits for its first one. */
+interface Reader {
+  stream: Schemas["StreamState"];
+  of: Schemas["SubscriptionState"] | undefined;
+}
+
+/** What a topology is made of: shards, spouts, bolts, and the streams between them. */
+export function Parts({ of }: { of: Schemas["TopologyState"] }) {
+  const { topology, shards, spouts, steps, streams } = of;
+  const shardTable = useMemo(() => shardColumns(topology), [topology]);
+  const spoutTable = useMemo(() => spoutColumns(topology), [topology]);
+  const named: Spout[] = spouts.map((name) => ({ name, step: steps.find((step) => step.name === name) }));
+  const readers: Reader[] = streams.flatMap((stream): Reader[] =>
+    stream.subscriptions.length === 0
+      ? [{ stream, of: undefined }]
+      : stream.subscriptions.map((one) => ({ stream, of: one })),
+  );
+  const bolts = steps.filter((step) => !spouts.includes(step.name));
+  return (
+    <>
+      <Part
+        title="Shards"
+        none="None: tracking is off, everything is acked at once."
+        empty={shards.length === 0}
+      >
+        <DataTable
+          caption="Shards"
+          rows={shards}
+          columns={shardTable}
+          id={(shard) => String(shard.shard)}
+          sortable
+        />
+      </Part>
+      <Part title="Spouts" none="None has tracked anything yet." empty={named.length === 0}>
+        <DataTable caption="Spouts" rows={named} columns={spoutTable} id={(spout) => spout.name} sortable />
+      </Part>
+      <Part title="Bolts" none="None of a Spark job has said its name yet." empty={bolts.length === 0}>
+        <DataTable caption="Bolts" rows={bolts} columns={BOLTS} id={(step) => step.name} sortable />
+      </Part>
+      {readers.length > 0 && (
+        <Part title="Streams" none="" empty={false}>
+          <DataTable
+            caption="Streams"
+            rows={readers}
+            columns={STREAMS}
+            id={({ stream, of: reader }) => `${stream.stream} ${reader?.subscription ?? ""}`}
+            sortable
+          />
+        </Part>
+      )}
+    </>
+  );
+}
+
+function Part({
+  title,
+  none,
+  empty,
+  children,
+}: {
+  title: string;
+  none: string;
+  empty: boolean;
+  children: ReactNode;
+}) {
+  return (
+    <section>
+      <h2>{title}</h2>
+      {empty ? <p className="faint">{none}</p> : children}
+    </section>
+  );
+}
+
+function Ago({ at }: { at: string | null | undefined }) {
+  const now = useNow();
+  return at == null ? NOTHING : `${duration(Math.max(0, Math.round((now - Date.parse(at)) / 1000)))} ago`;
+}
+
+const number = { number: true };
+
+function counted(header: string, take: (shard: Shard) => number): ColumnDef<Shard> {
+  return { header, accessorFn: take, cell: ({ row }) => count(take(row.original)), meta: number };
+}
+
+function shardColumns(topology: string): ColumnDef<Shard>[] {
+  return [
+    {
+      header: "Shard",
+      accessorKey: "shard",
+      cell: ({ row: { original } }) => (
+        <Link to={`/t/${topology}/trees?shard=${original.shard}`}>{original.shard}</Link>
+      ),
+      meta: number,
+    },
+    counted("In flight", (shard) => shard.pending),
+    {
+      header: "Held",
+      accessorFn: (shard) => shard.held / shard.limit,
+      cell: ({ row: { original } }) => (
+        <Meter value={original.held / original.limit} label={`Shard ${original.shard}, how full`} />
+      ),
+    },
+    counted("Tracked", (shard) => shard.counters.tracked),
+    counted("Acked", (shard) => shard.counters.acked),
+    counted("Failed", (shard) => shard.counters.failed),
+    counted("Expired", (shard) => shard.counters.expired),
+    {
+      header: "Last tick",
+      accessorFn: (shard) => shard.rotation_age ?? Infinity,
+      cell: ({ row: { original } }) =>
+        original.rotation_age === null ? "never" : `${duration(original.rotation_age)} ago`,
+      meta: number,
+    },
+    counted("Backlog", (shard) => shard.backlog),
+    {
+      header: "Oldest",
+      accessorFn: (shard) => shard.oldest_age ?? -1,
+      cell: ({ row }) => duration(row.original.oldest_age),
+      meta: number,
+    },
+  ];
+}
+
+function spoutColumns(topology: string): ColumnDef<Spout>[] {
+  return [
+    { header: "Name", accessorKey: "name" },
+    { header: "Spark application", accessorFn: ({ step }) => step?.application ?? NOTHING },
+    {
+      header: "Last seen",
+      accessorFn: ({ step }) => step?.last_seen ?? "",
+      cell: ({ row }) => <Ago at={row.original.step?.last_seen} />,
+      meta: number,
+    },
+    {
+      header: "Look at",
+      id: "links",
+      enableSorting: false,
+      cell: ({ row: { original } }) => (
+        <span className="links">
+          <Link to={`/t/${topology}/trees?spout=${original.name}`}>trees in flight</Link>
+          <Link to={`/t/${topology}/outcomes?spout=${original.name}`}>failures</Link>
+          <Link to={`/t/${topology}/dead-letters?spout=${original.name}`}>dead letters</Link>
+        </span>
+      ),
+    },
+  ];
+}
+
+const BOLTS: ColumnDef<Step>[] = [
+  { header: "Name", accessorKey: "name" },
+  { header: "Kind", accessorKey: "kind" },
+  { header: "Reads", accessorFn: (step) => step.reads.join(", ") || NOTHING },
+  { header: "Emits", accessorFn: (step) => step.emits.join(", ") || NOTHING },
+  { header: "Spark application", accessorKey: "application" },
+  { header: "Query", accessorFn: (step) => step.query || step.query_id },
+  {
+    header: "Batch",
+    accessorKey: "batch",
+    cell: ({ row }) => (row.original.batch < 0 ? NOTHING : count(row.original.batch)),
+    meta: number,
+  },
+  {
+    header: "Last seen",
+    accessorFn: (step) => step.last_seen ?? "",
+    cell: ({ row }) => <Ago at={row.original.last_seen} />,
+    meta: number,
+  },
+];
+
+const STREAMS: ColumnDef<Reader>[] = [
+  { header: "Stream", accessorFn: ({ stream }) => stream.stream },
+  { header: "Subscription", accessorFn: ({ of }) => of?.subscription ?? "waits for the first" },
+  {
+    header: "Rows acked",
+    accessorFn: ({ of }) => of?.rows_acked ?? 0,
+    cell: (cell) => count(cell.getValue<number>()),
+    meta: number,
+  },
+  {
+    header: "Rows behind",
+    accessorFn: ({ of }) => of?.rows_behind ?? 0,
+    cell: (cell) => count(cell.getValue<number>()),
+    meta: number,
+  },
+  {
+    header: "Rows dropped",
+    accessorFn: ({ of }) => of?.rows_dropped ?? 0,
+    cell: (cell) => count(cell.getValue<number>()),
+    meta: number,
+  },
+  {
+    header: "Oldest unread",
+    accessorFn: ({ of }) => of?.unread_age ?? -1,
+    cell: ({ row }) => duration(row.original.of?.unread_age),
+    meta: number,
+  },
+  {
+    header: "Bytes held",
+    accessorFn: ({ stream }) => stream.bytes,
+    cell: (cell) => count(cell.getValue<number>()),
+    meta: number,
+  },
+];

@@ -1,0 +1,139 @@
+import { useQuery } from "@tanstack/react-query";
+import { useParams } from "react-router";
+import { client, data, type Schemas } from "../api/client";
+import { HealthBadge, Troubles, Vitals } from "../components/Health";
+import { Loaded } from "../components/Notice";
+import { RefreshControl } from "../components/RefreshControl";
+import { useRefresh } from "../hooks/refresh";
+import { SPANS, useStats, WINDOWS } from "../hooks/stats";
+import { oneOf, useUrl } from "../hooks/url";
+import { compact, count, duration } from "../lib/format";
+import { Charts } from "./Charts";
+import { Parts } from "./Parts";
+
+const DEFAULTS = { window: "10m" };
+const WINDOW_NAMES = { "10m": "10 minutes", "3h": "3 hours", "1d": "1 day", all: "All (30 days)" };
+
+/** A topology: its figures over a window, charts, shards, spouts and bolts. */
+export function Topology() {
+  const { topology = "" } = useParams();
+  const refresh = useRefresh();
+  const [url, change] = useUrl(DEFAULTS);
+  const window = oneOf(url.window, WINDOWS);
+  const { stats, connection } = useStats(topology, window, refresh);
+  const state = useQuery({
+    queryKey: ["topology", topology],
+    queryFn: ({ signal }) =>
+      data(client.GET("/api/v1/topologies/{topology}", { params: { path: { topology } }, signal })),
+    refetchInterval: refresh.interval,
+  });
+  return (
+    <>
+      <div className="title">
+        <h1>{topology}</h1>
+        {state.data && <HealthBadge health={state.data.health} known={state.error === null} />}
+        <RefreshControl
+          refresh={refresh}
+          updatedAt={state.dataUpdatedAt}
+          error={state.error ?? stats.error}
+        />
+      </div>
+      <Loaded query={state} what="the topology">
+        {state.data && (
+          <>
+            <Troubles health={state.data.health} />
+            <Summary of={state.data} />
+          </>
+        )}
+      </Loaded>
+      {(state.data !== undefined || state.errorUpdatedAt === 0) && (
+        <section aria-label="History">
+          <div className="toolbar">
+            <div className="segments" role="group" aria-label="Window">
+              {WINDOWS.map((one) => (
+                <button
+                  key={one}
+                  type="button"
+                  aria-pressed={one === window}
+                  onClick={() => change({ window: one })}
+                >
+                  {WINDOW_NAMES[one]}
+                </button>
+              ))}
+            </div>
+            <span className="faint" data-connection={connection}>
+              {connection === "lost" ? "no live events: read again every few seconds" : ""}
+            </span>
+          </div>
+          <Loaded query={stats} what="the history">
+            {stats.data && (
+              <>
+                <Totals of={stats.data} window={WINDOW_NAMES[window]} />
+                <Charts stats={stats.data} span={SPANS[window]} />
+              </>
+            )}
+          </Loaded>
+        </section>
+      )}
+      {state.data && <Parts of={state.data} />}
+    </>
+  );
+}
+
+function Summary({ of }: { of: Schemas["TopologyState"] }) {
+  const { configuration } = of;
+  return (
+    <div className="panel summary">
+      <Vitals of={of} />
+      <dl className="facts">
+        <div>
+          <dt>In flight</dt>
+          <dd>{count(of.pending)}</dd>
+        </div>
+        <div>
+          <dt>Held, of at most</dt>
+          <dd>
+            {count(of.held)} of {compact(configuration.high_water_mark)}
+          </dd>
+        </div>
+        <div>
+          <dt>Oldest in flight</dt>
+          <dd>{duration(of.oldest_age)}</dd>
+        </div>
+        <div>
+          <dt>Message timeout</dt>
+          <dd>{duration(configuration.message_timeout)}</dd>
+        </div>
+        <div>
+          <dt>Waiting slabs</dt>
+          <dd>{count(of.waiting_slabs)}</dd>
+        </div>
+      </dl>
+    </div>
+  );
+}
+
+function Totals({ of, window }: { of: Schemas["Stats"]; window: string }) {
+  const { totals } = of;
+  const cells: [string, string][] = [
+    ["tracked", count(totals.tracked)],
+    ["emitted", count(totals.emitted)],
+    ["acked", count(totals.acked)],
+    ["failed", count(totals.failed)],
+    ["expired", count(totals.expired)],
+    ["rejected", count(totals.rejected)],
+    ["late", count(totals.late)],
+    ["orphaned", count(totals.orphaned)],
+    ["duplicates", count(totals.duplicates)],
+  ];
+  return (
+    <dl className="panel figures totals" aria-label={`Totals, ${window}`}>
+      {cells.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

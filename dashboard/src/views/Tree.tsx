@@ -1,0 +1,175 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState, type ReactNode } from "react";
+import { Link, useParams } from "react-router";
+import { client, data, Problem, type Schemas } from "../api/client";
+import { Status } from "../components/Mark";
+import { Empty, Loaded } from "../components/Notice";
+import { OperatorButton, ReadOnly } from "../components/Operator";
+import { RefreshControl } from "../components/RefreshControl";
+import { MessageId, Reason } from "../components/Text";
+import { useRefresh } from "../hooks/refresh";
+import { useTopology } from "../hooks/topology";
+import { duration, instant } from "../lib/format";
+import { TreeAction, type Action } from "./actions";
+import { timeLeft } from "./Trees";
+
+/** One tree: where it stands, or how it ended. */
+export function Tree() {
+  const { topology = "", anchor = "" } = useParams();
+  const refresh = useRefresh();
+  const config = useTopology(topology);
+  const [action, setAction] = useState<Action | null>(null);
+  const [said, setSaid] = useState("");
+  const found = useQuery({
+    queryKey: ["tree", topology, anchor],
+    queryFn: ({ signal }) =>
+      data(
+        client.GET("/api/v1/topologies/{topology}/trees/{anchor}", {
+          params: { path: { topology, anchor } },
+          signal,
+        }),
+      ),
+    refetchInterval: refresh.interval,
+  });
+  const gone = found.error instanceof Problem && found.error.status === 404;
+  const tree = found.data?.tree ?? null;
+  const flies = !gone && tree !== null && tree.state !== "finished";
+  return (
+    <>
+      <div className="title">
+        <h1>
+          Tree <span className="mono">{anchor}</span>
+        </h1>
+        <RefreshControl refresh={refresh} updatedAt={found.dataUpdatedAt} error={gone ? null : found.error} />
+      </div>
+      <div className="toolbar actions">
+        <OperatorButton kind="danger" disabled={!flies} press={() => setAction("fail")}>
+          Fail…
+        </OperatorButton>
+        <OperatorButton disabled={!flies} press={() => setAction("reset")}>
+          Reset timeout…
+        </OperatorButton>
+        <ReadOnly />
+        <span role="status">{said}</span>
+      </div>
+      {gone ? (
+        <Empty>
+          <p>The topology knows no such tree: it was never tracked, or it finished some time ago.</p>
+          <p>
+            <Link to={`/t/${topology}/outcomes`}>Failures and expirations</Link>
+          </p>
+        </Empty>
+      ) : (
+        <Loaded query={found} what="the tree">
+          {found.data && (
+            <div className="columns">
+              <Facts of={found.data} />
+              <History of={found.data} />
+            </div>
+          )}
+        </Loaded>
+      )}
+      {action !== null && tree !== null && (
+        <TreeAction
+          action={action}
+          topology={topology}
+          targets={[tree]}
+          timeout={duration(config.data?.configuration.message_timeout)}
+          done={setSaid}
+          close={() => setAction(null)}
+        />
+      )}
+    </>
+  );
+}
+
+function Facts({ of }: { of: Schemas["TreeState"] }) {
+  const { tree } = of;
+  const rows: [string, ReactNode][] = [
+    ["State", <Status key="" kind={of.outcome?.status ?? tree?.state ?? "finished"} />],
+    ["Message id", <MessageId key="" of={of} whole />],
+    [
+      "Message id, base64",
+      <span key="" className="mono wrap">
+        {of.message_id_base64 ?? duration(null)}
+      </span>,
+    ],
+    ["Spout", of.spout ?? "none yet"],
+  ];
+  if (tree !== null)
+    rows.push(
+      [
+        "Ack value",
+        <span key="" className="mono">
+          {tree.ack_value}
+          {tree.ack_value === "0" && !of.outcome ? " (complete)" : ""}
+        </span>,
+      ],
+      ["Bucket", tree.bucket ?? duration(null)],
+      ["Shard", tree.shard],
+      ["Slab, index", <span key="" className="mono">{`${tree.slab}, ${tree.index}`}</span>],
+    );
+  return (
+    <section aria-label="Facts">
+      <h2>Facts</h2>
+      <dl className="panel rows">
+        {rows.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}
+
+function History({ of }: { of: Schemas["TreeState"] }) {
+  const { tree, outcome } = of;
+  return (
+    <section aria-label="History">
+      <h2>History</h2>
+      <ol className="panel history">
+        {tree !== null && (
+          <li>
+            <b>{tree.state === "waiting" ? "First message, before its track" : "Tracked"}</b>
+            <span>
+              {instant(tree.tracked_at)}
+              {tree.state === "finished" ? "" : `, ${duration(tree.age)} ago`}
+            </span>
+          </li>
+        )}
+        {tree !== null && outcome === null && (
+          <li>
+            <b>
+              {tree.state === "waiting" ? "Waits for its track" : `In flight, in bucket ${tree.bucket ?? ""}`}
+            </b>
+            <span>
+              {tree.state === "waiting"
+                ? "dropped by the ticks if that does not come"
+                : `expires in ${timeLeft(tree)} unless it completes`}
+              {tree.failure === null ? "" : "; it will fail: "}
+              {tree.failure !== null && <Reason text={tree.failure} whole />}
+            </span>
+          </li>
+        )}
+        {outcome !== null && (
+          <li>
+            <b>
+              <Status kind={outcome.status} />
+            </b>
+            <span>
+              {instant(outcome.at)}
+              {outcome.age === null ? "" : `, ${duration(outcome.age)} after its track`}
+            </span>
+            {outcome.status === "failed" && (
+              <span>
+                Reason: <Reason text={outcome.reason} whole />
+              </span>
+            )}
+          </li>
+        )}
+      </ol>
+    </section>
+  );
+}
