@@ -1,0 +1,149 @@
+"""Fixtures that all tests share. See tests/servers.py for what they are made of."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, settings
+
+from acker.embedded import EmbeddedServer
+from acker.java import ensure_java
+from tests.servers import CLUSTERS, KINDS, Servers, binary, clean_database, raw_client
+
+NewServer = Callable[..., EmbeddedServer]
+
+settings.register_profile(
+    "acker",
+    # An example talks to a server, and both cores may be busy: time says nothing about it.
+    deadline=None,
+    # An example takes a topology of its own name where it must not meet the examples before it.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.load_profile("acker")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--slow`, which CI has by itself."""
+    parser.addoption(
+        "--slow", action="store_true", default=bool(os.environ.get("CI")), help="run the slow tests too"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the slow tests where they are not asked for; gives tests the time that they need."""
+    if not config.getoption("--slow") and not config.option.markexpr:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        if len(slow) < len(items):  # who names slow tests only wants them
+            config.hook.pytest_deselected(items=slow)
+            items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    for item in items:
+        heavy = item.get_closest_marker("slow") or item.get_closest_marker("spark")
+        if heavy and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(300))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs a test on each kind of server, and those marked `cluster` on clusters."""
+    if "kind" in metafunc.fixturenames:
+        kinds: list[Any] = list(KINDS)
+        marked = metafunc.definition.get_closest_marker
+        cluster, slow = marked("cluster"), pytest.mark.slow
+        if cluster and not marked("one_server"):
+            if cluster.kwargs.get("slow"):
+                kinds.append(pytest.param(CLUSTERS[0], marks=slow))
+            else:
+                kinds += [CLUSTERS[0], *(pytest.param(kind, marks=slow) for kind in CLUSTERS[1:])]
+        metafunc.parametrize("kind", kinds, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """The shared servers of this test process (each worker of pytest-xdist has its own)."""
+    shared = Servers(tmp_path_factory.mktemp("clusters"))
+    yield shared
+    shared.close()
+
+
+@pytest.fixture(scope="session")
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of server in turn: a test that asks for it, or for what depends on it, runs once on each."""
+    assert isinstance(request.param, str)
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def server(servers: Servers, kind: str) -> EmbeddedServer:
+    """The shared server of each kind, with whatever is in it. Not to be stopped or reconfigured."""
+    return servers.get(kind)
+
+
+@pytest.fixture
+def url(servers: Servers, kind: str) -> Iterator[str]:
+    """The URL of an empty store of each kind: what nearly every test asks for."""
+    with clean_database(servers.url(kind)) as address:
+        yield address
+
+
+@pytest.fixture
+def valkey_url(servers: Servers) -> Iterator[str]:
+    """The URL of an empty embedded server only, for tests that are too slow to run on every kind."""
+    with clean_database(servers.url("valkey")) as address:
+        yield address
+
+
+@pytest.fixture
+def raw(url: str) -> Iterator["redis.Redis"]:
+    """A plain client of the server behind `url`, to look at what acker left in it."""
+    with raw_client(url) as client:
+        yield client
+
+
+@pytest.fixture
+def valkey_raw(valkey_url: str) -> Iterator["redis.Redis"]:
+    """A plain client of the server behind `valkey_url`."""
+    with redis.Redis.from_url(valkey_url) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def java_home() -> Path:
+    """JAVA_HOME, set for Spark in this process and in those that it starts."""
+    return ensure_java().home
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    directory = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", directory],
+        cwd=Path(__file__).parent.parent,
+        check=True,
+        capture_output=True,
+    )
+    (found,) = directory.glob("*.whl")
+    return found
+
+
+@pytest.fixture
+def new_server(tmp_path: Path) -> Iterator[NewServer]:
+    """Starts servers that belong to this test alone, to be killed, frozen, restarted or set up badly.
+
+    `new_server(kind="valkey", append_only=True, **settings)`; `settings` are those of EmbeddedServer.
+    """
+    started: list[EmbeddedServer] = []
+
+    def start(kind: str = "valkey", **settings: object) -> EmbeddedServer:
+        settings = {"directory": tmp_path / f"server-{len(started)}", **settings}
+        started.append(EmbeddedServer(binary=binary(kind), **settings))  # type: ignore[arg-type]
+        return started[-1].start()
+
+    yield start
+    for server in started:
+        server.close()

@@ -1,0 +1,125 @@
+"""What acker may leave in a store: each key is of a known kind, and what is temporary has a time to live.
+
+A kind of key that another part of acker adds belongs into one of the tables here.
+"""
+
+import re
+from collections.abc import Iterable
+
+import redis
+
+from acker.config import MAX_SPOUTS
+from acker.histogram import PER_DOUBLING
+from acker.steps import MOST_STEPS
+
+PERMANENT = {
+    "acker:topologies": "set",
+    "config": "hash",
+    "clock": "hash",
+    "counters": "hash",
+    "latency": "hash",
+    "writers": "hash",
+    "writers_before": "hash",
+    "outcomes": "stream",
+    "streams": "set",
+    "steps": "hash",
+    "schema": "string",
+    "entries": "stream",
+    "counts": "hash",
+    "highest": "hash",
+    "dead": "stream",
+    "history": "stream",
+    "subscriptions": "hash",
+    "recent": "stream",
+    "quarantine": "hash",
+}
+"""What stays when all trees are finished, confirmed and forgotten; streams of outcomes are empty then."""
+
+WHILE_TREES_LIVE = {
+    "journal": "hash",
+    "slabs": "hash",
+    "message_ids": "hash",
+    "failures": "hash",
+    "confirmed": "hash",
+    "bucket": "set",
+    "expired": "set",
+    "ack": "string",
+    "ones": "hash",
+    "payload": "string",
+    "kept": "hash",
+    "masks": "hash",
+    "left": "hash",
+    "times": "zset",
+    "rows": "string",
+    "owed": "hash",
+    "returned": "stream",
+}
+"""What goes with the trees that it is about."""
+
+TEMPORARY = {
+    "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
+    "taken", "readers",
+}  # fmt: skip
+"""What has a time to live, always."""
+
+MOST = {
+    "config": MAX_SPOUTS + 32,
+    "clock": 16,
+    "counters": 64,
+    "latency": 64 * PER_DOUBLING,
+    "steps": MOST_STEPS,
+    "history": 30 * 144,
+    "quarantine": 1000,
+}
+"""Most entries of what stays and is bounded by a number; the rest is bounded by a topology's settings."""
+
+WITHIN_A_CALL = ("scratch", "operand")
+"""What no client ever sees."""
+
+_LEDGER_KEY = re.compile(rb"acker:\{[^{}:]+(?::\d+)?\}:([a-z_]+)(?::.*)?\Z", re.DOTALL)
+
+
+def kind_of(key: bytes) -> str:
+    """The kind of a key of the ledger, or "" where it is none of its."""
+    if key == b"acker:topologies":
+        return key.decode()
+    match = _LEDGER_KEY.match(key)
+    return match[1].decode() if match else ""
+
+
+def entries(client: "redis.Redis", key: bytes, kind: str) -> int:
+    """How many entries a hash or a stream has."""
+    return int(client.hlen(key) if kind == "hash" else client.xlen(key))
+
+
+def problems(client: "redis.Redis", settled: bool = False) -> Iterable[str]:
+    """What should not be in the store. `settled`: no tree lives and every outcome is confirmed."""
+    for key in client.scan_iter(count=1000):
+        kind = kind_of(key)
+        found = client.type(key).decode()  # type: ignore[union-attr]
+        if kind in WITHIN_A_CALL:
+            yield f"{key!r} outlived its call"
+        elif found != (PERMANENT | WHILE_TREES_LIVE).get(kind, found):
+            yield f"{key!r} is a {found}"
+        elif kind in WHILE_TREES_LIVE and settled and client.ttl(key) == -1:
+            yield f"{key!r} is left though no tree is"
+        elif kind == "outcomes" and settled and client.xlen(key):
+            yield f"{key!r} holds outcomes though all are confirmed"
+        elif kind not in PERMANENT.keys() | WHILE_TREES_LIVE.keys() | TEMPORARY:
+            yield f"{key!r} ({found}) is of no known kind"
+        elif kind in TEMPORARY and client.ttl(key) == -1:
+            yield f"{key!r} has no time to live"
+        elif kind in MOST and entries(client, key, found) > MOST[kind]:
+            yield f"{key!r} has more than {MOST[kind]} entries"
+
+
+def assert_no_leaks(client: "redis.Redis") -> None:
+    """Fails when a key is left behind that neither has a time to live nor is meant to stay."""
+    found = sorted(problems(client))
+    assert not found, "\n".join(["the test left keys behind:", *found[:20]])
+
+
+def assert_settled(client: "redis.Redis") -> None:
+    """Fails when anything is left of trees, after all outcomes are confirmed and three ticks were made."""
+    found = sorted(problems(client, settled=True))
+    assert not found, "\n".join(["trees left keys behind:", *found[:20]])

@@ -1,0 +1,119 @@
+"""A TCP proxy between a client and a server that cuts, holds back and repeats what passes through it."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+
+class Proxy:
+    """Forwards connections to `url`; `self.url` is its own address.
+
+    What it does to the traffic is told by setting these, at any time:
+      swallow    called with each request that is answered; when true the reply is dropped and the
+                 connection cut: the server has done the request, and the client never hears of it
+      record     whether requests are kept in `requests`
+      refuse     whether new connections are closed at once, and old ones cut
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._server = (parts.hostname or "127.0.0.1", parts.port or 6379)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+        self.swallow: Callable[[bytes], bool] = lambda _: False
+        self.record = False
+        self.refuse = False
+        self.cuts = 0
+        self.requests: list[bytes] = []
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._asked: dict[socket.socket, bytes] = {}
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self.refuse:
+                    client.close()
+                    continue
+                server = socket.create_connection(self._server)
+                for end in (client, server):
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._pairs.append((client, server))
+                threading.Thread(target=self._requests, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._replies, args=(client, server), daemon=True).start()
+
+    def _requests(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(1 << 20):
+                if self.record:
+                    self.requests.append(data)
+                self._asked[server] = self._asked.get(server, b"") + data
+                server.sendall(data)
+        self._cut(client, server)
+
+    def _replies(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(1 << 20):
+                if self.swallow(self._asked.pop(server, b"")):
+                    self.cuts += 1
+                    break
+                client.sendall(data)
+        self._cut(client, server)
+
+    @staticmethod
+    def _cut(*ends: socket.socket) -> None:
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def cut_all(self) -> None:
+        """Cuts every connection there is."""
+        for pair in self._pairs:
+            self._cut(*pair)
+        self._pairs.clear()
+
+    def deliver(self, requests: list[bytes]) -> None:
+        """Sends recorded requests again, as a connection of long ago whose bytes arrive only now."""
+        with socket.create_connection(self._server) as late:
+            for data in requests:
+                late.sendall(data)
+            late.sendall(b"*1\r\n$4\r\nPING\r\n")
+            heard = b""
+            while not heard.endswith(b"+PONG\r\n"):
+                heard += late.recv(1 << 20)
+
+    def close(self) -> None:
+        """Ends the proxy and its connections."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut_all()
+
+
+@contextmanager
+def proxied(url: str) -> Iterator[Proxy]:
+    """A proxy in front of the server at `url`."""
+    proxy = Proxy(url)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+def every_call_once() -> Callable[[bytes], bool]:
+    """For `swallow`: loses the reply of each script call the first time that it is sent."""
+    seen: set[bytes] = set()
+    lock = threading.Lock()
+
+    def swallow(request: bytes) -> bool:
+        with lock:
+            new = b"EVALSHA" in request and request not in seen
+            seen.add(request)
+            return new
+
+    return swallow

@@ -1,0 +1,140 @@
+"""URLs of stores: what is taken, what is refused, and that no message tells a password."""
+
+import pickle
+
+import pytest
+
+from acker.address import Address, parse, shown
+from acker.errors import ValidationError
+from acker.nodes import Nodes
+from acker.store import Store
+
+NOBODY = {"username": None, "password": None}
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://", Address("server", (("localhost", 6379),), False, {**NOBODY, "db": 0}, NOBODY)),
+        ("redis://h:1/3", Address("server", (("h", 1),), False, {**NOBODY, "db": 3}, NOBODY)),
+        ("redis://[::1]:7", Address("server", (("::1", 7),), False, {**NOBODY, "db": 0}, NOBODY)),
+        (
+            "redis://u:p%40%3A%2F@h",
+            Address("server", (("h", 6379),), False, {"username": "u", "password": "p@:/", "db": 0}, NOBODY),
+        ),
+        (
+            "rediss://:p@h?ssl_ca_certs=/ca.pem&ssl_check_hostname=false&ssl_cert_reqs=none",
+            Address(
+                "server",
+                (("h", 6379),),
+                True,
+                {
+                    "username": None,
+                    "password": "p",
+                    "db": 0,
+                    "ssl_ca_certs": "/ca.pem",
+                    "ssl_check_hostname": False,
+                    "ssl_cert_reqs": "none",
+                },
+                {
+                    **NOBODY,
+                    "ssl_ca_certs": "/ca.pem",
+                    "ssl_check_hostname": False,
+                    "ssl_cert_reqs": "none",
+                },
+            ),
+        ),
+        (
+            "redis+cluster://a:1,b,[::1]:2",
+            Address("cluster", (("a", 1), ("b", 6379), ("::1", 2)), False, {**NOBODY, "db": 0}, NOBODY),
+        ),
+        (
+            "redis+sentinel://u:p@a,b:5/orders/2?sentinel_username=s&sentinel_password=t",
+            Address(
+                "sentinel",
+                (("a", 26379), ("b", 5)),
+                False,
+                {"username": "u", "password": "p", "db": 2},
+                {"username": "s", "password": "t"},
+                "orders",
+            ),
+        ),
+        (
+            "unix:///tmp/a%20socket?db=4",
+            Address("server", (("/tmp/a socket", 0),), False, {**NOBODY, "db": 4}, {}),
+        ),
+    ],
+)
+def test_what_a_url_says(url: str, address: Address) -> None:
+    assert parse(url) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://h", "expected redis://"),
+        ("redis+other://h", "expected redis://"),
+        ("xredis://h", "expected redis://"),
+        ("redis://a,b", "expected one host"),
+        ("redis://h/x", "number of a database"),
+        ("redis://h/1/2", "number of a database"),
+        ("redis://h:port", "Port"),
+        ("redis://h:70000", "[Pp]ort"),
+        ("redis+cluster://h/1", "database 0 only"),
+        ("redis+cluster://" + "h," * 100 + "h", "at most 100"),
+        ("redis+sentinel://h", "SERVICE"),
+        ("redis+sentinel://h/s/x", "number of a database"),
+        ("redis://h?ssl_ca_certs=x", "option 'ssl_ca_certs': expected none"),
+        ("rediss://h?ssl_cert_reqs=maybe", "option 'ssl_cert_reqs': expected required"),
+        ("rediss://h?ssl_check_hostname=1", "option 'ssl_check_hostname': expected true or false"),
+        ("redis://h?socket_timeout=1", "option 'socket_timeout': expected none"),
+        ("redis+sentinel://h/s?password=x", "option 'password': expected one of sentinel_username"),
+        ("unix://h", "path of a socket"),
+    ],
+)
+def test_what_is_no_url_of_a_store_is_refused_with_the_reason(url: str, why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        parse(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://u:secret@h:1/0",
+        "redis+cluster://u:secret@a,b",
+        "redis+sentinel://:secret@a,b/s?sentinel_password=secret",
+        "rediss://h?ssl_password=secret",
+    ],
+)
+def test_no_message_tells_a_password(url: str) -> None:
+    assert "secret" not in shown(url)
+    assert "secret" not in repr(Store(url))
+    for bad in (url + "&more=1" if "?" in url else url + "?more=1", "x" + url):
+        with pytest.raises(ValidationError) as refused:
+            parse(bad)
+        assert "secret" not in str(refused.value)
+
+
+def test_the_option_and_the_scheme_of_a_cluster_say_the_same() -> None:
+    assert Store("redis://h:1", cluster=True).address == Store("redis+cluster://h:1").address
+    assert pickle.loads(pickle.dumps(Store("redis+cluster://h:1,g:2"))).cluster
+    with pytest.raises(ValidationError):
+        Store("unix:///s", cluster=True)
+
+
+def test_who_failed_last_is_asked_last() -> None:
+    nodes = Nodes(parse("redis+cluster://a,b,c"))
+    nodes.lost(("a", 6379))
+    nodes.lost(("c", 6379))
+    assert [host for host, _ in nodes.to_ask()] == ["b", "a", "c"]
+
+
+def test_a_node_that_says_no_host_of_its_own_is_the_one_that_was_asked() -> None:
+    nodes = Nodes(parse("redis+cluster://seed:7000"))
+    assert nodes.owner(b"key") is None
+    assert not nodes.learn(("seed", 7000), [])
+    assert nodes.learn(("seed", 7000), [[0, 9999, [b"", 7001, b"id"]], [10000, 16383, [b"b", 7002, b"id"]]])
+    assert not nodes.stale
+    assert nodes.owner(b"foo") == ("b", 7002)  # slot 12182
+    assert nodes.owner(b"bar") == ("seed", 7001)  # slot 5061
+    assert nodes.gone([("seed", 7001), ("old", 1)]) == [("old", 1)]

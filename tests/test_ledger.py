@@ -1,0 +1,449 @@
+"""What each message does to a tree, in each of its states (the transition table of the design)."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import redis
+
+from acker import ids
+from acker.errors import TrackConflict, TrackRejected, ValidationError
+from acker.ledger import Ledger
+from acker.outcomes import OutcomeReader, confirm
+from acker.submissions import Failed, NewSlab, Updated
+from tests.leaks import WHILE_TREES_LIVE, assert_settled, kind_of
+from tests.ledger_state import shard_key
+from tests.ledgers import Trees, confirm_all, counted, opened, told
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return opened(url)
+
+
+def ticks(ledger: Ledger, count: int) -> None:
+    for _ in range(count):
+        ledger.tick(force=True)
+
+
+def test_a_tree_is_acked_only_when_all_that_was_emitted_into_it_is_acked(ledger: Ledger) -> None:
+    trees, child = Trees(1).track(ledger), ids.new_id()
+    parent = int(trees.values[0])
+    ledger.update(trees.anchors, [parent ^ child])
+    assert not told(ledger, trees)
+    ledger.update(trees.anchors, [child])
+    assert told(ledger, trees) == Counter([(int(trees.anchors[0]), "acked", "")])
+
+
+def test_several_deltas_of_one_tree_in_one_call_are_one(ledger: Ledger) -> None:
+    trees, child = Trees(1).track(ledger), ids.new_id()
+    ledger.update([int(trees.anchors[0])] * 3, [child, int(trees.values[0]), child])
+    assert [status for _, status, _ in told(ledger, trees)] == ["acked"]
+
+
+def test_a_tree_tracked_with_value_zero_is_acked_at_once(ledger: Ledger) -> None:
+    anchors = ids.new_anchors(2)
+    ledger.track(anchors, [0, 7], [b"", b"m"], spout="s")
+    reader = OutcomeReader(ledger.core, 0)
+    [entry] = ledger.outcomes(reader)
+    assert (entry.status, entry.slabs[0].indexes) == ("acked", (0,))
+    counted(ledger, tracked=2, acked=1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 40, 4096])
+def test_a_track_of_the_same_content_changes_nothing_and_one_of_other_content_is_an_error(
+    ledger: Ledger, count: int
+) -> None:
+    trees = Trees(count).track(ledger)
+    trees.track(ledger)
+    counted(ledger, tracked=count, duplicates=1)
+    others = [
+        (trees.values ^ np.int64(1), trees.message_ids, "s"),
+        (trees.values, [*trees.message_ids[:-1], b"other"], "s"),
+        (trees.values, trees.message_ids, "t"),
+    ]
+    for values, message_ids, spout in others:
+        with pytest.raises(TrackConflict, match="other content"):
+            ledger.track(trees.anchors, values, message_ids, spout=spout)
+    trees.complete(ledger)
+    trees.track(ledger)
+    assert told(ledger, trees) == Counter((int(anchor), "acked", "") for anchor in trees.anchors)
+    counted(ledger, tracked=count, acked=count, duplicates=2)
+
+
+def test_an_ack_that_comes_before_the_track_completes_the_tree_when_it_is_tracked(ledger: Ledger) -> None:
+    trees = Trees(3)
+    trees.complete(ledger, 1)
+    counted(ledger)
+    trees.track(ledger)
+    assert told(ledger, trees) == Counter([(int(trees.anchors[1]), "acked", "")])
+    ticks(ledger, 3)
+    assert [status for _, status, _ in told(ledger, trees)] == ["acked", "expired", "expired"]
+
+
+@pytest.mark.parametrize("early", [[0], [0, 1, 2], [2]])
+@pytest.mark.parametrize("rotations", [0, 1, 2, 3, 5])
+def test_a_track_takes_over_what_waited_and_leaves_nothing_of_it(
+    ledger: Ledger, raw: "redis.Redis", rotations: int, early: list[int]
+) -> None:
+    """Also when the waiting slab was set aside already, and is in no bucket any more."""
+    trees, slab = Trees(3), b""
+    trees.complete(ledger, *early)
+    for _ in range(rotations):
+        ledger.run(ledger.core.rotate(force=True))
+    trees.track(ledger)
+    slab = ids.slab_of(int(trees.anchors[0]))
+    buckets = [int(raw.sismember(f"acker:{{tested:0}}:bucket:{n}", slab)) for n in range(3)]  # type: ignore[arg-type]
+    assert buckets == [int(len(early) < 3 and rotations % 3 == n) for n in range(3)]
+    assert bool(raw.exists(b"acker:{tested:0}:ack:" + slab)) == (len(early) < 3)
+    assert int(raw.hget("acker:{tested:0}:counters", "waiting") or 0) == 0
+    ticks(ledger, 3)
+    assert Counter(status for _, status, _ in told(ledger, trees)) == Counter(
+        ["acked"] * len(early) + ["expired"] * (3 - len(early))
+    )
+    confirm_all(ledger)
+    assert_settled(raw)
+
+
+def test_a_fail_that_comes_before_the_track_fails_the_tree_with_its_first_reason(ledger: Ledger) -> None:
+    trees = Trees(3)
+    assert ledger.fail(trees.anchors[1:], "no such word") == Failed()
+    assert ledger.fail(trees.anchors[:2], "another") == Failed()
+    trees.complete(ledger, 2)
+    trees.track(ledger)
+    reasons = ["another", "no such word", "no such word"]
+    assert told(ledger, trees) == Counter(
+        (int(anchor), "failed", reason) for anchor, reason in zip(trees.anchors, reasons, strict=True)
+    )
+    ticks(ledger, 3)
+    counted(ledger, tracked=3, failed=3)
+
+
+def test_a_fail_is_final_and_what_comes_after_it_is_late(ledger: Ledger) -> None:
+    trees = Trees(2).track(ledger)
+    assert ledger.fail(trees.anchors[:1], "bad") == Failed(failed=1)
+    assert ledger.update(trees.anchors[:1], trees.values[:1]) == Updated(late=1)
+    assert ledger.fail(trees.anchors[:1]) == Failed(late=1)
+    assert ledger.reset_timeout(trees.anchors[:1]) == 0
+    assert told(ledger, trees) == Counter([(int(trees.anchors[0]), "failed", "bad")])
+    counted(ledger, tracked=2, failed=1, late=2)
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_what_comes_for_a_finished_slab_whose_outcomes_are_not_confirmed_is_late(
+    ledger: Ledger, count: int
+) -> None:
+    trees = Trees(count).track(ledger)
+    trees.complete(ledger)
+    assert ledger.update(trees.anchors, trees.values) == Updated(late=count)
+    assert ledger.update(trees.anchors[-1:], trees.values[-1:]) == Updated(late=1)
+    assert ledger.fail(trees.anchors) == Failed(late=count)
+    counted(ledger, tracked=count, acked=count, late=2 * count + 1)
+
+
+def test_what_comes_after_the_confirmation_waits_and_is_dropped_by_the_third_tick(
+    ledger: Ledger, raw: "redis.Redis"
+) -> None:
+    trees = Trees(2).track(ledger)
+    trees.complete(ledger)
+    assert confirm_all(ledger) == 2
+    assert ledger.update(trees.anchors[:1], trees.values[:1]) == Updated()
+    ticks(ledger, 2)
+    counted(ledger, tracked=2, acked=2)
+    ticks(ledger, 1)
+    counted(ledger, tracked=2, acked=2, orphaned=1)
+    assert_settled(raw)
+
+
+@pytest.mark.parametrize("indexes", [[3], [3, 4, 5], [4095], list(range(2, 60))])
+def test_indexes_that_a_slab_does_not_have_are_late(ledger: Ledger, indexes: list[int]) -> None:
+    trees = Trees(2).track(ledger)
+    beyond = [int(trees.anchors[0]) + index for index in indexes]
+    outside = sum(index >= 2 for index in indexes)
+    assert ledger.update(beyond, [5] * len(beyond)) == Updated(late=outside)
+    assert ledger.fail(beyond) == Failed(late=outside)
+    assert not told(ledger, trees)
+    trees.complete(ledger)
+    assert len(told(ledger, trees)) == 2
+
+
+def test_what_waited_for_trees_that_the_slab_turns_out_not_to_have_is_orphaned_once_each(
+    ledger: Ledger, raw: "redis.Redis"
+) -> None:
+    trees = Trees(2)
+    beyond = [int(trees.anchors[0]) + index for index in (2, 3, 4)]
+    ledger.update(beyond[:2], [5, 6])
+    ledger.fail(beyond[1:], "no")
+    trees.track(ledger)
+    counted(ledger, tracked=2, orphaned=3)
+    assert not raw.exists(shard_key(ledger, 0, "failures"))
+
+
+def test_a_slab_waits_for_its_track_until_the_third_tick(ledger: Ledger, raw: "redis.Redis") -> None:
+    early, late = Trees(3), Trees(3)
+    for trees in (early, late):
+        trees.complete(ledger, 0)
+        ledger.fail(trees.anchors[:2], "bad")
+    ticks(ledger, 2)
+    early.track(ledger)
+    assert told(ledger, early) == Counter((int(anchor), "failed", "bad") for anchor in early.anchors[:2])
+    ticks(ledger, 1)
+    counted(ledger, tracked=3, failed=2, orphaned=2)
+    assert raw.hlen(shard_key(ledger, 0, "slabs")) == 1
+
+
+def test_a_reset_lets_waiting_messages_wait_for_another_three_ticks(ledger: Ledger) -> None:
+    trees = Trees(2)
+    trees.complete(ledger, 0)
+    ticks(ledger, 2)
+    assert ledger.reset_timeout(trees.anchors[:1]) == 1
+    ticks(ledger, 2)
+    trees.track(ledger)
+    assert len(told(ledger, trees)) == 1
+
+
+def test_messages_over_the_limit_of_waiting_slabs_are_orphaned_and_their_tree_expires(url: str) -> None:
+    ledger = opened(url, high_water_mark=2)
+    first, second, third = (Trees(1) for _ in range(3))
+    first.complete(ledger)
+    second.complete(ledger)
+    assert ledger.update(third.anchors, third.values) == Updated(orphaned=1)
+    assert ledger.fail(third.anchors) == Failed(orphaned=1)
+    third.track(ledger)
+    ticks(ledger, 3)
+    assert told(ledger, third) == Counter([(int(third.anchors[0]), "expired", "")])
+    counted(ledger, tracked=1, expired=1, orphaned=4)
+
+
+def test_a_pending_tree_expires_by_the_third_tick_and_not_before(ledger: Ledger) -> None:
+    trees = Trees(40).track(ledger)
+    trees.complete(ledger, 3, 5)
+    ticks(ledger, 2)
+    assert len(told(ledger, trees)) == 2
+    trees.complete(ledger, 7)
+    ticks(ledger, 1)
+    statuses = Counter(status for _, status, _ in told(ledger, trees))
+    assert statuses == {"acked": 3, "expired": 37}
+    assert ledger.update(trees.anchors, trees.values) == Updated(late=40)
+
+
+def test_a_reset_gives_the_slab_another_three_ticks(ledger: Ledger) -> None:
+    kept, left = Trees(5).track(ledger), Trees(5).track(ledger)
+    ticks(ledger, 2)
+    assert ledger.reset_timeout(kept.anchors[:1]) == 1
+    ticks(ledger, 2)
+    assert told(ledger, kept, left) == Counter((int(anchor), "expired", "") for anchor in left.anchors)
+    ticks(ledger, 1)
+    assert len(told(ledger, kept, left)) == 10
+
+
+def test_a_tree_that_was_set_aside_but_not_drained_can_still_be_acked_failed_or_reset(ledger: Ledger) -> None:
+    acked, failed, again, gone = (Trees(3).track(ledger) for _ in range(4))
+    for _ in range(3):
+        ledger.run(ledger.core.rotate(force=True))
+    acked.complete(ledger)
+    ledger.fail(failed.anchors, "bad")
+    ledger.reset_timeout(again.anchors)
+    assert ledger.run(ledger.core.drain()).expired == 3
+    statuses = {anchor: status for anchor, status, _ in told(ledger, acked, failed, gone)}
+    assert [statuses.get(int(trees.anchors[2])) for trees in (acked, failed, again, gone)] == [
+        "acked", "failed", None, "expired",
+    ]  # fmt: skip
+
+
+def test_unknown_and_finished_trees_are_passed_over_by_a_reset(ledger: Ledger, raw: "redis.Redis") -> None:
+    finished = Trees(2).track(ledger)
+    finished.complete(ledger)
+    assert ledger.reset_timeout([*finished.anchors.tolist(), *Trees(2).anchors.tolist()]) == 0
+    assert raw.hlen(shard_key(ledger, 0, "slabs")) == 1
+
+
+def test_outcomes_are_told_again_until_they_are_confirmed(ledger: Ledger, raw: "redis.Redis") -> None:
+    trees = Trees(3).track(ledger)
+    trees.complete(ledger, 0)
+    trees.complete(ledger, 1, 2)
+    assert len(told(ledger, trees)) == len(told(ledger, trees)) == 3
+    reader = OutcomeReader(ledger.core, 0)
+    first, second = ledger.outcomes(reader)
+    assert ledger.confirm(0, [(first.shard, first.id)]) == 1
+    assert len(told(ledger, trees)) == 2
+    slab = ids.slab_of(int(trees.anchors[0]))
+    assert ledger.message_ids([slab]) == {slab: trees.message_ids}
+    assert ledger.confirm(0, [(second.shard, second.id)] * 2) == 2
+    assert not told(ledger, trees)
+    assert ledger.message_ids([slab]) == {}
+    assert_settled(raw)
+
+
+def test_each_spout_is_told_of_its_own_trees_only(url: str) -> None:
+    one, two = opened(url, ackers=2), opened(url)
+    mine = [Trees(2).track(one, "mine") for _ in range(8)]
+    yours = [Trees(2).track(two, "yours") for _ in range(8)]
+    for trees in mine + yours:
+        trees.complete(two)
+    every = mine + yours
+    assert {anchor for anchor, _, _ in told(one, *every, spout="mine")} == {
+        int(anchor) for trees in mine for anchor in trees.anchors
+    }
+    assert len(told(one, *every, spout="yours")) == 16
+
+
+def test_the_high_water_mark_counts_trees_in_flight_and_outcomes_not_confirmed(url: str) -> None:
+    ledger = opened(url, high_water_mark=10)
+    first = Trees(6).track(ledger)
+    Trees(4).track(ledger)
+    late = Trees(1)
+    with pytest.raises(TrackRejected, match="high-water mark of 10"):
+        late.track(ledger)
+    first.complete(ledger)
+    with pytest.raises(TrackRejected):
+        late.track(ledger)
+    assert confirm_all(ledger) == 6
+    late.track(ledger)
+    with pytest.raises(TrackRejected):
+        Trees(6).track(ledger)
+    Trees(5).track(ledger)
+    counted(ledger, tracked=16, acked=6, rejected=8)
+
+
+def test_slabs_of_one_call_are_rejected_from_where_the_limit_is_reached(url: str) -> None:
+    ledger = opened(url, high_water_mark=10)
+    slabs = [Trees(count) for count in (4, 4, 4, 2, 1)]
+    letters = ledger.track_slabs([NewSlab(t.anchors, t.values, t.message_ids) for t in slabs], spout="s")
+    assert letters == ["A", "A", "R", "A", "R"]
+    counted(ledger, tracked=10, rejected=5)
+
+
+def test_a_slab_named_twice_in_one_call_is_an_error_and_nothing_is_tracked(ledger: Ledger) -> None:
+    trees = Trees(2)
+    slab = NewSlab(trees.anchors, trees.values, trees.message_ids)
+    with pytest.raises(ValidationError, match="twice"):
+        ledger.track_slabs([slab, slab], spout="s")
+    counted(ledger)
+
+
+def test_anchors_that_are_not_one_slab_in_order_are_an_error(ledger: Ledger) -> None:
+    anchors, values = ids.new_anchors(4), ids.new_ids(4)
+    names = [b"m"] * 4
+    wrong = [
+        anchors[1:],
+        anchors[::-1],
+        anchors[[0, 1, 3]],
+        np.concatenate([anchors[:2], ids.new_anchors(2)]),
+    ]
+    for given in wrong:
+        with pytest.raises(ValidationError, match="anchors"):
+            ledger.track(given, values[: len(given)], names[: len(given)], spout="s")
+    for given, ids_given in ((values[:3], names), (values, names[:3])):
+        with pytest.raises(ValidationError, match="one value and one message id"):
+            ledger.track(anchors, given, ids_given, spout="s")
+    with pytest.raises(ValidationError, match="1 to 4096"):
+        ledger.track([], [], [], spout="s")
+    with pytest.raises(ValidationError, match="at most 1024 bytes"):
+        ledger.track(anchors[:1], values[:1], [b"m" * 1025], spout="s")
+    with pytest.raises(ValidationError, match="spout"):
+        ledger.track(anchors, values, names, spout="no spaces")
+    with pytest.raises(ValidationError, match="reason"):
+        ledger.fail(anchors, "ü" * 513)
+    with pytest.raises(ValidationError, match="one value for each"):
+        ledger.update(anchors, values[:2])
+    counted(ledger)
+
+
+def test_single_trees_of_big_slabs_are_updated_like_any_other(ledger: Ledger) -> None:
+    slabs = [Trees(count).track(ledger) for count in [1, 2, 500, 1] * 90]
+    first = [int(trees.anchors[0]) for trees in slabs]
+    ledger.update(first, [int(trees.values[0]) for trees in slabs])
+    assert told(ledger, *slabs) == Counter((anchor, "acked", "") for anchor in first)
+    assert ledger.update(first, [9] * 360) == Updated(late=360)
+
+
+@pytest.mark.parametrize(
+    "parts", [[[19], range(19)], [range(10), range(10, 20)], [range(0, 20, 2), range(1, 20, 2)]]
+)
+def test_a_slab_leaves_only_its_header_and_message_ids_once_its_trees_are_finished(
+    ledger: Ledger, raw: "redis.Redis", parts: list[list[int]]
+) -> None:
+    trees = Trees(20).track(ledger)
+    for part in parts:
+        assert raw.exists(shard_key(ledger, 0, "bucket:0"))
+        trees.complete(ledger, *part)
+    kinds = {kind_of(key) for key in raw.scan_iter()}
+    assert kinds & WHILE_TREES_LIVE.keys() == {"slabs", "message_ids"}
+
+
+def test_confirming_much_at_once_goes_in_pieces_and_confirms_all(ledger: Ledger, raw: "redis.Redis") -> None:
+    slabs = [Trees(1) for _ in range(5000)]
+    new = [NewSlab(trees.anchors, trees.values, trees.message_ids) for trees in slabs]
+    ledger.track_slabs(new, spout="s")
+    ledger.update([int(trees.anchors[0]) for trees in slabs], [int(trees.values[0]) for trees in slabs])
+    reader = OutcomeReader(ledger.core, 0)
+    entries = [(entry.shard, entry.id) for entry in ledger.outcomes(reader)]
+    requests = next(confirm(ledger.core, 0, entries))
+    [(trees, seen)] = ledger.store.send(requests)
+    assert 1000 <= trees < 2000 + 1000
+    assert seen < len(entries)
+    assert ledger.confirm(0, entries) == 5000 - trees
+    assert_settled(raw)
+
+
+def test_many_long_reasons_wait_for_one_track_and_cost_little(ledger: Ledger) -> None:
+    trees = Trees(4096)
+    for _ in range(2):
+        assert ledger.fail(trees.anchors, "r" * 1024) == Failed()
+    trees.track(ledger)
+    assert told(ledger, trees) == Counter((int(anchor), "failed", "r" * 1024) for anchor in trees.anchors)
+
+
+def test_without_ackers_nothing_is_kept(url: str, raw: "redis.Redis") -> None:
+    ledger = opened(url, ackers=0)
+    trees = Trees(3).track(ledger)
+    trees.complete(ledger)
+    assert ledger.fail(trees.anchors) == Failed()
+    assert ledger.reset_timeout(trees.anchors) == 0
+    assert ledger.tick(force=True).rotated == 0
+    assert set(ledger.counters().values()) == {0}
+    assert len(list(raw.scan_iter())) == 2
+
+
+def test_empty_calls_do_nothing(ledger: Ledger, raw: "redis.Redis") -> None:
+    assert ledger.update([], []) == Updated()
+    assert ledger.fail([]) == Failed()
+    assert ledger.reset_timeout([]) == 0
+    assert ledger.confirm(0, []) == 0
+    assert ledger.track_slabs([], spout="s") == []
+    assert ledger.message_ids([]) == {}
+
+
+def test_the_latency_of_acked_trees_is_in_the_histogram(ledger: Ledger) -> None:
+    assert ledger.latency(0.5, 0.99) == [None, None]
+    trees = Trees(500).track(ledger)
+    trees.complete(ledger)
+    low, high = ledger.latency(0.0, 1.0)
+    assert low is not None
+    assert high is not None
+    assert 0 <= low <= high < 10
+    assert sum(ledger.run(ledger.core.latencies()).values()) == 500
+
+
+def test_message_ids_come_back_as_they_were_given(ledger: Ledger) -> None:
+    anchors, values = ids.new_anchors(4), ids.new_ids(4)
+    ledger.track(anchors, values, ["ü", b"\x00\xff", b"", b"m" * 1024], spout="s")
+    slab = ids.slab_of(int(anchors[0]))
+    assert ledger.message_ids([slab, b"unknown!"]) == {slab: ["ü".encode(), b"\x00\xff", b"", b"m" * 1024]}
+
+
+def test_scattered_updates_of_many_slabs_complete_every_tree_once(url: str) -> None:
+    ledger = opened(url, ackers=3)
+    slabs = [Trees(count) for count in [1] * 1500 + [2] * 200 + [700] * 3]
+    new = [NewSlab(trees.anchors, trees.values, trees.message_ids) for trees in slabs]
+    assert set(ledger.track_slabs(new, spout="s")) == {"A"}
+    anchors = np.concatenate([trees.anchors for trees in slabs])
+    values = np.concatenate([trees.values for trees in slabs])
+    order = np.random.default_rng(7).permutation(len(anchors))
+    for part in np.array_split(order, 5):
+        assert ledger.update(anchors[part], values[part]) == Updated()
+    assert told(ledger, *slabs) == Counter((int(anchor), "acked", "") for anchor in anchors)
+    assert confirm_all(ledger) == len(anchors)

@@ -1,0 +1,188 @@
+"""Operations without I/O: what they ask for, and what they make of each kind of answer."""
+
+import contextlib
+
+import pytest
+import redis
+
+from acker import ids
+from acker.config import TopologyConfig
+from acker.errors import StoreError, StoreUnavailable
+from acker.operations import FLIGHT_CALLS, Core
+from acker.requests import Operation, Reply, Request
+from acker.submissions import NewSlab, Submission, Ticked, Updated
+from acker.writers import Writer
+
+SPOUTS = redis.ResponseError("SPOUTS this shard tells outcomes to 3 spouts")
+WRITER = redis.ResponseError("WRITER call 7 out of turn after 0")
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(TopologyConfig("t", ackers=2), {"s": 0})
+
+
+def updates(core: Core, trees: int) -> Submission[Updated]:
+    anchors = [int(ids.new_anchors(1)[0]) for _ in range(trees)]
+    return core.update(ids.as_ids(anchors), ids.new_ids(trees))
+
+
+def stamps(requests: list[Request]) -> list[tuple[object, object]]:
+    """Writer and number of each request."""
+    return [(request.args[1], request.args[2]) for request in requests]
+
+
+def known_by(requests: list[Request]) -> list[tuple[object, ...]]:
+    """What a shard tells calls apart by."""
+    return [(request.keys[0], *stamp) for request, stamp in zip(requests, stamps(requests), strict=True)]
+
+
+def refuse_forever(operation: Operation[object], replies: list[Reply]) -> None:
+    for _ in range(9):
+        operation.send(replies)
+
+
+def finish(operation: Operation[object], replies: list[Reply]) -> object:
+    with pytest.raises(StopIteration) as end:
+        operation.send(replies)
+    return end.value.value
+
+
+def test_a_submission_has_a_few_calls_under_way_for_each_shard_and_few_writers(core: Core) -> None:
+    submission = updates(core, 40_000)
+    assert len(submission.calls) >= 40
+    operation = core.submit(submission)
+    requests = next(operation)
+    writers: set[object] = set()
+    seen: set[object] = set()
+    while not submission.done:
+        shards = [request.keys[0] for request in requests]
+        assert all(shards.count(shard) <= FLIGHT_CALLS for shard in shards)
+        stamped = set(known_by(requests))
+        assert len(stamped) == len(requests)
+        assert not stamped & seen
+        seen |= stamped
+        writers |= {writer for writer, _ in stamps(requests)}
+        with contextlib.suppress(StopIteration):
+            requests = operation.send([b"1 2"] * len(requests))
+    assert submission.result() == Updated(len(submission.calls), 2 * len(submission.calls))
+    assert len(writers) == FLIGHT_CALLS
+
+
+def test_the_numbers_of_a_writer_follow_each_other_in_each_shard(core: Core) -> None:
+    for number in (1, 2, 3):
+        trees = ids.new_anchors(1)
+        while ids.shard_of(ids.slab_of(int(trees[0])), 2):
+            trees = ids.new_anchors(1)
+        operation = core.submit(core.update(trees, ids.new_ids(1)))
+        [request] = next(operation)
+        assert request.args[2] == number
+        finish(operation, [b"0 0"])
+
+
+def test_a_call_that_declared_too_few_streams_is_sent_again_with_all_and_the_same_stamp(core: Core) -> None:
+    submission = updates(core, 1)
+    operation = core.submit(submission)
+    [first] = next(operation)
+    [second] = operation.send([SPOUTS])
+    assert (first.args[0], second.args[0]) == (1, 3)
+    assert len(second.keys) == len(first.keys) + 2
+    assert stamps([first]) == stamps([second])
+    assert finish(operation, [b"0 0"]) == Updated()
+    assert core.writers.take().id != core.writers.take().id
+
+
+def test_a_writer_that_the_store_does_not_know_is_replaced_for_that_call(core: Core) -> None:
+    writer = core.writers.take()
+    writer.sequences = {0: 6, 1: 6}
+    core.writers.give(writer)
+    operation = core.submit(updates(core, 1))
+    [first] = next(operation)
+    assert stamps([first]) == [(writer.id, 7)]
+    [second] = operation.send([WRITER])
+    [(other, number)] = stamps([second])
+    assert (other != writer.id, number) == (True, 1)
+    finish(operation, [b"0 0"])
+    assert core.writers.take().id != writer.id
+
+
+def test_a_call_that_is_refused_again_and_again_is_an_error(core: Core) -> None:
+    for refusal in (SPOUTS, WRITER):
+        operation = core.submit(updates(core, 1))
+        next(operation)
+        with pytest.raises(StoreError, match="refused 5 times"):
+            refuse_forever(operation, [refusal])
+    asked = core.rotate()
+    next(asked)
+    asked.send([b"0"] * 2)
+    with pytest.raises(StoreError, match="SPOUTS"):
+        refuse_forever(asked, [SPOUTS] * 2)
+
+
+def test_another_error_is_an_error_at_once(core: Core) -> None:
+    operation = core.submit(updates(core, 1))
+    next(operation)
+    with pytest.raises(StoreError, match="BUSY"):
+        operation.send([redis.ResponseError("BUSY")])
+
+
+def test_only_calls_without_an_answer_are_sent_again(core: Core) -> None:
+    submission = updates(core, 28_000)
+    operation = core.submit(submission)
+    sent = next(operation)
+    again = operation.send([b"0 0", *[SPOUTS] * (len(sent) - 1)])
+    assert set(known_by(again)) > set(known_by(sent)[1:])
+    with pytest.raises(StoreUnavailable):
+        operation.throw(StoreUnavailable())
+    resent = next(core.submit(submission))
+    assert set(known_by(resent)) >= set(known_by(sent)[1:])
+    assert known_by(sent)[0] not in known_by(resent)
+
+
+def test_writers_of_calls_without_an_answer_are_not_used_again(core: Core) -> None:
+    operation = core.submit(updates(core, 1))
+    [request] = next(operation)
+    with pytest.raises(StoreUnavailable):
+        operation.throw(StoreUnavailable())
+    [(lost, _)] = stamps([request])
+    assert core.writers.take().id != lost
+
+
+def test_what_a_spout_tracks_is_answered_in_its_order(core: Core) -> None:
+    slabs = []
+    for _ in range(40):
+        anchors = ids.new_anchors(2)
+        slabs.append(NewSlab(anchors, ids.new_ids(2), [b"a", b"b"]))
+    submission = core.track(slabs, "s")
+    operation = core.submit(submission)
+    requests = next(operation)
+    shards = [request.keys[0] for request in requests]
+    letters = dict(zip(shards, "AR", strict=True))
+    counts = [sum(isinstance(word, bytes) for word in request.args[5::2]) for request in requests]
+    replies = [(letters[shard] * count).encode() for shard, count in zip(shards, counts, strict=True)]
+    result = finish(operation, replies)
+    names = [ids.slab_of(int(slab.anchors[0])) for slab in slabs]
+    assert result == [letters[core.shards[ids.shard_of(name, 2)].clock] for name in names]
+
+
+def test_a_tick_of_no_shards_asks_for_nothing() -> None:
+    with pytest.raises(StopIteration) as end:
+        next(Core(TopologyConfig("t", ackers=0)).tick())
+    assert end.value.value == Ticked()
+
+
+def test_an_error_of_one_shard_does_not_keep_the_others_from_draining(core: Core) -> None:
+    drain = core.drain()
+    next(drain)
+    drain.throw(StoreError("broken"))
+    with pytest.raises(StoreError, match="broken"):
+        drain.send([[b"0", b"0"]])
+    drain = core.drain()
+    next(drain)
+    with pytest.raises(StoreUnavailable):
+        drain.throw(StoreUnavailable())
+
+
+def test_a_writer_is_16_random_bytes() -> None:
+    assert len({Writer().id for _ in range(100)}) == 100
+    assert len(Writer().id) == 16

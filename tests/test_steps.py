@@ -1,0 +1,63 @@
+"""Steps tell the topology about themselves."""
+
+from dataclasses import replace
+
+import pytest
+import redis
+
+from acker import keys, steps
+from acker.errors import StoreError, ValidationError
+from acker.ledger import Ledger, open_ledger
+from acker.steps import MOST_STEPS, Step
+from acker.store import Store
+from acker.topology import Topology
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return open_ledger(Store(url), "t")
+
+
+def test_steps_are_listed_with_the_one_seen_last_first(ledger: Ledger, url: str) -> None:
+    split = Step(
+        "split", "bolt", "app-1", "demo", "q1", "splitting", 7, reads=("lines",), emits=("more", "words")
+    )
+    for step in (
+        split,
+        Step("nightly", "job", "app-2"),
+        Step("split", "bolt", "app-1", query_id="q2"),
+        split,
+    ):
+        ledger.run(steps.register(ledger.core, step))
+    with Topology(url, "t") as topology:
+        found = topology.steps()
+    assert [(step.name, step.query_id) for step in found] == [
+        ("split", "q1"),
+        ("split", "q2"),
+        ("nightly", ""),
+    ]
+    assert found[0].last_seen is not None
+    assert replace(found[0], last_seen=None) == split
+
+
+def test_steps_are_bounded_in_number_and_size(ledger: Ledger, raw: "redis.Redis") -> None:
+    streams = tuple(f"s{n:03}" for n in range(100))
+    for number in range(MOST_STEPS + 3):
+        ledger.run(
+            steps.register(
+                ledger.core, Step("s", "bolt", query_id=str(number), query="x" * 999, reads=streams)
+            )
+        )
+    found = ledger.run(steps.steps(ledger.core))
+    assert len(found) == MOST_STEPS
+    assert max(int(step.query_id) for step in found) == MOST_STEPS + 2
+    assert len(found[0].query) == 200
+    assert found[0].reads == streams[:32]
+
+
+def test_bad_values(ledger: Ledger, raw: "redis.Redis") -> None:
+    with pytest.raises(ValidationError, match="step: expected"):
+        ledger.run(steps.register(ledger.core, Step("a b", "bolt")))
+    raw.hset(keys.steps("t"), "x", "y")
+    with pytest.raises(StoreError, match="not a step"):
+        ledger.run(steps.steps(ledger.core))

@@ -1,0 +1,469 @@
+"""Connections: lazily made, shared by threads, not by processes, and errors that come in time."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+import redis
+
+from acker import ids, scripts
+from acker.batch import check_server
+from acker.config import TopologyConfig
+from acker.errors import (
+    AckerError,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+    TopologyConfigError,
+    TrackRejected,
+    UnknownTopology,
+    ValidationError,
+)
+from acker.ledger import Ledger, open_ledger
+from acker.operations import Core
+from acker.requests import command
+from acker.store import Store
+from acker.writers import Writer
+from tests.conftest import NewServer
+from tests.ledgers import Trees, counted, opened, told
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """A port that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Runs `work` in a forked child; returns its exit status, 0 where nothing was raised."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1", "127.0.0.1:6379", "", None, 7, "redis://127.0.0.1:port"])
+def test_a_url_of_something_else_is_an_error(url: object) -> None:
+    with pytest.raises(ValidationError, match="url"):
+        Store(url)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout", [0, 0.09, -1, 301, float("nan"), float("inf")])
+def test_a_timeout_out_of_range_is_an_error(timeout: float) -> None:
+    with pytest.raises(ValidationError, match="timeout"):
+        Store("redis://127.0.0.1", timeout=timeout)
+
+
+def test_a_store_connects_only_when_it_is_used() -> None:
+    store = Store("redis://nowhere.invalid:1/0")
+    assert pickle.loads(pickle.dumps(store)) == store
+    assert hash(store) == hash(Store("redis://nowhere.invalid:1/0"))
+
+
+def test_no_message_tells_the_password() -> None:
+    store = Store("redis://user:secret@127.0.0.1:1/0", timeout=0.1)
+    assert "secret" not in repr(store)
+    with pytest.raises(StoreUnavailable) as caught:
+        store.send([command("GET", b"key")])
+    assert "secret" not in str(caught.value)
+
+
+def test_where_nothing_listens_the_error_comes_within_the_time_allowed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.5 s"):
+        Store(f"redis://127.0.0.1:{port}", timeout=0.5).send([command("GET", b"key")])
+    assert 0.5 <= time.monotonic() - started < 5
+
+
+def test_where_nobody_answers_every_thread_gets_its_error_within_about_the_time_allowed() -> None:
+    with silent_port() as port:
+        store = Store(f"redis://127.0.0.1:{port}", timeout=1.0)
+
+        def ask(_: int) -> float:
+            started = time.monotonic()
+            with pytest.raises(StoreUnavailable):
+                store.send([command("GET", b"key")])
+            return time.monotonic() - started
+
+        with ThreadPoolExecutor(12) as pool:
+            assert max(pool.map(ask, range(12))) < 4
+
+
+@pytest.mark.parametrize("version", ["6.2.7", "6.9", "2.8.19", "0", "odd"])
+def test_a_server_older_than_7_is_refused(version: str) -> None:
+    with pytest.raises(StoreMisconfigured, match=r"needs 7\.0"):
+        check_server({"redis_version": version, "maxmemory_policy": "noeviction"}, "redis://h")
+
+
+@pytest.mark.parametrize("version", ["7.0.0", "7.2.4", "8.0", "10.1.2"])
+def test_a_server_of_7_or_later_is_accepted(version: str) -> None:
+    check_server({"redis_version": version, "maxmemory_policy": "noeviction"}, "redis://h")
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_a_server_that_may_evict_is_refused_before_anything_is_written(
+    new_server: NewServer, kind: str, policy: str
+) -> None:
+    server = new_server(kind, options={"maxmemory": "64mb", "maxmemory-policy": policy})
+    with pytest.raises(StoreMisconfigured, match=policy):
+        opened(server.url)
+    with redis.Redis.from_url(server.url) as client:
+        assert client.dbsize() == 0
+        client.config_set("maxmemory-policy", "noeviction")
+        Trees(1).track(opened(server.url))
+
+
+def test_a_server_that_forbids_to_load_scripts_is_an_error_at_once(new_server: NewServer, kind: str) -> None:
+    server = new_server(kind)
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "limited", "on", ">word", "~*", "&*", "+@all", "-script")
+    started = time.monotonic()
+    with pytest.raises(AckerError, match="script was refused"):
+        open_ledger(Store(f"redis://limited:word@127.0.0.1:{server.port}/0", timeout=20), "t")
+    assert time.monotonic() - started < 10
+
+
+def test_a_command_that_the_server_refuses_is_an_error_with_its_words(url: str, raw: "redis.Redis") -> None:
+    ledger = opened(url)
+    raw.set("acker:{tested:0}:slabs", "not a hash")
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        Trees(1).track(ledger)
+    raw.delete("acker:{tested:0}:slabs")
+    Trees(1).track(ledger)
+
+
+def test_a_full_server_is_an_error_and_what_is_tracked_stays(new_server: NewServer, kind: str) -> None:
+    server = new_server(kind)
+    ledger = opened(server.url)
+    trees = Trees(100).track(ledger)
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", 1)
+        with pytest.raises(StoreError, match="maxmemory"):
+            Trees(1).track(ledger)
+        client.config_set("maxmemory", 0)
+    trees.complete(ledger)
+    assert len(told(ledger, trees)) == 100
+    counted(ledger, tracked=100, acked=100)
+
+
+def test_a_server_that_forgot_its_scripts_is_told_them_again(url: str, raw: "redis.Redis") -> None:
+    ledger = opened(url)
+    for _ in range(3):
+        trees = Trees(2).track(ledger)
+        raw.script_flush()
+        trees.complete(ledger)
+        raw.script_flush()
+        ledger.tick(force=True)
+    counted(ledger, tracked=6, acked=6)
+
+
+def test_every_script_declares_its_keys_and_all_of_a_call_lie_in_one_slot(ledger_core: Core) -> None:
+    for shard in ledger_core.shards:
+        tag = shard.clock[shard.clock.index(b"{") : shard.clock.index(b"}") + 1]
+        own = [*shard.declared(3), shard.expired(7), shard.vector(b"12345678"), shard.outcomes(2)]
+        assert all(key.count(tag) == 1 and key.startswith(b"acker:" + tag) for key in own)
+        assert len(set(own)) == len(own) - 1
+    for script in scripts.load_all().values():
+        assert "KEYS[" in script.text
+        assert "@include" not in script.text.replace("@includes", "")
+
+
+@pytest.fixture
+def ledger_core() -> Core:
+    return Core(TopologyConfig("core", 3))
+
+
+def test_a_ledger_works_after_a_fork_in_parent_and_child(url: str) -> None:
+    ledger = opened(url)
+    mine, yours = Trees(2).track(ledger), Trees(2).track(ledger)
+
+    def child() -> None:
+        for _ in range(20):
+            Trees(1).track(ledger)
+        yours.complete(ledger)
+
+    assert in_child(child) == 0
+    for _ in range(20):
+        Trees(1).track(ledger)
+    mine.complete(ledger)
+    counted(ledger, tracked=44, acked=4)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_while_other_threads_are_in_mid_call_harms_nobody(url: str) -> None:
+    ledger = opened(url)
+    stop = threading.Event()
+    counts = [0] * 3
+
+    def track(number: int) -> None:
+        while not stop.is_set():
+            Trees(1).track(ledger)
+            counts[number] += 1
+
+    threads = [threading.Thread(target=track, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(8):
+            assert in_child(lambda: Trees(1).track(ledger)) == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    counted(ledger, tracked=sum(counts) + 8)
+
+
+def test_a_writer_of_the_parent_is_never_used_by_its_child(url: str) -> None:
+    ledger = opened(url)
+    Trees(1).track(ledger)
+    writer = ledger.core.writers.take()
+    ledger.core.writers.give(writer)
+
+    def child() -> None:
+        assert ledger.core.writers.take().id != writer.id
+
+    assert in_child(child) == 0
+    assert ledger.core.writers.take().id == writer.id
+
+
+def test_a_writer_that_was_used_for_long_is_not_shared_between_threads() -> None:
+    core = Core(TopologyConfig("core", 1))
+    taken: list[Writer] = []
+
+    def use(_: int) -> bool:
+        writer = core.writers.take()
+        alone = writer not in taken
+        taken.append(writer)
+        taken.remove(writer)
+        core.writers.give(writer)
+        return alone
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(use, range(2000)))
+
+
+def test_a_pickled_ledger_works_in_another_process(url: str) -> None:
+    ledger = opened(url, ackers=2)
+    trees = [Trees(3).track(ledger) for _ in range(4)]
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(2) as pool:
+        pool.starmap(complete, [(pickle.dumps(ledger), one) for one in trees])
+    counted(ledger, tracked=12, acked=12)
+
+
+def complete(pickled: bytes, trees: Trees) -> None:
+    ledger: Ledger = pickle.loads(pickled)
+    trees.complete(ledger)
+
+
+def test_a_copy_shares_no_writer_with_its_original(url: str) -> None:
+    ledger = opened(url)
+    Trees(1).track(ledger)
+    copy: Ledger = pickle.loads(pickle.dumps(ledger))
+    assert copy.config == ledger.config
+    assert copy.core.spouts == ledger.core.spouts
+    assert copy.core.writers.take().id != ledger.core.writers.take().id
+
+
+def test_threads_share_one_ledger(url: str) -> None:
+    ledger = opened(url, ackers=2)
+
+    def work(number: int) -> None:
+        trees = Trees(number % 5 + 1).track(ledger, f"spout-{number % 7}")
+        trees.complete(ledger, 0)
+        ledger.fail(trees.anchors[1:2], "bad")
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(work, range(200)))
+    sizes = [number % 5 + 1 for number in range(200)]
+    counted(ledger, tracked=sum(sizes), acked=200, failed=sum(size > 1 for size in sizes))
+
+
+def test_the_high_water_mark_is_exact_under_threads_that_track_at_once(url: str) -> None:
+    clients = [opened(url, high_water_mark=100) for _ in range(4)]
+
+    def track(number: int) -> int:
+        try:
+            Trees(3).track(clients[number % 4], f"spout-{number % 3}")
+        except TrackRejected:
+            return 0
+        return 3
+
+    with ThreadPoolExecutor(8) as pool:
+        accepted = sum(pool.map(track, range(80)))
+    assert accepted == 99
+    counted(clients[0], tracked=99, rejected=3 * 80 - 99)
+
+
+def test_who_is_interrupted_leaves_no_reply_behind_for_the_next(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(url)
+    store.send([command("SET", b"mine", "1"), command("SET", b"yours", "2")])
+
+    def interrupted(connection: object) -> object:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("acker.store._reply", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.send([command("GET", b"mine")])
+    assert store.send([command("GET", b"yours")]) == [b"2"]
+    store.send([command("DEL", b"mine"), command("DEL", b"yours")])
+
+
+def test_a_frozen_server_is_an_error_in_bounded_time_and_then_all_goes_on(new_server: NewServer) -> None:
+    server = new_server()
+    patient = opened(server.url)
+    trees = Trees(2).track(patient)
+    ledger = Ledger(Store(server.url, timeout=0.6), patient.core)
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        submission = ledger.core.update(trees.anchors, trees.values)
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            ledger.send(submission)
+        assert time.monotonic() - started < 4
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    patient.send(submission)
+    assert len(told(patient, trees)) == 2
+    assert patient.counters()["acked"] == 2
+    assert patient.counters()["late"] == 0
+
+
+def test_a_killed_server_loses_nothing_it_has_answered(new_server: NewServer, kind: str) -> None:
+    server = new_server(kind, options={"appendfsync": "always"})
+    ledger = opened(server.url, ackers=2)
+    done = [Trees(count).track(ledger) for count in (1, 5, 600)]
+    half = [Trees(count).track(ledger) for count in (1, 5, 600)]
+    early = Trees(3)
+    early.complete(ledger, 0)
+    ledger.fail(early.anchors[1:2], "bad")
+    for trees in done:
+        trees.complete(ledger)
+    before = ledger.counters()
+    server.kill()
+    with pytest.raises(StoreUnavailable):
+        half[0].complete(Ledger(Store(server.url, timeout=0.3), ledger.core))
+    server.restart()
+    again = opened(server.url)
+    assert again.counters() == before
+    assert len(told(ledger, *done)) == 606
+    for trees in [*half, early.track(ledger)]:
+        trees.complete(ledger)
+    every = [*done, *half, early]
+    assert Counted(told(ledger, *every)) == {"acked": 606 + 606 + 2, "failed": 1}
+
+
+class Counted(dict[str, int]):
+    """How often each status is told."""
+
+    def __init__(self, outcomes: "dict[tuple[int, str, str], int]") -> None:
+        super().__init__()
+        for (_, status, _), count in outcomes.items():
+            assert count == 1
+            self[status] = self.get(status, 0) + 1
+
+
+def test_a_call_resent_after_a_crash_of_the_server_takes_effect_once(new_server: NewServer) -> None:
+    server = new_server(options={"appendfsync": "always"})
+    ledger = opened(server.url)
+    trees = Trees(4).track(ledger)
+    child = ids.new_id()
+    emitted = ledger.core.update(trees.anchors[:1], ids.as_ids([int(trees.values[0]) ^ child]))
+    ledger.send(emitted)
+    server.kill()
+    server.restart()
+    for call in emitted.calls:
+        call.reply = None
+    ledger.send(emitted)
+    ledger.update(trees.anchors[:1], [child])
+    counted(ledger, tracked=4, acked=1, duplicates=1)
+
+
+def test_a_server_that_lost_everything_is_used_again(url: str, raw: "redis.Redis") -> None:
+    ledger = opened(url)
+    for _ in range(3):
+        Trees(2).track(ledger).complete(ledger)
+    raw.flushall()
+    trees = Trees(2).track(ledger)
+    trees.complete(ledger)
+    counted(ledger, tracked=2, acked=2)
+    ledger.register_spout("another")
+    assert open_ledger(Store(url), "tested", ackers=1).config == ledger.config
+
+
+def test_the_configuration_is_stored_at_first_use_and_taken_by_who_asks_for_none(url: str) -> None:
+    first = opened(url, "t", ackers=2, message_timeout=2.5, high_water_mark=7, slab_limit=3, outcomes_kept=9)
+    assert first.config == TopologyConfig("t", 2, 2.5, 7, 3, 9)
+    assert open_ledger(Store(url), "t").config == first.config
+    assert open_ledger(Store(url), "t", message_timeout=2.5004, high_water_mark=7).config == first.config
+    assert open_ledger(Store(url), "t", create=False).config == first.config
+
+
+def test_a_topology_that_was_stored_before_a_setting_was_known_has_its_default(
+    url: str, raw: "redis.Redis"
+) -> None:
+    opened(url, "t")
+    raw.hdel("acker:{t}:config", "outcomes_kept")
+    assert open_ledger(Store(url), "t").config.outcomes_kept == 10_000
+
+
+def test_other_values_are_an_error_that_lists_each_and_changes_nothing(url: str, raw: "redis.Redis") -> None:
+    opened(url, "t", ackers=2, high_water_mark=3)
+    before = raw.hgetall("acker:{t}:config")
+    with pytest.raises(TopologyConfigError) as caught:
+        open_ledger(Store(url), "t", ackers=4, message_timeout=60, high_water_mark=3, slab_limit=9)
+    assert caught.value.differences == {
+        "ackers": (2, 4),
+        "message_timeout": (30.0, 60),
+        "slab_limit": (1024, 9),
+    }
+    for said in ("ackers is 2, asked for 4", "message_timeout is 30.0, asked for 60", "slab_limit"):
+        assert said in str(caught.value)
+    assert pickle.loads(pickle.dumps(caught.value)).differences == caught.value.differences
+    assert raw.hgetall("acker:{t}:config") == before
+
+
+def test_a_topology_of_another_version_is_an_error(url: str, raw: "redis.Redis") -> None:
+    opened(url, "t")
+    raw.hset("acker:{t}:config", "schema", "99")
+    with pytest.raises(TopologyConfigError, match="schema is 99"):
+        open_ledger(Store(url), "t")
+
+
+def test_a_topology_that_is_not_there_is_an_error_and_is_not_made(url: str, raw: "redis.Redis") -> None:
+    with pytest.raises(UnknownTopology, match="'t'"):
+        open_ledger(Store(url), "t", create=False)
+    with pytest.raises(ValidationError):
+        open_ledger(Store(url), "t", ackers=4, high_water_mark=3)
+    assert not raw.keys("*")
+
+
+def test_a_topology_has_at_most_64_spouts(url: str) -> None:
+    ledger, other = opened(url), opened(url)
+    assert [ledger.register_spout(f"spout-{number}") for number in range(64)] == list(range(64))
+    assert other.register_spout("spout-9") == 9
+    for client in (ledger, other):
+        with pytest.raises(AckerError, match="64 spouts"):
+            client.register_spout("one-too-many")
+    trees = Trees(2).track(other, "spout-63")
+    trees.complete(ledger)
+    assert len(told(ledger, trees, spout="spout-63")) == 2

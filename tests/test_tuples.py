@@ -1,0 +1,91 @@
+import copy
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acker import AckerError, Tuple, TupleError
+from acker.tuples import MAX_ROOTS
+
+IDS = st.integers(-(2**63), 2**63 - 1)
+EDGES = st.dictionaries(IDS, IDS.filter(bool), max_size=20)
+
+
+@given(EDGES)
+def test_a_tuple_parses_back_from_what_it_prints_as(edges: dict[int, int]) -> None:
+    made = Tuple(edges)
+    assert str(made) == ",".join(f"{anchor}:{own}" for anchor, own in edges.items())
+    assert Tuple.parse(str(made)) == made
+    assert Tuple.parse(str(made)).anchors == tuple(edges)
+    assert dict(Tuple.parse(str(made)).edges) == edges
+
+
+@given(EDGES)
+def test_a_tuple_is_a_value(edges: dict[int, int]) -> None:
+    made = Tuple(edges)
+    assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == made
+    assert hash(Tuple(list(edges.items()))) == hash(made)
+    assert eval(repr(made), {"Tuple": Tuple}) == made
+
+
+def test_the_value_of_a_tuple_can_not_be_changed() -> None:
+    made = Tuple({1: 2})
+    for name in ("anchors", "edges", "other"):
+        with pytest.raises(AttributeError):
+            setattr(made, name, ())
+    with pytest.raises(TypeError):
+        made.edges[1] = 3  # type: ignore[index]
+
+
+def test_order_of_roots_is_part_of_the_value() -> None:
+    assert Tuple({1: 2, 3: 4}) != Tuple({3: 4, 1: 2})
+    assert Tuple({1: 2}) != "1:2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1", ":", "1:", ":1", "1:2,", ",1:2", "1:2,,3:4", "1:2:3", " 1:2", "1:2\n", "1: 2", "+1:2", "01:2",
+        "1:02", "-0:1", "1:-0", "1:0", "0x1:2", "1e3:2", "1.0:2", "1_0:2", "٣:٤", "a:b", "1:2,1:3", "null",
+        "1:2;3:4", f"{2**63}:1", f"1:{-(2**63) - 1}", f"{10**30}:1", "9" * 200_000, "1:2," * 100_000,
+    ],
+)  # fmt: skip
+def test_text_that_is_no_tuple_is_refused_by_name(text: str) -> None:
+    with pytest.raises(TupleError) as caught:
+        Tuple.parse(text)
+    assert len(str(caught.value)) < 400
+    assert isinstance(caught.value, AckerError)
+    assert isinstance(caught.value, ValueError)
+    if len(text) < 40 and text.isascii() and "\n" not in text and len(text) > 3:
+        assert (
+            text in str(caught.value) or "signed 64-bit" in str(caught.value) or "twice" in str(caught.value)
+        )
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_tuple_or_a_tuple_error(text: str) -> None:
+    try:
+        parsed = Tuple.parse(text)
+    except TupleError:
+        return
+    assert str(parsed) == text
+
+
+@pytest.mark.parametrize("value", [None, 1, b"1:2", ["1:2"]])
+def test_only_text_is_parsed(value: object) -> None:
+    with pytest.raises(TupleError):
+        Tuple.parse(value)  # type: ignore[arg-type]
+
+
+def test_a_tuple_belongs_to_a_bounded_number_of_trees() -> None:
+    edges = {-(2**63) + number: -(2**63) + 1 for number in range(MAX_ROOTS)}
+    assert Tuple.parse(str(Tuple(edges))) == Tuple(edges)
+    with pytest.raises(TupleError):
+        Tuple({**edges, 1: 1})
+
+
+def test_an_untracked_tuple_prints_as_nothing_and_parses_back() -> None:
+    assert str(Tuple()) == ""
+    assert Tuple.parse("") == Tuple()
+    assert Tuple.parse("").anchors == ()
