@@ -1,0 +1,213 @@
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from acker import keys
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from tests.api import patient
+from tests.api.conftest import TOKENS, calling, serving
+from tests.ledgers import Trees
+from tests.servers import wait_until
+
+EVENTS = "/topologies/words/events"
+
+
+@dataclass
+class Event:
+    kind: str
+    id: str
+    data: Any
+
+
+@contextmanager
+def stream(client: httpx.Client, last: str = "") -> Iterator[Iterator[Event]]:
+    headers = {"Last-Event-ID": last} if last else {}
+    with client.stream("GET", EVENTS, headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield _events(answer.iter_lines())
+
+
+def _events(lines: Iterator[str]) -> Iterator[Event]:
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if not line and "data" in fields:
+            yield Event(fields["event"], fields.get("id", ""), json.loads(fields["data"]))
+        fields = fields | {name: value} if line else {}
+
+
+def until(events: Iterator[Event], kind: str, most: int = 1000) -> list[Event]:
+    """Events up to and including the first of a kind."""
+    found = []
+    for event, _ in zip(events, range(most), strict=False):
+        found.append(event)
+        if event.kind == kind:
+            return found
+    raise AssertionError(f"no {kind} among {[event.kind for event in found]}")
+
+
+@pytest.fixture
+def ledger(valkey_url: str) -> Ledger:
+    return open_ledger(Store(valkey_url), "words", ackers=2, message_timeout=600.0)
+
+
+@pytest.fixture
+def live(valkey_url: str, ledger: Ledger) -> Iterator[httpx.Client]:
+    with serving(valkey_url, tokens=TOKENS, ticker=False) as address, calling(address) as client:
+        yield client
+
+
+def test_each_second_tells_what_happened(live: httpx.Client, ledger: Ledger) -> None:
+    with stream(live) as events:
+        until(events, "sample")
+        trees = Trees(50).track(ledger)
+        ledger.fail(trees.anchors[:2], "<script>")
+        found: list[Event] = []
+        while sum(event.data["tracked"] for event in found if event.kind == "sample") < 50:
+            found += until(events, "sample")
+        singles = {event.data["anchor"]: event.data for event in found if event.kind == "outcome"}
+        assert singles.keys() == {str(anchor) for anchor in trees.anchors[:2]}
+        one = singles[str(trees.anchors[1])]
+        assert (one["status"], one["reason"], one["message_id"]) == ("failed", "<script>", "message 1")
+        last = found[-1].data
+        assert (last["pending"], last["buckets"]["nursery"]) == (48, 48)
+        assert last["health"]["ticking"]
+        assert sum(event.data["failed"] for event in found if event.kind == "sample") == 2
+
+
+def test_many_outcomes_are_summed_up(live: httpx.Client, ledger: Ledger) -> None:
+    with stream(live) as events:
+        until(events, "sample")
+        until(events, "sample")
+        trees = Trees(500).track(ledger)
+        ledger.fail(trees.anchors[:400], "bad")
+        found: list[Event] = []
+        while (
+            sum(event.data["failed"] for event in found if event.kind == "outcomes")
+            + sum(event.kind == "outcome" for event in found)
+            < 400
+        ):
+            found += until(events, "sample")
+        assert sum(event.kind == "outcome" for event in found) <= 40
+        assert sum(event.data["expired"] for event in found if event.kind == "outcomes") == 0
+
+
+def test_a_stream_goes_on_after_the_last_event_that_was_seen(live: httpx.Client, ledger: Ledger) -> None:
+    with stream(live) as events:
+        until(events, "sample")
+        [*_, seen] = until(events, "sample")
+    trees = Trees(300).track(ledger)
+    ledger.fail(trees.anchors[:3], "while away")
+    with stream(live) as events:  # until the history has it
+        while until(events, "sample")[-1].data["pending"] != 297:
+            pass
+    with stream(live, seen.id) as events:
+        found = until(events, "sample")
+        while sum(event.data["tracked"] for event in found if event.kind == "sample") < 300:
+            found += until(events, "sample")
+        samples = [event for event in found if event.kind == "sample"]
+        assert [event.id for event in samples] == sorted({event.id for event in samples})
+        assert all(event.id > seen.id for event in samples)
+        assert sum(event.data["failed"] for event in samples) == 3
+        assert {event.data["anchor"] for event in found if event.kind == "outcome"} == {
+            str(anchor) for anchor in trees.anchors[:3]
+        }
+    ledger.fail(trees.anchors[3:], "very many")
+    with stream(live) as events:
+        while until(events, "sample")[-1].data["pending"] != 0:
+            pass
+    with stream(live, seen.id) as events:
+        found = until(events, "outcomes")
+        assert sum(event.kind == "outcome" for event in found) == 200
+        [rest] = [event.data for event in found if event.kind == "outcomes"]
+        assert (rest["failed"], rest["expired"]) == (100, 0)
+
+
+def test_streams_are_bounded_in_number_and_time(valkey_url: str, ledger: Ledger) -> None:
+    with (
+        serving(valkey_url, tokens=TOKENS, streams=2) as address,
+        calling(address) as client,
+        stream(client),
+    ):
+        with stream(client):
+            answer = client.get(EVENTS)
+            assert answer.status_code == 429
+            assert int(answer.headers["retry-after"]) > 0
+
+        def again() -> bool:
+            with client.stream("GET", EVENTS) as answer:
+                return answer.status_code == 200
+
+        wait_until(again)  # the service sees that a client is gone when it writes to it
+    with (
+        serving(valkey_url, tokens=TOKENS, stream_seconds=2) as address,
+        calling(address) as client,
+        stream(client) as events,
+    ):
+        assert sum(event.kind == "sample" for event in events) >= 1  # and then it ends
+
+
+def test_a_stream_goes_on_at_another_server(valkey_url: str, ledger: Ledger) -> None:
+    with (
+        serving(valkey_url, tokens=TOKENS, ticker=False) as one,
+        serving(valkey_url, tokens=TOKENS, ticker=False, history=False) as other,
+    ):
+        with calling(one) as client, stream(client) as events:
+            [*_, seen] = until(events, "sample")
+        Trees(30).track(ledger)
+        with calling(other) as client, stream(client, seen.id) as events:
+            tracked = 0
+            while tracked < 30:
+                tracked += until(events, "sample")[-1].data["tracked"]
+
+
+def test_200_streams_cost_one_reading_a_second_as_one_does(
+    valkey_url: str, ledger: Ledger, valkey_raw: Any
+) -> None:
+    def commands() -> int:
+        told = valkey_raw.info("commandstats")
+        own = ("cmdstat_info", "cmdstat_xinfo|stream")
+        return sum(one["calls"] for name, one in told.items() if name not in own)
+
+    def readings() -> int:
+        return int(valkey_raw.xinfo_stream(keys.history("words", 1))["entries-added"])
+
+    def cost() -> float:
+        """Commands for a reading: however long it takes to be made."""
+        before, first = commands(), readings()
+        wait_until(lambda: readings() >= first + 4)
+        return (commands() - before) / (readings() - first)
+
+    with serving(valkey_url, tokens=TOKENS, ticker=False) as address, calling(address) as client:
+        limits = httpx.Limits(max_connections=None)
+        many = httpx.Client(
+            base_url=client.base_url, headers=client.headers, limits=limits, timeout=patient.SECONDS
+        )
+        with many, ExitStack() as stack:
+            each = [stack.enter_context(stream(many))]
+            until(each[0], "sample")
+            alone = cost()
+            each += [stack.enter_context(stream(many)) for _ in range(199)]
+            together = cost()
+            for events in each:
+                until(events, "sample")
+        # Four readings are five at most for whom looks between two: a read for each stream would be far over.
+        assert together < 1.5 * alone, (alone, together)
+
+
+def test_a_stream_outlives_a_history_that_stands_still(
+    live: httpx.Client, ledger: Ledger, valkey_raw: Any
+) -> None:
+    with stream(live) as events:
+        until(events, "sample")
+        valkey_raw.set(keys.turn("words"), "somebody else", px=2500)
+        [*_, event] = until(events, "sample")
+        while event.data["seconds"] < 2:
+            [*_, event] = until(events, "sample")

@@ -1,0 +1,134 @@
+"""Readers, writers and event streams at once, while the ledger is busy with jobs."""
+
+import asyncio
+import itertools
+import json
+import threading
+from collections import Counter
+
+import httpx
+import pytest
+
+from acker import ids
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from tests.api import patient
+from tests.api.conftest import OPERATE, TOKENS
+from tests.api.test_serve import running
+from tests.ledgers import Trees, confirm_all
+from tests.servers import wait_until
+
+PAGES = ("", "/stats", "/stats?window=all", "/trees?limit=50", "/trees?message_id=message%201", "/outcomes")
+READERS, READS = 8, 5 * len(PAGES)
+WRITERS, WRITES = 3, 20
+STREAMS, SAMPLES = 40, 5
+
+
+def job(ledger: Ledger, stop: threading.Event, done: Counter[str]) -> None:
+    """A busy job: tracks, acks most, fails some, confirms."""
+    for turn in itertools.count():
+        if stop.is_set():
+            return
+        trees = Trees(512).track(ledger)
+        ledger.fail(trees.anchors[:2], f"turn {turn}")
+        trees.complete(ledger, *range(2, 500))
+        done.update(tracked=512, failed=2, acked=498)
+        if turn % 20 == 0:
+            confirm_all(ledger)
+
+
+class Load:
+    """As many requests as are named above, however long they take; streams last until all are done."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+        self.statuses: Counter[int] = Counter()
+        self.done: Counter[str] = Counter()
+        self.over = False
+
+    async def run(self) -> list[list[str]]:
+        """Makes it; returns the times of the samples that each stream told."""
+        watching = [asyncio.create_task(self.watch()) for _ in range(STREAMS)]
+        reading = [self.read(number) for number in range(READERS)]
+        await asyncio.gather(*reading, *(self.write() for _ in range(WRITERS)))
+        self.over = True
+        return await asyncio.gather(*watching)
+
+    async def read(self, first: int) -> None:
+        for page in itertools.islice(itertools.cycle(PAGES), first, first + READS):
+            self.statuses[(await self.client.get(f"/topologies/busy{page}")).status_code] += 1
+
+    async def write(self) -> None:
+        for _ in range(WRITES):
+            anchors = [str(ids.new_anchors(1)[0]) for _ in range(50)]
+            messages: list[dict[str, str]] = [
+                {"type": "track", "spout": "other", "anchor": anchor, "value": "5"} for anchor in anchors
+            ] + [{"type": "ack", "anchor": anchor, "value": "5"} for anchor in anchors[1:]]
+            key = {"Idempotency-Key": anchors[0]}
+            answers = [
+                await self.client.post("/topologies/busy/messages", json={"messages": messages}, headers=key)
+                for _ in range(2)  # as a client that lost the first answer
+            ]
+            assert answers[0].json() == answers[1].json()
+            failed = await self.client.post(f"/topologies/busy/trees/{anchors[0]}/fail", json={"reason": "x"})
+            assert failed.json()["failed"] == 1
+            self.statuses.update(answer.status_code for answer in [*answers, failed])
+            self.done.update(tracked=50, acked=49, failed=1)
+
+    async def watch(self) -> list[str]:
+        times: list[str] = []
+        last: dict[str, str] = {}
+        while True:  # a stream that does not keep up is ended, and comes again
+            async with self.client.stream("GET", "/topologies/busy/events", headers=last) as answer:
+                self.statuses[answer.status_code] += 1
+                async for line in answer.aiter_lines():
+                    if line.startswith("id: "):
+                        last = {"Last-Event-ID": line[4:]}
+                    if line.startswith('data: {"at"') and '"tracked"' in line:
+                        times.append(json.loads(line[6:])["at"])
+                    if self.over and len(times) >= SAMPLES:
+                        return times
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_busy_service_answers_all_and_counts_exactly(valkey_url: str) -> None:
+    ledger = open_ledger(Store(valkey_url, timeout=120), "busy", ackers=2, message_timeout=3600.0)
+    stop, done = threading.Event(), Counter[str]()
+    worker = threading.Thread(target=job, args=(ledger, stop, done))
+    headers = {"Authorization": f"Bearer {OPERATE}"}
+
+    async def load(address: str) -> tuple[Load, list[list[str]]]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(
+            base_url=f"{address}/api/v1", headers=headers, limits=limits, timeout=120
+        ) as client:
+            made = Load(client)
+            return made, await made.run()
+
+    with running(
+        "--url", valkey_url, ACKER_TOKENS=TOKENS, ACKER_WRITES_PER_SECOND="100000", ACKER_TIMEOUT="60"
+    ) as service:
+        worker.start()
+        try:
+            made, streams = asyncio.run(load(service.address))
+        finally:
+            stop.set()
+            worker.join()
+        assert made.statuses.keys() == {200}
+        assert made.statuses[200] >= READERS * READS + WRITERS * WRITES * 3 + STREAMS
+        assert all(times == sorted(set(times)) for times in streams)
+        done.update(made.done)
+        path = f"{service.address}/api/v1/topologies/busy"
+
+        def totals() -> dict[str, int]:
+            found: dict[str, int] = patient.get(f"{path}/stats", headers=headers).json()["totals"]
+            return found
+
+        wait_until(lambda: totals()["tracked"] == done["tracked"])
+        counters = patient.get(path, headers=headers).json()["counters"]
+        for name in ("tracked", "acked", "failed"):
+            assert counters[name] == totals()[name] == done[name], name
+        assert counters["expired"] == counters["late"] == counters["orphaned"] == 0
+    confirm_all(ledger)
+    confirm_all(ledger, "other")

@@ -1,0 +1,60 @@
+"""The log as a handler; what the service writes is tested in test_serve.py."""
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from api.logs import LINES, Lines
+from tests.servers import wait_until
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def line(number: int) -> logging.LogRecord:
+    return logging.LogRecord("x", logging.INFO, "", 0, f"line {number} {'x' * 1000}", None, None)
+
+
+def test_what_nobody_reads_is_dropped_and_counted(pipe: tuple[int, int]) -> None:
+    readable, writable = pipe
+    handler = Lines(writable)
+    sent = LINES + 500
+    for number in range(sent):
+        handler.handle(line(number))
+    os.set_blocking(readable, False)
+    text = b""
+
+    def all_is_told() -> bool:
+        nonlocal sent, text
+        try:
+            text += os.read(readable, 1 << 20)
+        except BlockingIOError:
+            handler.handle(line(sent))
+            sent += 1
+        dropped = [
+            int(count) for count in re.findall(rb"^([0-9]+) lines of the log were", text, re.MULTILINE)
+        ]
+        assert sum(dropped) <= sent
+        return sum(dropped) > 0 and text.count(b"line ") + sum(dropped) == sent
+
+    wait_until(all_is_told)
+    numbers = [int(number) for number in re.findall(rb"^line ([0-9]+) ", text, re.MULTILINE)]
+    assert numbers == sorted(set(numbers))
+    handler.close()
+
+
+def test_at_the_end_all_lines_are_written(pipe: tuple[int, int]) -> None:
+    readable, writable = pipe
+    handler = Lines(writable)
+    for number in range(50):
+        handler.handle(line(number))
+    handler.close()
+    assert os.read(readable, 1 << 16).count(b"line ") == 50

@@ -1,0 +1,33 @@
+from prometheus_client.parser import text_string_to_metric_families
+
+from acker.ledger import open_ledger
+from acker.store import Store
+from tests.api import patient
+from tests.api.conftest import READ
+from tests.ledgers import Trees
+
+
+def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
+    ledger = open_ledger(Store(valkey_url), "words", ackers=2, message_timeout=60.0)
+    open_ledger(Store(valkey_url), "untracked", ackers=0)
+    trees = Trees(30).track(ledger)
+    trees.complete(ledger, *range(10))
+    ledger.fail(trees.anchors[10:12])
+    answer = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"})
+    assert answer.headers["content-type"].startswith("text/plain")
+    found = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    topology = ("topology", "words")
+    assert found["acker_tracked_trees_total", topology] == 30
+    assert found["acker_acked_trees_total", topology] == 10
+    assert found["acker_failed_trees_total", topology] == 2
+    assert found["acker_pending_trees", ("bucket", "nursery"), topology] == 18
+    assert found["acker_complete_latency_seconds_count", topology] == 10
+    assert found["acker_complete_latency_seconds_bucket", ("le", "+Inf"), topology] == 10
+    assert found["acker_tracked_trees_total", ("topology", "untracked")] == 0
+    assert found["acker_topologies",] == 2
+    names = {name for _, *labels in found for name, _ in labels}
+    assert names == {"topology", "bucket", "le"}

@@ -1,0 +1,105 @@
+import base64
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from acker import ids
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams import StreamReader, settler
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
+from tests.ledgers import Trees, confirm_all
+
+HOSTILE = [b"<script>alert(1)</script>", b"\xff\xfe\x00", "é\u202e".encode(), b""]
+
+
+@pytest.fixture
+def ledger(valkey_url: str) -> Ledger:
+    return open_ledger(Store(valkey_url), "words", ackers=2, message_timeout=60.0)
+
+
+def test_outcomes_come_latest_first_with_hostile_text_as_it_is(client: httpx.Client, ledger: Ledger) -> None:
+    anchors = ids.new_anchors(4)
+    ledger.track(anchors, ids.new_ids(4), HOSTILE, spout="s")
+    ledger.fail(anchors[:2], "<img src=x onerror=alert(1)>\x00\x1b[31m")
+    Trees(3).track(ledger, "others")
+    for _ in range(3):
+        ledger.tick(force=True)
+    confirm_all(ledger)
+    found: list[dict[str, str]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        params = {"limit": "2"} | ({"cursor": cursor} if cursor else {})
+        page = client.get("/topologies/words/outcomes", params=params).json()
+        found, cursor = found + page["outcomes"], page["cursor"]
+    assert [one["status"] for one in found] == ["expired"] * 5 + ["failed"] * 2
+    assert len({one["id"] for one in found}) == 7
+    by_anchor = {one["anchor"]: one for one in found}
+    for anchor, name in zip(anchors.tolist(), HOSTILE, strict=True):
+        assert by_anchor[str(anchor)]["message_id_base64"] == base64.b64encode(name).decode()
+    assert by_anchor[str(anchors[0])]["reason"] == "<img src=x onerror=alert(1)>\x00\x1b[31m"
+    assert by_anchor[str(anchors[1])]["message_id"] is None
+    only = client.get("/topologies/words/outcomes", params={"status": "failed", "spout": "s"}).json()
+    assert len(only["outcomes"]) == 2
+    only = client.get("/topologies/words/outcomes", params={"reason": "<IMG", "limit": 1}).json()
+    rest = client.get(
+        "/topologies/words/outcomes", params={"reason": "<IMG", "limit": 2, "cursor": only["cursor"]}
+    ).json()
+    assert [one["status"] for one in only["outcomes"] + rest["outcomes"]] == ["failed"] * 2
+    assert rest["cursor"] is None
+    assert client.get("/topologies/words/outcomes", params={"reason": "x" * 257}).status_code == 422
+    assert client.get("/topologies/words/outcomes", params={"spout": "x"}).status_code == 404
+    assert client.get("/topologies/words/outcomes", params={"cursor": "x"}).status_code == 404
+
+
+def test_a_finished_tree_tells_its_outcome_and_reason(client: httpx.Client, ledger: Ledger) -> None:
+    trees = Trees(4).track(ledger)
+    ledger.fail(trees.anchors[:1], "no such word")
+    trees.complete(ledger, 1)
+    failed, acked, pending, _ = (f"/topologies/words/trees/{anchor}" for anchor in trees.anchors)
+    found = client.get(failed).json()
+    assert (found["outcome"]["status"], found["outcome"]["reason"]) == ("failed", "no such word")
+    assert found["tree"]["state"] == "finished"
+    assert client.get(acked).json()["outcome"]["status"] == "acked"
+    assert client.get(pending).json()["outcome"] is None
+    for _ in range(3):
+        ledger.tick(force=True)
+    confirm_all(ledger)
+    found = client.get(failed).json()
+    assert (found["tree"], found["outcome"]["reason"], found["message_id"]) == (
+        None,
+        "no such word",
+        "message 0",
+    )
+    assert client.get(pending).json()["outcome"]["status"] == "expired"
+    assert client.get(acked).status_code == 404  # nothing tells of it any more
+
+
+def test_dead_letters_are_listed_and_replayed(client: httpx.Client, ledger: Ledger) -> None:
+    path = "/topologies/words/dead-letters"
+    assert client.get(path).json() == {"dead_letters": [], "cursor": None}
+    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1))
+    spout.write(pa.table({"id": [1, 2, 3, 2**60], "raw": [b"\xff", b"", None, b"x"]}))
+    reader = StreamReader(ledger, "lines")
+    ledger.fail([int(str(row["_acker"])) for row in reader.rows()], "<b>bad</b>")
+    settler.settle(ledger)
+    reader.ack_all()
+    first = client.get(path, params={"limit": 3}).json()
+    rest = client.get(path, params={"limit": 3, "cursor": first["cursor"]}).json()
+    letters = first["dead_letters"] + rest["dead_letters"]
+    assert rest["cursor"] is None
+    assert [letter["row"]["id"] for letter in letters] == [1, 2, 3, str(2**60)]
+    assert [letter["row"]["raw"] for letter in letters] == ["/w==", "", None, "eA=="]
+    assert {letter["reason"] for letter in letters} == {"<b>bad</b>"}
+    one, *others = [letter["id"] for letter in letters]
+    answer = client.post(f"{path}/{one}/replay")
+    assert [done["id"] for done in answer.json()["replayed"]] == [one]
+    assert client.post(f"{path}/{one}/replay").status_code == 404
+    answer = client.post(f"{path}/replay", json={"ids": [one, *others, others[0]]}).json()
+    assert [done["id"] for done in answer["replayed"]] == others
+    assert answer["unknown"] == [one]
+    assert client.get(path).json()["dead_letters"] == []
+    assert len(list(StreamReader(ledger, "lines").rows())) == 4
+    assert client.post(f"{path}/x/replay").status_code == 422

@@ -1,0 +1,212 @@
+"""`acker serve` and `uvicorn api.app:app`, as processes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from acker.embedded import EmbeddedServer
+from acker.ledger import open_ledger
+from acker.store import Store
+from tests.api import patient
+from tests.ledgers import Trees
+from tests.servers import wait_until
+
+# The first to serve builds the dashboard, where that is not done.
+pytestmark = pytest.mark.timeout(600)
+
+CLI = [sys.executable, "-c", "from acker.cli import main; main()"]
+
+
+@dataclass
+class Running:
+    """An `acker serve` at `address`, which logs to `log`."""
+
+    address: str
+    process: "subprocess.Popen[str]"
+    log: Path
+
+    def end(self, by: signal.Signals) -> int:
+        """Asks it to end; its status."""
+        self.process.send_signal(by)
+        return self.process.wait(60)
+
+
+@contextmanager
+def running(*arguments: str, stderr: int | None = None, **environment: str) -> Iterator[Running]:
+    """`acker serve` on a free port. stderr: where its log goes to in place of a file."""
+    with (
+        tempfile.NamedTemporaryFile(suffix=".log") as log,
+        subprocess.Popen(
+            [*CLI, "serve", "--port", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=stderr or log,
+            text=True,
+            env={**os.environ, **environment},
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            address = process.stdout.readline().strip()
+            assert address.startswith("http://"), Path(log.name).read_text()
+            yield Running(address, process, Path(log.name))
+        finally:
+            process.kill()
+
+
+def refused(*arguments: str, **environment: str) -> str:
+    done = subprocess.run(
+        [*CLI, "serve", "--port", "0", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=patient.SECONDS,
+        env={**os.environ, "ACKER_URL": "", **environment},
+        check=False,
+    )
+    assert done.returncode in (1, 2)
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    return line
+
+
+def test_it_brings_its_own_store_ticks_and_ends_in_time_with_open_streams() -> None:
+    with running("--embedded", ACKER_URL="") as service:
+        assert patient.get(f"{service.address}/readyz").status_code == 200
+        url = service.log.read_text().split("store ")[1].split(",")[0]
+        ledger = open_ledger(Store(url), "words", message_timeout=1.0, ackers=1)
+        Trees(5).track(ledger)
+        path = f"{service.address}/api/v1/topologies/words"
+        wait_until(lambda: patient.get(path).json()["counters"]["expired"] == 5)
+        with patient.stream("GET", f"{path}/events") as answer:
+            lines = answer.iter_lines()
+            while not next(lines).startswith("event: sample"):
+                pass
+            service.process.send_signal(signal.SIGTERM)
+            for _ in lines:
+                pass  # the stream comes to its end, and is not cut: httpx would raise
+        assert service.process.wait(60) == 0
+        assert "exceeded" not in service.log.read_text()  # uvicorn, of its time for requests to end
+
+
+def test_logs_are_json_lines_and_hold_no_secret(new_server: Callable[..., EmbeddedServer]) -> None:
+    url = new_server().url
+    token = "a-token-of-an-operator"
+    with running("--url", url, ACKER_TOKENS=f"operate:{token}", ACKER_LOG_LEVEL="debug") as service:
+        path = f"{service.address}/api/v1/topologies/x%0a%22y/fail"
+        patient.post(path, headers={"Authorization": f"Bearer {token}"}, json={"anchors": ["1"]})
+        assert service.end(signal.SIGINT) == 0
+        log = service.log.read_text()
+    records = [json.loads(line) for line in log.splitlines()]
+    [request] = [record for record in records if record.get("path") == '/api/v1/topologies/x\n"y/fail']
+    assert (request["status"], request["method"]) == (422, "POST")
+    assert token not in log
+
+
+def test_a_log_that_nobody_reads_does_not_hold_the_service_up(valkey_url: str) -> None:
+    with (
+        running("--url", valkey_url, stderr=subprocess.PIPE, ACKER_LOG_LEVEL="debug") as service,
+        httpx.Client(base_url=service.address, timeout=patient.SECONDS) as client,
+    ):
+        for _ in range(200):  # a pipe takes some 60 of these lines
+            assert client.get(f"/api/v1/{'x' * 1000}").status_code == 404
+        assert service.end(signal.SIGTERM) == 0
+
+
+def test_what_is_missing_is_said_in_one_line() -> None:
+    assert "no store" in refused()
+    away = refused("--url", "redis://:hidden@127.0.0.1:1/0", ACKER_TIMEOUT="0.3")
+    assert "did not answer" in away
+    assert "hidden" not in away
+    assert "ACKER_TOKENS" in refused("--embedded", "--host", "0.0.0.0")
+    assert "ACKER_TOKENS: " in refused("--embedded", ACKER_TOKENS="operate:short")
+
+
+def test_a_port_that_is_taken_ends_it(valkey_url: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = subprocess.run(
+            [*CLI, "serve", "--url", valkey_url, "--port", str(taken.getsockname()[1])],
+            capture_output=True,
+            text=True,
+            timeout=patient.SECONDS,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "address already in use" in done.stderr
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM])
+def test_uvicorn_runs_the_app_by_itself(valkey_url: str, stop: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "uvicorn", "api.app:app", "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "ACKER_URL": valkey_url, "ACKER_LOG_FORMAT": "text"},
+    )
+    try:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "running on " in line)
+        address = line.split("running on ")[1].split(" ")[0].strip()
+        assert patient.get(f"{address}/api/v1/topologies").json() == {"topologies": [], "cursor": None}
+        process.send_signal(stop)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_it_is_made_of_is_no_work_for_the_garbage_collector(valkey_url: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", "import gc, api.app; print(gc.get_freeze_count(), len(gc.get_objects()))"],
+        env={**os.environ, "ACKER_URL": valkey_url},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=patient.SECONDS,
+    )
+    frozen, left = map(int, told.stdout.split())
+    assert frozen > 20 * left
+
+
+def test_it_keeps_answering_while_the_store_is_away(new_server: Callable[..., EmbeddedServer]) -> None:
+    server = new_server()
+    open_ledger(Store(server.url), "words", ackers=1)
+    with ExitStack() as stack:
+        service = stack.enter_context(running("--url", server.url, ACKER_TIMEOUT="3"))
+        address, path = service.address, f"{service.address}/api/v1/topologies/words"
+
+        def status(suffix: str = "") -> int:
+            return patient.get(path + suffix).status_code
+
+        wait_until(lambda: status() == 200)
+        live = stack.enter_context(patient.stream("GET", f"{path}/events"))
+        samples = (line for line in live.iter_lines() if line == "event: sample")
+        assert next(samples)
+        server.kill()
+        answer = patient.get(path)
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:acker:store-unavailable")
+        assert answer.headers["retry-after"] == "1"
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert patient.get(f"{address}/healthz").status_code == 200
+        with ThreadPoolExecutor() as threads:
+            found = threads.map(status, ("/trees", "/stats", "/outcomes", "/events"))
+            assert list(found) == [503] * 4
+        assert patient.get(f"{address}/readyz").status_code == 503
+        server.restart()
+        wait_until(lambda: status() == 200)
+        assert patient.get(f"{address}/readyz").status_code == 200
+        before = len(patient.get(f"{path}/stats").json()["at"])
+        wait_until(lambda: len(patient.get(f"{path}/stats").json()["at"]) > before)
+        assert next(samples)  # the stream lived through it

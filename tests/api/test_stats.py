@@ -1,0 +1,52 @@
+import httpx
+import pytest
+
+from acker.ledger import open_ledger
+from acker.store import Store
+from tests.api.conftest import TOKENS, calling, serving
+from tests.ledgers import Trees
+from tests.servers import wait_until
+
+
+def test_the_history_is_written_by_itself_and_adds_up_across_restarts(valkey_url: str) -> None:
+    ledger = open_ledger(Store(valkey_url), "words", ackers=2, message_timeout=60.0)
+    Trees(50).track(ledger)
+
+    def tracked(client: httpx.Client, window: str = "10m") -> list[int]:
+        found: list[int] = client.get("/topologies/words/stats", params={"window": window}).json()["tracked"]
+        return found
+
+    with serving(valkey_url, tokens=TOKENS) as address, calling(address) as client:
+        wait_until(lambda: sum(tracked(client)) == 50)
+    trees = Trees(70).track(ledger)
+    ledger.fail(trees.anchors[:3])
+    trees.complete(ledger, 5, 6)
+    # Two services at once write it once.
+    with (
+        serving(valkey_url, tokens=TOKENS) as address,
+        serving(valkey_url, tokens=TOKENS),
+        calling(address) as client,
+    ):
+        wait_until(lambda: len(tracked(client)) > 4)
+        for window in ("10m", "3h", "1d", "all"):
+            found = client.get("/topologies/words/stats", params={"window": window}).json()
+            assert found["totals"]["tracked"] == sum(found["tracked"]) == 120
+            assert found["totals"]["failed"] == 3
+            assert found["totals"]["acked"] == 2
+            assert found["totals"]["latency"]["p50"] is not None
+            assert found["pending"][-1] == 115
+            assert found["buckets"]["nursery"][-1] == 115
+            assert found["seconds"][0] is None
+        seconds = [at[:19] for at in client.get("/topologies/words/stats").json()["at"]]
+        assert len(set(seconds)) == len(seconds)
+
+
+@pytest.mark.parametrize("window", ["10m", "3h", "1d", "all"])
+def test_a_topology_without_history_has_empty_series(
+    client: httpx.Client, valkey_url: str, window: str
+) -> None:
+    open_ledger(Store(valkey_url), "words", ackers=0)
+    found = client.get("/topologies/words/stats", params={"window": window, "step": 7}).json()
+    assert found["at"] == found["tracked"] == found["latency"]["p50"] == []
+    assert found["step"] == {"10m": 7, "3h": 10, "1d": 60, "all": 600}[window]
+    assert found["totals"]["tracked"] == 0

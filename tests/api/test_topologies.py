@@ -1,0 +1,55 @@
+import httpx
+import pytest
+
+from acker import steps
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from tests.ledgers import Trees
+
+
+@pytest.fixture
+def ledger(valkey_url: str) -> Ledger:
+    return open_ledger(Store(valkey_url), "words", ackers=2, message_timeout=60.0, high_water_mark=1000)
+
+
+def test_topologies_come_by_name_a_page_at_a_time(client: httpx.Client, valkey_url: str) -> None:
+    for name in ("b.1", "c", "a"):
+        open_ledger(Store(valkey_url), name, ackers=0 if name == "c" else 1)
+    first = client.get("/topologies", params={"limit": 2}).json()
+    assert [one["topology"] for one in first["topologies"]] == ["a", "b.1"]
+    rest = client.get("/topologies", params={"limit": 2, "cursor": first["cursor"]}).json()
+    assert [one["topology"] for one in rest["topologies"]] == ["c"]
+    assert rest["cursor"] is None
+    assert rest["topologies"][0]["configuration"]["ackers"] == 0
+
+
+def test_a_topology_tells_its_counts_and_how_full_it_is(client: httpx.Client, ledger: Ledger) -> None:
+    trees = Trees(100).track(ledger)
+    ledger.fail(trees.anchors[:10])
+    trees.complete(ledger, *range(10, 30))
+    ledger.run(steps.register(ledger.core, steps.Step("split", "bolt", reads=("lines",))))
+    found = client.get("/topologies/words").json()
+    assert found["configuration"]["message_timeout"] == 60
+    assert (found["counters"]["tracked"], found["counters"]["failed"], found["counters"]["acked"]) == (
+        100,
+        10,
+        20,
+    )
+    assert found["pending"] == sum(bucket["trees"] for bucket in found["buckets"]) == 70
+    assert found["held"] == 100
+    assert found["high_water_use"] == 0.2
+    assert found["latency"]["p50"] >= 0
+    assert len(found["shards"]) == 2
+    assert found["spouts"] == ["s"]
+    assert [(step["name"], step["reads"], step["last_seen"] is None) for step in found["steps"]] == [
+        ("split", ["lines"], False)
+    ]
+    assert found["health"] == {"ticking": True, "troubles": []}
+
+
+def test_an_unknown_topology_is_a_problem(client: httpx.Client) -> None:
+    answer = client.get("/topologies/nobody")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["type"] == "urn:acker:unknown-topology"
+    assert "nobody" in answer.json()["detail"]

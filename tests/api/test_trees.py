@@ -1,0 +1,120 @@
+import base64
+
+import httpx
+import pytest
+
+from acker import ids
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from tests.ledgers import Trees, told
+
+
+@pytest.fixture
+def ledger(valkey_url: str) -> Ledger:
+    return open_ledger(Store(valkey_url), "words", ackers=2, message_timeout=60.0)
+
+
+TREES = "/topologies/words/trees"
+
+
+def test_trees_are_paged_and_filtered(client: httpx.Client, ledger: Ledger) -> None:
+    trees = Trees(25).track(ledger, "lines")
+    Trees(3).track(ledger, "others")
+    found: list[str] = []
+    cursor: str | None = ""
+    asked = {"limit": "10", "spout": "lines"}
+    while cursor is not None:
+        page = client.get(TREES, params=asked | ({"cursor": cursor} if cursor else {}))
+        found += [tree["anchor"] for tree in page.json()["trees"]]
+        cursor = page.json()["cursor"]
+    assert sorted(found) == sorted(str(anchor) for anchor in trees.anchors)
+    assert client.get(TREES, params={"older_than": 1e6}).json()["trees"] == []
+    assert len(client.get(TREES, params={"bucket": "nursery"}).json()["trees"]) == 28
+    assert client.get(TREES, params={"bucket": "oldest"}).json()["trees"] == []
+
+
+def test_a_tree_is_found_by_its_message_id_whatever_its_bytes(client: httpx.Client, ledger: Ledger) -> None:
+    anchors = ids.new_anchors(3)
+    ledger.track(anchors, ids.new_ids(3), [b"<script>", b"\xff\x00", "é"], spout="s")
+    script, binary, accent = (str(anchor) for anchor in anchors)
+    [found] = client.get(TREES, params={"message_id": "<script>"}).json()["trees"]
+    assert (found["anchor"], found["message_id"]) == (script, "<script>")
+    encoded = base64.b64encode(b"\xff\x00").decode()
+    [found] = client.get(TREES, params={"message_id_base64": encoded}).json()["trees"]
+    assert (found["anchor"], found["message_id"], found["message_id_base64"]) == (binary, None, encoded)
+    [found] = client.get(TREES, params={"message_id": "é", "spout": "s"}).json()["trees"]
+    assert found["anchor"] == accent
+    assert client.get(TREES, params={"message_id": "é", "bucket": "oldest"}).json()["trees"] == []
+    assert client.get(TREES, params={"message_id": "é" * 1000}).json()["trees"] == []
+
+
+def test_what_names_nothing_is_not_found(client: httpx.Client, ledger: Ledger) -> None:
+    Trees(5).track(ledger)
+    for params in ({"spout": "nobody"}, {"shard": 2}, {"cursor": "abc"}):
+        assert client.get(TREES, params=params).status_code == 404, params
+    cursor = client.get(TREES, params={"limit": 2}).json()["cursor"]
+    assert client.get(TREES, params={"limit": 2, "spout": "s", "cursor": cursor}).status_code == 404
+    assert client.get(f"{TREES}/{ids.new_id()}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "params", [{"limit": 0}, {"limit": 1001}, {"bucket": "x"}, {"older_than": -1}, {"x": 1}]
+)
+def test_bad_parameters_are_named(client: httpx.Client, ledger: Ledger, params: dict[str, str]) -> None:
+    answer = client.get(TREES, params=params)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["location"] == ["query", *params]
+
+
+@pytest.mark.parametrize("anchor", ["9223372036854775808", "-9223372036854775809", "01", "-0", "x", "1.5"])
+def test_an_anchor_is_a_signed_64_bit_number(client: httpx.Client, ledger: Ledger, anchor: str) -> None:
+    assert client.get(f"{TREES}/{anchor}").status_code == 422
+
+
+@pytest.mark.parametrize("anchor", ["9223372036854775807", "-9223372036854775808", "0", "-1"])
+def test_every_signed_64_bit_number_is_an_anchor(client: httpx.Client, ledger: Ledger, anchor: str) -> None:
+    assert client.get(f"{TREES}/{anchor}").status_code == 404
+
+
+def test_a_tree_tells_all_of_itself(client: httpx.Client, ledger: Ledger) -> None:
+    trees = Trees(4).track(ledger)
+    found = client.get(f"{TREES}/{trees.anchors[2]}").json()
+    assert found["anchor"] == str(trees.anchors[2])
+    assert found["outcome"] is None
+    assert found["tree"]["ack_value"] == str(trees.values[2])
+    assert found["tree"]["slab"] == str(trees.anchors[0])
+    assert found["tree"]["index"] == 2
+    assert found["tree"]["bucket"] == "nursery"
+    assert 29 < found["tree"]["time_left_earliest"] <= found["tree"]["time_left_latest"] <= 93
+    assert found["message_id"] == "message 2"
+
+
+def test_trees_are_failed_by_hand_one_or_many(client: httpx.Client, ledger: Ledger) -> None:
+    trees = Trees(6).track(ledger)
+    first, *rest = [str(anchor) for anchor in trees.anchors]
+    answer = client.post(f"{TREES}/{first}/fail", json={"reason": "by <b>me</b>"})
+    assert answer.json() == {"failed": 1, "late": 0, "waiting": 0, "orphaned": 0}
+    early = str(ids.new_anchors(1)[0])
+    answer = client.post("/topologies/words/fail", json={"anchors": [first, *rest[:2], rest[0], early]})
+    assert answer.json() == {"failed": 2, "late": 1, "waiting": 1, "orphaned": 0}
+    assert told(ledger, trees) == {
+        (trees.anchors[0], "failed", "by <b>me</b>"): 1,
+        (trees.anchors[1], "failed", "failed by hand"): 1,
+        (trees.anchors[2], "failed", "failed by hand"): 1,
+    }
+
+
+def test_slabs_are_reset_by_hand(client: httpx.Client, ledger: Ledger) -> None:
+    one, other = Trees(3).track(ledger), Trees(3).track(ledger)
+    ledger.run(ledger.core.rotate(force=True))
+    assert client.post(f"{TREES}/{one.anchors[1]}/reset-timeout").json() == {"slabs": 1}
+    assert client.get(f"{TREES}/{one.anchors[0]}").json()["tree"]["bucket"] == "nursery"
+    assert client.get(f"{TREES}/{other.anchors[0]}").json()["tree"]["bucket"] == "middle"
+    anchors = [str(anchor) for anchor in [*one.anchors, *other.anchors]]
+    assert client.post("/topologies/words/reset-timeout", json={"anchors": anchors}).json() == {"slabs": 2}
+
+
+@pytest.mark.parametrize("body", [{}, {"anchors": []}, {"anchors": ["1"] * 1001}, {"anchors": [1]}, []])
+def test_bad_bodies_change_nothing(client: httpx.Client, ledger: Ledger, body: object) -> None:
+    assert client.post("/topologies/words/fail", json=body).status_code == 422
+    assert ledger.counters()["failed"] == 0

@@ -1,0 +1,150 @@
+"""A Chromium, and a service with traffic for it to show. One of each serves all tests of this directory.
+
+They last as long as the package and not as the session: while Playwright runs, no other test could run an
+event loop in this thread.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+
+from acker import Topology, ids
+from acker.embedded import EmbeddedServer
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams import StreamReader, settler
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
+from api.dashboard import prepare
+from docs.screenshots import ARGUMENTS
+from tests.api.conftest import serving
+from tests.browser.traffic import flowing
+from tests.ledgers import Trees
+
+ROOT = Path(__file__).parent.parent.parent
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+HOSTILE = (b"<script>window.hacked=1</script>", b"\xff\x00bytes", "gpj\u202eexe.png".encode(), b"")
+NewPage = Callable[..., Page]
+
+expect.set_options(timeout=60_000)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives the tests of this directory the time that the first of them needs to build the dashboard."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """The Chromium of this machine; without one the test is skipped, but fails where CI is set."""
+    found = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if found is None:
+        message = "no Chromium on PATH (apt-get install chromium)"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        yield running
+        running.close()
+
+
+@dataclass
+class World:
+    """A store with topologies of every kind, and a service of it."""
+
+    url: str
+    address: str
+
+    def ledger(self, name: str, **config: object) -> Ledger:
+        """The ledger of a topology, made where there is none."""
+        return open_ledger(Store(self.url), name, **config)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="package")
+def dashboard() -> None:
+    """The dashboard, built from what is in the checkout now."""
+    prepare()
+
+
+@pytest.fixture(scope="package")
+def world(dashboard: None) -> Iterator[World]:
+    """`words` has traffic, `still` 124 trees, some with hostile message ids, and `letters` dead letters."""
+    with (
+        EmbeddedServer(append_only=False) as server,
+        Topology(server.url, "words", message_timeout=4) as words,
+        serving(server.url, writes_per_second=1000, log_level="error") as address,
+        flowing(words, 4),
+    ):
+        made = World(server.url, address)
+        still = made.ledger("still", ackers=2, message_timeout=3600.0)
+        Trees(120).track(still, "lines")
+        anchors = ids.new_anchors(len(HOSTILE))
+        still.track(anchors, ids.new_ids(len(HOSTILE)), HOSTILE, spout="hostile")
+        bury(made.ledger("letters", ackers=1))
+        yield made
+
+
+def bury(ledger: Ledger) -> None:
+    """Makes three dead letters."""
+    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1))
+    spout.write(pa.table({"id": [1, 2, 3], "text": ["one", "<b>two</b>", None]}))
+    reader = StreamReader(ledger, "lines")
+    ledger.fail([int(str(row["_acker"])) for row in reader.rows()], "<b>bad</b>")
+    settler.settle(ledger)
+    reader.ack_all()
+
+
+@pytest.fixture
+def new_page(browser: Browser, world: World) -> Iterator[NewPage]:
+    """Opens a page in a tab of its own, `new_page(path, address=..., **options of the context)`.
+
+    At the end no page may have broken the policy, nor have failed in its scripts.
+    """
+    contexts: list[BrowserContext] = []
+    troubles: list[str] = []
+
+    def said(message: ConsoleMessage) -> None:
+        # A refused or failed request is told there too, and it is for the test to say whether it should be.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            troubles.append(message.text)
+
+    def opened(path: str = "/", address: str = "", **options: object) -> Page:
+        options = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce", **options}
+        contexts.append(browser.new_context(**options))  # type: ignore[arg-type]
+        page = contexts[-1].new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", said)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto((address or world.address) + path)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not troubles
+
+
+@pytest.fixture(scope="package")
+def axe(dashboard: None) -> Callable[[Page], list[str]]:
+    """What axe-core finds wrong with a page."""
+    sources = ROOT / "dashboard"
+    subprocess.run([sys.executable, sources / "build.py", "install"], check=True)
+    source = (sources / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+    def violations(page: Page) -> list[str]:
+        page.evaluate(source)
+        found = page.evaluate("axe.run().then(({violations}) => violations)")
+        return [f"{one['id']}: {[node['html'][:200] for node in one['nodes'][:3]]}" for one in found]
+
+    return violations

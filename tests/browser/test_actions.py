@@ -1,0 +1,209 @@
+"""What an operator does: look for trees, fail and reset them, replay dead letters, take rows along."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from acker.ledger import Ledger
+from acker.streams import StreamReader
+from tests.browser.conftest import NewPage, World, bury
+from tests.ledgers import Trees
+from tests.servers import wait_until
+
+
+def filled(world: World, name: str) -> tuple[Ledger, Trees]:
+    ledger = world.ledger(name, ackers=2, message_timeout=3600.0)
+    return ledger, Trees(70).track(ledger, "lines")
+
+
+def test_trees_are_filtered_and_paged_by_the_service_and_the_url_says_how(
+    new_page: NewPage, world: World
+) -> None:
+    ledger, trees = filled(world, "paged")
+    ledger.tick(force=True)
+    Trees(3).track(ledger, "others")
+    page = new_page("/t/paged/trees")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(50)
+    page.get_by_role("button", name="Next page").click()
+    expect(rows).to_have_count(23)
+    page.go_back()
+    expect(rows).to_have_count(50)
+    page.get_by_label("Spout").select_option("others")
+    expect(rows).to_have_count(3)
+    page.get_by_label("Bucket").select_option("middle")
+    expect(page.get_by_text("No tree in flight is like that.")).to_be_visible()
+    page.get_by_label("Bucket").select_option("nursery")
+    expect(rows).to_have_count(3)
+    shard = rows.first.locator("td:nth-child(7)").text_content()
+    assert shard is not None
+    page.get_by_label("Shard").select_option(shard)
+    expect(rows).to_have_count(3)
+    page.get_by_label("State").select_option("waiting")
+    expect(rows).to_have_count(0)
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_label("Older than").select_option("3600")
+    expect(rows).to_have_count(0)
+    page.get_by_label("Older than").select_option("")
+    page.get_by_label("Message id").fill("message 7")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(str(trees.anchors[7]))
+    address = page.url
+    page.reload()
+    expect(rows).to_contain_text(str(trees.anchors[7]))
+    assert page.url == address
+
+
+def test_filters_that_are_set_before_the_view_was_drawn_anew_add_up(new_page: NewPage, world: World) -> None:
+    page = new_page("/t/still/trees?spout=lines")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.evaluate(
+        """async () => {
+            for (const [label, value] of [["Bucket", "nursery"], ["State", "pending"], ["Spout", ""]]) {
+                const labels = [...document.querySelectorAll("label")];
+                const field = labels.find((one) => one.textContent.startsWith(label)).querySelector("select");
+                field.value = value;
+                field.dispatchEvent(new Event("change", { bubbles: true }));
+                await new Promise((resolve) => setTimeout(resolve));
+            }
+        }"""
+    )
+    expect(page).to_have_url(re.compile(r"/t/still/trees\?bucket=nursery&state=pending$"))
+
+
+def test_selected_trees_are_failed_after_a_confirmation_that_says_what_it_does(
+    new_page: NewPage, world: World
+) -> None:
+    ledger, _ = filled(world, "failed")
+    page = new_page("/t/failed/trees")
+    for index in (0, 1, 2):
+        page.locator("tbody").get_by_role("checkbox").nth(index).check()
+    expect(page.get_by_text("3 trees selected; updates wait")).to_be_visible()
+    page.get_by_role("button", name="Fail…").click()
+    dialog = page.get_by_role("dialog", name="Fail 3 trees?")
+    expect(dialog).to_contain_text("at once and for good")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert ledger.counters()["failed"] == 0
+    page.get_by_role("button", name="Fail…").click()
+    dialog.get_by_label("Reason").fill("looked at by hand")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("3 trees failed.")).to_be_visible()
+    assert ledger.counters()["failed"] == 3
+    page.get_by_role("link", name="Failures").click()
+    expect(page.locator("tbody tr")).to_have_count(3)
+    expect(page.locator("tbody tr").first).to_contain_text("looked at by hand")
+
+
+def test_a_reset_says_that_it_is_for_whole_slabs_and_gives_the_time_again(
+    new_page: NewPage, world: World
+) -> None:
+    ledger, _ = filled(world, "reset")
+    for _ in range(2):
+        ledger.tick(force=True)
+    page = new_page("/t/reset/trees?bucket=oldest")
+    page.locator("tbody").get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="Reset timeout…").click()
+    dialog = page.get_by_role("dialog", name="Reset the timeout of 1 tree?")
+    expect(dialog).to_contain_text("same slab")
+    expect(dialog).to_contain_text("1 h")
+    dialog.get_by_role("button", name="Reset timeout").click()
+    expect(page.get_by_text("1 slab went back to the nursery, with all their trees.")).to_be_visible()
+    expect(page.get_by_text("No tree in flight is like that.")).to_be_visible()
+    page.get_by_label("Bucket").select_option("nursery")
+    expect(page.locator("tbody tr")).to_have_count(50)
+
+
+def test_a_tree_is_failed_on_its_own_page_which_then_tells_how_it_ended(
+    new_page: NewPage, world: World
+) -> None:
+    ledger, trees = filled(world, "single")
+    page = new_page(f"/t/single/trees/{trees.anchors[5]}")
+    history = page.get_by_role("region", name="History")
+    expect(history).to_contain_text("In flight, in bucket nursery")
+    expect(page.get_by_role("region", name="Facts")).to_contain_text("message 5")
+    page.get_by_role("button", name="Reset timeout…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Reset timeout").click()
+    expect(page.get_by_role("status")).to_contain_text("1 slab")
+    page.get_by_role("button", name="Fail…").click()
+    page.get_by_role("button", name="Fail 1 tree").click()
+    expect(history).to_contain_text("Reason: failed by hand")
+    expect(page.get_by_role("button", name="Fail…")).to_be_disabled()
+    assert ledger.counters()["failed"] == 1
+
+
+def test_dead_letters_are_looked_into_and_replayed(new_page: NewPage, world: World) -> None:
+    ledger = world.ledger("buried", ackers=1)
+    bury(ledger)
+    page = new_page("/t/buried/dead-letters")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    two = rows.filter(has=page.get_by_text("2", exact=True))
+    expect(two).to_contain_text("<b>bad</b>")
+    two.get_by_text("show").click()
+    expect(two.locator("pre")).to_contain_text("<b>two</b>")
+    for index in (0, 1):
+        page.locator("tbody").get_by_role("checkbox").nth(index).check()
+    page.get_by_role("button", name="Replay…").click()
+    dialog = page.get_by_role("dialog", name="Replay 2 dead letters?")
+    expect(dialog).to_contain_text("handed to the spout again")
+    dialog.get_by_role("button", name="Replay").click()
+    expect(page.get_by_text("2 records will be tried again.")).to_be_visible()
+    expect(rows).to_have_count(1)
+    assert [row["id"] for row in StreamReader(ledger, "lines").rows()] == [1, 2]
+
+
+def download(page: Page, kind: str, directory: Path) -> str:
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=kind, exact=True).click()
+    path = directory / waiting.value.suggested_filename
+    waiting.value.save_as(path)
+    return path.read_text()
+
+
+def test_rows_of_all_pages_are_taken_along_as_csv_and_json(
+    new_page: NewPage, world: World, tmp_path: Path
+) -> None:
+    ledger, trees = filled(world, "export")
+    page = new_page("/t/export/trees")
+    rows = list(csv.DictReader(io.StringIO(download(page, "CSV", tmp_path), newline="")))
+    assert {row["anchor"] for row in rows} == {str(anchor) for anchor in trees.anchors}
+    ledger.fail(trees.anchors[:60], "=1+1")
+    page.goto(f"{world.address}/t/export/outcomes")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    found = json.loads(download(page, "JSON", tmp_path))
+    assert len(found) == 60
+    assert {one["anchor"] for one in found} == {str(anchor) for anchor in trees.anchors[:60]}
+    rows = list(csv.DictReader(io.StringIO(download(page, "CSV", tmp_path), newline="")))
+    assert {row["reason"] for row in rows} == {"'=1+1"}  # no formula for a sheet
+    expect(page.get_by_text(re.compile("60 rows saved"))).to_be_visible()
+
+
+def test_everything_is_reached_by_keyboard(new_page: NewPage, world: World) -> None:
+    ledger, _ = filled(world, "keys")
+    page = new_page("/t/keys/trees")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    box = page.locator("tbody").get_by_role("checkbox").first
+
+    def tab_to_it() -> bool:
+        page.keyboard.press("Tab")
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+        return bool(box.evaluate("(element) => element === document.activeElement"))
+
+    wait_until(tab_to_it, interval=0)
+    page.keyboard.press("Space")
+    expect(box).to_be_checked()
+    page.get_by_role("button", name="Fail…").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 tree failed.")).to_be_visible()
+    assert ledger.counters()["failed"] == 1

@@ -1,0 +1,254 @@
+"""What the views show of a real service with real traffic."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from acker import ids
+from tests.browser.conftest import HOSTILE, NewPage, World
+from tests.ledgers import Trees
+from tests.servers import wait_until
+
+VIEWS = {
+    "overview": "/",
+    "charts": "/t/words",
+    "trees": "/t/still/trees",
+    "outcomes": "/t/words/outcomes",
+    "dead letters": "/t/letters/dead-letters",
+    "nothing": "/nothing",
+}
+
+
+def number(text: str | None) -> int:
+    return int((text or "").replace(",", ""))
+
+
+def total(page: Page, name: str) -> int:
+    return number(page.locator(".totals div", has_text=name).locator("dd").text_content())
+
+
+def test_the_overview_shows_each_topology_as_a_card(new_page: NewPage) -> None:
+    page = new_page("/")
+    for name in ("letters", "still", "words"):
+        card = page.get_by_role("article", name=name, exact=True)
+        expect(card).to_contain_text("healthy")
+        expect(card).to_contain_text("alive")
+    still = page.get_by_role("article", name="still")
+    expect(still.locator(".figures div", has_text="in flight").locator("dd")).to_have_text(re.compile(r"\d+"))
+    words = page.get_by_role("article", name="words")
+    # Figures change while one looks, without a reload.
+    failed = words.locator(".figures div", has_text="failed").locator("dd")
+    first = number(failed.text_content())
+    wait_until(lambda: number(failed.text_content()) > first)
+    words.get_by_role("link", name="words").click()
+    expect(page).to_have_url(re.compile(r"/t/words$"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("words")
+
+
+def test_charts_grow_with_live_samples_and_stop_when_paused(new_page: NewPage) -> None:
+    page = new_page("/t/words")
+    expect(page.locator("[data-connection=live]")).to_be_attached()
+    reads: list[str] = []
+    page.on("request", lambda request: reads.append(request.url) if "/stats" in request.url else None)
+    first = total(page, "tracked")
+    wait_until(lambda: total(page, "tracked") > first)
+    assert reads == []  # it is events that make it grow
+    page.get_by_role("button", name="Pause").click()
+    expect(page).to_have_url(re.compile("paused=1"))
+    expect(page.locator("[data-state=paused]")).to_be_visible()
+    paused, clock = total(page, "tracked"), page.locator(".chart time").first
+    shown = clock.text_content()
+    # Two further seconds are told by the page itself, so they did pass.
+    expect(page.locator("[data-state=paused]")).to_have_text(re.compile(r"paused, ([3-9]|[0-9]{2,}) s old"))
+    assert (total(page, "tracked"), clock.text_content()) == (paused, shown)
+    page.get_by_role("button", name="Resume").click()
+    wait_until(lambda: total(page, "tracked") > paused)
+
+
+def test_windows_and_the_refresh_rate_are_in_the_url_and_the_back_button_undoes_them(
+    new_page: NewPage,
+) -> None:
+    page = new_page("/t/words")
+    for name, window in (("3 hours", "3h"), ("1 day", "1d"), ("All", "all")):
+        with page.expect_response(re.compile(f"window={window}")):
+            page.get_by_role("button", name=name).click()
+        expect(page).to_have_url(re.compile(f"window={window}"))
+        expect(page.get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
+        expect(page.locator(".chart canvas")).to_have_count(5)
+    page.go_back()
+    expect(page).to_have_url(re.compile("window=1d"))
+    page.get_by_label("every").select_option("15")
+    expect(page).to_have_url(re.compile("rate=15"))
+    page.reload()
+    expect(page.get_by_role("button", name="1 day")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_label("every")).to_have_value("15")
+
+
+def test_the_cursor_reads_a_chart_out_by_pointer_and_by_keyboard(new_page: NewPage) -> None:
+    page = new_page("/t/words?paused=1")
+    plots = page.get_by_role("slider")
+    expect(plots).to_have_count(5)
+    times = page.locator(".chart time")
+    latest = times.all_text_contents()
+    box = plots.first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 40, box["y"] + 60)
+    page.mouse.move(box["x"] + box["width"] - 80, box["y"] + 60)
+    wait_until(lambda: times.all_text_contents() != latest)
+    assert len(set(times.all_text_contents())) == 1  # the cursors of all charts move together
+    page.mouse.move(2, 2)
+    wait_until(lambda: times.all_text_contents() == latest)
+    plots.first.focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    wait_until(lambda: times.all_text_contents() != latest)
+    assert plots.first.get_attribute("aria-valuetext")
+
+
+def test_shards_spouts_and_bolts_are_listed_and_lead_on(new_page: NewPage) -> None:
+    page = new_page("/t/still")
+    shards = page.get_by_role("region", name="Shards")
+    expect(shards.locator("tbody tr")).to_have_count(2)
+    shards.get_by_role("button", name="Shard").click()
+    expect(shards.locator("th").first).to_have_attribute("aria-sort", "descending")
+    expect(page.get_by_role("heading", name="Bolts")).to_be_visible()
+    page.get_by_role("region", name="Spouts").get_by_role("link", name="trees in flight").first.click()
+    expect(page).to_have_url(re.compile(r"/t/still/trees\?spout=hostile"))
+
+
+def test_message_ids_are_shown_as_they_are_and_do_nothing(new_page: NewPage) -> None:
+    page = new_page("/t/still/trees?spout=hostile")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(len(HOSTILE))
+    shown = rows.locator("td:nth-child(3)").all_text_contents()
+    assert set(shown) == {
+        "<script>window.hacked=1</script>",
+        r"\xff\x00bytesbytes",  # the second is the tag that says so
+        r"gpj\u{202e}exe.png",
+        "empty",
+    }
+    assert page.evaluate("window.hacked") is None
+    rows.filter(has_text="xff").get_by_role("link").click()
+    expect(page.get_by_role("region", name="Facts")).to_contain_text("/wBieXRlcw==")
+    page.goto(page.url.rsplit("/", 1)[0])
+    page.get_by_label("Message id").fill("base64:/wBieXRlcw==")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(r"\xff\x00bytes")
+    page.get_by_label("Message id").fill("<script>window.hacked=1</script>")
+    page.keyboard.press("Enter")
+    expect(rows).to_contain_text("<script>")
+    assert page.evaluate("window.hacked") is None
+
+
+def test_failures_come_by_themselves_newest_first_and_are_filtered(new_page: NewPage, world: World) -> None:
+    ledger = world.ledger("failing", ackers=2, message_timeout=3600.0)
+    trees = Trees(4).track(ledger, "lines")
+    Trees(1).track(ledger, "others")
+    page = new_page("/t/failing/outcomes")
+    expect(page.get_by_text("Nothing has failed or expired of late.")).to_be_visible()
+    rows = page.locator("tbody tr")
+    ledger.fail(trees.anchors[:1], "<b>no</b> such word")
+    expect(rows).to_have_count(1)
+    ledger.fail(trees.anchors[1:2], "bad encoding")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("bad encoding")
+    for _ in range(3):
+        ledger.tick(force=True)
+    expect(rows).to_have_count(5)
+    expect(rows.first).to_contain_text("message timeout")
+    page.get_by_label("Kind").select_option("failed")
+    expect(rows).to_have_count(2)
+    page.get_by_label("Reason").fill("NO</b> such")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"status=failed&reason="))
+    page.go_back()
+    expect(rows).to_have_count(2)
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_label("Spout").select_option("others")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Spout").select_option("")
+    rows.filter(has_text="bad encoding").get_by_role("link").click()
+    expect(page.get_by_role("region", name="History")).to_contain_text("Reason: bad encoding")
+
+
+def test_a_tree_that_nobody_knows_is_said_to_be_so(new_page: NewPage) -> None:
+    page = new_page(f"/t/still/trees/{ids.new_anchors(1)[0]}")
+    expect(page.get_by_text("The topology knows no such tree")).to_be_visible()
+    page = new_page("/t/nowhere")
+    expect(page.get_by_role("alert")).to_contain_text("no topology 'nowhere'")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_wrong_with_any_view(
+    new_page: NewPage, world: World, axe: Callable[[Page], list[str]], theme: str
+) -> None:
+    page = new_page("/", color_scheme=theme)
+    for name, path in VIEWS.items():
+        page.goto(world.address + path)
+        expect(page.locator("h1")).to_be_visible()
+        expect(page.get_by_text("Loading")).to_have_count(0)
+        assert axe(page) == [], name
+    page.goto(world.address + "/t/still/trees?spout=lines")
+    page.get_by_label("Select all on this page").check()
+    page.get_by_role("button", name="Fail").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert axe(page) == []
+
+
+def test_views_fit_a_phone(new_page: NewPage, world: World, axe: Callable[[Page], list[str]]) -> None:
+    page = new_page("/", viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    for name, path in VIEWS.items():
+        page.goto(world.address + path)
+        expect(page.locator("h1")).to_be_visible()
+        expect(page.get_by_text("Loading")).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+        assert axe(page) == [], name
+
+
+def test_the_theme_follows_the_system_until_it_is_chosen_by_hand(new_page: NewPage) -> None:
+    def ground() -> int:
+        colour = str(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+        return sum(map(int, re.findall(r"\d+", colour)[:3]))
+
+    page = new_page("/t/words", color_scheme="dark")
+    assert ground() < 150
+    page.emulate_media(color_scheme="light")
+    assert ground() > 600
+    page.get_by_label("Theme").select_option("dark")
+    assert ground() < 150
+    page.reload()
+    assert ground() < 150
+    page.get_by_label("Theme").select_option("system")
+    assert ground() > 600
+
+
+def test_nothing_moves_while_a_view_is_live(new_page: NewPage) -> None:
+    page = new_page("/t/words")
+    expect(page.locator(".chart canvas")).to_have_count(5)
+    expect(page.locator("[data-connection=live]")).to_be_attached()
+    page.evaluate(
+        """() => {
+            window.shift = 0;
+            const add = (list) => list.getEntries().forEach((one) => { window.shift += one.value; });
+            new PerformanceObserver(add).observe({ type: "layout-shift" });
+        }"""
+    )
+    first = total(page, "tracked")
+    wait_until(lambda: total(page, "tracked") > first + 20)
+    assert page.evaluate("window.shift") < 0.01
+
+
+def test_the_first_load_is_small_and_comes_from_here_only(new_page: NewPage, world: World) -> None:
+    page = new_page("/")
+    expect(page.get_by_role("article")).not_to_have_count(0)
+    entries = page.evaluate(
+        """["navigation", "resource"].flatMap((type) => performance.getEntriesByType(type))
+            .map((one) => ({ url: one.name, size: one.encodedBodySize }))"""
+    )
+    assert all(one["url"].startswith(world.address) for one in entries)
+    own = [one for one in entries if "/api/" not in one["url"]]
+    assert 100_000 < sum(one["size"] for one in own) < 250_000

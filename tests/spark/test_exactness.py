@@ -1,0 +1,182 @@
+"""Whatever Spark repeats, a batch takes effect once, and only what winning attempts did."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import explode, split
+
+from acker.requests import Operation
+from acker.spark import Collector, bolt, staging
+from acker.streams import StreamReader, commits
+from tests.spark.pipeline import Pipeline
+
+
+def first_attempt() -> bool:
+    context = TaskContext.get()
+    assert context is not None
+    return context.attemptNumber() == 0
+
+
+def words(batch: DataFrame) -> DataFrame:
+    return batch.select(explode(split("line", " ")).alias("word"), "_acker")
+
+
+def failing_at_the_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Lets all rows through, so that whole segments are staged; then the first attempt fails."""
+    yield from batches
+    if first_attempt():
+        raise RuntimeError("on purpose")
+
+
+class FailingAfterStaging(staging.StageTask):
+    """Stages all; then the first attempt of each task fails."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        staged = list(super().__call__(batches))
+        if first_attempt():
+            raise RuntimeError("on purpose")
+        yield from staged
+
+
+def consume(pipeline: Pipeline, stream: str) -> None:
+    StreamReader(pipeline.ledger, stream).ack_all()
+
+
+@pytest.mark.parametrize("after_staging", [False, True])
+def test_attempts_that_fail_leave_no_trace(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after_staging: bool
+) -> None:
+    def works_the_second_time(record: dict[str, Any]) -> str:
+        if first_attempt():
+            raise ValueError("an attempt that does not count")
+        return str(record["line"])
+
+    @bolt(url=pipeline.url, topology="t", name="flaky", segment_rows=10, partitions=2)
+    def flaky(batch: DataFrame, collector: Collector) -> None:
+        rows = batch if after_staging else batch.mapInArrow(failing_at_the_end, batch.schema)
+        assert collector.emit(words(rows), stream="words") == 200
+        collector.fail(rows.filter("line like '%7'"), "seven")
+        collector.emit_map(rows.select("line", "_acker"), works_the_second_time, "line string", "copies")
+
+    if after_staging:
+        monkeypatch.setattr(staging, "StageTask", FailingAfterStaging)
+    pipeline.spout([f"a b{n}" for n in range(100)], segments=4)
+    pipeline.run("flaky", "lines", flaky, partitions=2)
+    assert sorted(str(row["word"]) for row in pipeline.rows("words")) == sorted(
+        ["a"] * 100 + [f"b{n}" for n in range(100)]
+    )
+    assert len(pipeline.rows("copies")) == 100
+    assert pipeline.outcomes() == {"seven": 10}
+    consume(pipeline, "words")
+    consume(pipeline, "copies")
+    # The failed trees' words and copies come late, one delta for each application of a vector.
+    total = pipeline.counters()
+    assert total.pop("late") > 0
+    assert total == {"tracked": 100, "acked": 90, "failed": 10}
+    assert not pipeline.without_time_to_live("staged", "payload", "failing")
+
+
+@pytest.mark.everywhere
+def test_a_streaming_write_whose_tasks_fail_leaves_no_trace(pipeline: Pipeline) -> None:
+    pipeline.spout(["a b"] * 100, segments=4)
+    rows = words(pipeline.read_stream("lines", partitions=2))
+    pipeline.finish(
+        rows.mapInArrow(failing_at_the_end, rows.schema)
+        .writeStream.format("acker")
+        .options(**pipeline.options("words", segment_rows=10))
+        .option("checkpointLocation", str(pipeline.directory / "direct"))
+        .trigger(availableNow=True)
+    )
+    assert len(pipeline.rows("words")) == 200
+    consume(pipeline, "words")
+    assert pipeline.counters() == {"tracked": 100, "acked": 100}
+    assert not pipeline.without_time_to_live("staged", "payload")
+
+
+def test_an_exception_of_the_function_commits_nothing_and_the_batch_runs_again(pipeline: Pipeline) -> None:
+    calls: list[int] = []
+
+    @bolt(url=pipeline.url, topology="t", name="moody")
+    def moody(batch: DataFrame, collector: Collector) -> None:
+        calls.append(1)
+        collector.emit(words(batch), stream="words")
+        collector.fail(batch.limit(5), "first five")
+        if len(calls) == 1:
+            raise RuntimeError("on purpose")
+
+    pipeline.spout(["a b"] * 40)
+    with pytest.raises(Exception, match="on purpose"):
+        pipeline.run("moody", "lines", moody)
+    assert pipeline.counters() == {"tracked": 40}
+    assert pipeline.rows("words") == []
+    assert len(pipeline.rows("lines")) == 40
+    pipeline.run("moody", "lines", moody)
+    assert len(calls) == 2
+    assert len(pipeline.rows("words")) == 80
+    assert pipeline.counters()["failed"] == 5
+    consume(pipeline, "words")
+    assert pipeline.counters()["acked"] == 35
+
+
+whole_commit = commits.commit
+
+
+def cut(after: int) -> Callable[..., Operation[bool]]:
+    """A commit as of a process that ends after so many exchanges with the store."""
+
+    def commit(*arguments: Any) -> Operation[bool]:
+        operation = whole_commit(*arguments)
+        replies = None
+        for _ in range(after):
+            replies = yield operation.send(replies)  # type: ignore[arg-type]
+        raise RuntimeError("cut")
+
+    return commit
+
+
+@pytest.mark.parametrize("after", [1, 4, 6])
+def test_a_stored_commit_is_finished_by_the_rerun_without_calling_the_function(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    calls: list[int] = []
+
+    @bolt(url=pipeline.url, topology="t", name="once")
+    def once(batch: DataFrame, collector: Collector) -> None:
+        calls.append(1)
+        collector.emit(words(batch), stream="words")
+
+    pipeline.spout(["a b"] * 40, segments=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(commits, "commit", cut(after))
+        with pytest.raises(Exception, match="cut"):
+            pipeline.run("once", "lines", once)
+    pipeline.run("once", "lines", once)
+    assert calls == [1]
+    assert len(pipeline.rows("words")) == 80
+    assert pipeline.rows("lines") == []
+    consume(pipeline, "words")
+    assert pipeline.counters() == {"tracked": 40, "acked": 40}
+
+
+def test_mapped_rows_that_were_lost_and_computed_again_are_not_used(pipeline: Pipeline) -> None:
+    seen: list[int] = []
+
+    @bolt(url=pipeline.url, topology="t", name="lost")
+    def lost(batch: DataFrame, collector: Collector) -> None:
+        good = collector.map(batch, lambda record: record["line"], "line string")
+        seen.append(good.count())
+        if len(seen) == 1:
+            collector._cached[0].unpersist(blocking=True)
+            collector.emit(good, stream="copies")
+
+    pipeline.spout(["a"] * 10)
+    with pytest.raises(Exception, match="mapped rows were lost and computed again"):
+        pipeline.run("lost", "lines", lost)
+    assert pipeline.counters() == {"tracked": 10}
+    pipeline.run("lost", "lines", lost)
+    assert seen == [10, 10]
+    assert pipeline.counters() == {"tracked": 10, "acked": 10}

@@ -1,0 +1,49 @@
+"""The options of the data source: checked, typed, and all in the guide."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from acker.errors import ValidationError
+from acker.spark.options import Options
+
+GUIDE = Path(__file__).parent.parent.parent / "docs" / "spark.md"
+NEEDED = {"url": "redis://127.0.0.1:1/0", "topology": "t", "stream": "lines"}
+
+
+def test_names_are_without_case_and_values_typed() -> None:
+    given = {"MAX_ROWS": "7", "cluster": "True", "timeout": "1.5", "checkpointLocation": "/tmp/x"}
+    options = Options.parse({**NEEDED, **given})
+    assert (options.max_rows, options.cluster, options.timeout) == (7, True, 1.5)
+    assert (options.subscription, options.compression, options.ackers) == ("default", "lz4", None)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"maxrows": "7"}, "unknown option 'maxrows'; known are url, topology, stream, subscription, "),
+        ({"max_rows": "0"}, "option max_rows: expected a whole number from 1 to 1,000,000,000,000, got '0'"),
+        ({"timeout": "nan"}, "option timeout: expected a number from 0.1 to 3,600, got 'nan'"),
+        ({"cluster": "yes"}, "option cluster: expected true or false, got 'yes'"),
+        ({"subscription": "a b"}, "subscription: expected 1 to 64 of"),
+        ({"stream_max_age": "0.5"}, "option stream_max_age: expected a number from 1 to 2,419,200"),
+    ],
+)
+def test_a_bad_one_is_refused_with_what_was_expected(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        Options.parse({**NEEDED, **given})
+
+
+def test_the_missing_are_named() -> None:
+    with pytest.raises(ValidationError, match="missing option topology, stream; known are url"):
+        Options.parse({"url": NEEDED["url"]})
+
+
+def test_the_guide_has_them_all() -> None:
+    table = GUIDE.read_text().split("## Options")[1].split("\n## ")[0]
+    listed = [
+        name for line in re.findall(r"^\| (`[^|]+) \|", table, re.M) for name in re.findall("`(.*?)`", line)
+    ]
+    assert sorted(listed) == sorted(field.name for field in fields(Options))

@@ -1,0 +1,294 @@
+"""DataFrames as spouts: what Spark repeats is tracked once, what fails comes again or is buried."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+
+from acker.errors import ValidationError
+from acker.spark import (
+    Collector,
+    bolt,
+    dead_letters,
+    outcomes,
+    replay,
+    settling,
+    track,
+    watermark,
+)
+from acker.streams import StreamReader, commits, kept, settler
+from acker.streams.replays import Stepped
+from tests.spark.pipeline import Pipeline
+
+
+def files(pipeline: Pipeline, lines: list[str], parts: int = 2, name: str = "in") -> DataFrame:
+    """A streaming DataFrame of text files: one column, `value`."""
+    directory = pipeline.directory / name
+    directory.mkdir(exist_ok=True)
+    for part in range(parts):
+        (directory / f"{len(list(directory.iterdir()))}.txt").write_text(
+            "".join(f"{line}\n" for line in lines[part::parts])
+        )
+    return pipeline.spark.readStream.text(str(directory))
+
+
+def tracked(pipeline: Pipeline, rows: DataFrame, **settings: Any) -> DataFrame:
+    given: dict[str, Any] = {"spout": "s", "message_id": "value", "partitions": 2, **settings}
+    return track(rows, url=pipeline.url, topology="t", **given)
+
+
+def run(pipeline: Pipeline, rows: DataFrame, name: str, function: Any) -> None:
+    pipeline.finish(
+        rows.writeStream.foreachBatch(function)
+        .option("checkpointLocation", str(pipeline.directory / name))
+        .trigger(availableNow=True)
+    )
+
+
+def consume(pipeline: Pipeline, stream: str) -> None:
+    StreamReader(pipeline.ledger, stream).ack_all()
+
+
+def pending(pipeline: Pipeline) -> dict[str, int]:
+    return pipeline.ledger.run(kept.pending(pipeline.ledger.core, "s"))
+
+
+def failing_at_the_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Lets all rows through, so that everything is staged; then the first attempt fails."""
+    yield from batches
+    context = TaskContext.get()
+    assert context is not None
+    if context.attemptNumber() == 0:
+        raise RuntimeError("on purpose")
+
+
+@pytest.mark.everywhere
+def test_rows_that_are_written_with_a_message_id_are_tracked_and_emitted_at_once(pipeline: Pipeline) -> None:
+    rows = pipeline.spark.range(0, 1000, 1, 3).select("id", F.concat(F.lit("n"), "id").alias("name"))
+    options = pipeline.options("numbers", message_id="id", spout="s", attempt="attempt", segment_rows=100)
+    flaky = rows.mapInArrow(failing_at_the_end, rows.schema)
+    flaky.write.format("acker").options(**options).mode("append").save()
+    assert pipeline.counters() == {"tracked": 1000}
+    found = pipeline.rows("numbers")
+    assert sorted(row["id"] for row in found) == list(range(1000))  # type: ignore[type-var]
+    assert len({row["_acker"] for row in found}) == 1000
+    bad = [row["_acker"] for row in found if row["id"] % 100 == 7]  # type: ignore[operator]
+    pipeline.ledger.fail(bad, "seven")  # type: ignore[arg-type]
+    consume(pipeline, "numbers")
+    assert settler.settle(pipeline.ledger) == Stepped(acked=990, replayed=10)
+    back = pipeline.spark.read.format("acker").options(**pipeline.options("numbers")).load()
+    assert sorted((row.id, row.attempt) for row in back.collect()) == [(n, 2) for n in range(7, 1000, 100)]
+    assert not pipeline.without_time_to_live("staged")
+
+    streamed = files(pipeline, [f"line {n}" for n in range(50)])
+    for _ in range(2):
+        pipeline.finish(
+            streamed.mapInArrow(failing_at_the_end, streamed.schema)
+            .writeStream.format("acker")
+            .options(**pipeline.options("lines", message_id="value"))
+            .option("checkpointLocation", str(pipeline.directory / "direct"))
+            .trigger(availableNow=True)
+        )
+    assert len(pipeline.rows("lines")) == 50
+    consume(pipeline, "lines")
+    assert settler.settle(pipeline.ledger, "lines") == Stepped(acked=50)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attempts": 2}, "option attempts: expected with message_id, which is missing"),
+        ({"message_id": "id", "attempts": 0}, "option attempts: expected a whole number from 1"),
+        ({"message_id": "nope"}, "expected one of the columns id, got 'nope'"),
+        ({"message_id": "id", "partition": "id"}, "partition: expected with offset"),
+    ],
+)
+def test_options_of_a_spout_are_checked(pipeline: Pipeline, options: dict[str, Any], message: str) -> None:
+    writer = pipeline.spark.range(3).write.format("acker").options(**pipeline.options("x", **options))
+    with pytest.raises(Exception, match=message):
+        writer.mode("append").save()
+    assert pipeline.counters() == {}
+
+
+@pytest.mark.everywhere
+def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipeline: Pipeline) -> None:
+    lines = [f"line {n}" for n in range(100)]
+    rows = tracked(pipeline, files(pipeline, lines), attempts=2, attempt="attempt", outcomes=True)
+
+    @bolt(url=pipeline.url, topology="t", name="split")
+    def split(batch: DataFrame, collector: Collector) -> None:
+        # Several evaluations of the batch, one of which fails and is repeated: the same trees in all of them.
+        collector.emit(batch.select("value", "attempt"), stream="seen")
+        words = batch.select(F.explode(F.split("value", " ")).alias("word"), "_acker")
+        collector.emit(words.mapInArrow(failing_at_the_end, words.schema), stream="words")
+        collector.fail(batch.filter("value like '%7' and attempt = 1 or value = 'line 7'"), "seven")
+
+    def seen() -> list[tuple[object, object]]:
+        found = [(row["value"], row["attempt"]) for row in pipeline.rows("seen")]
+        consume(pipeline, "seen")
+        return sorted(found, key=str)
+
+    run(pipeline, rows, "split", split)
+    assert pipeline.counters() == {"tracked": 100, "failed": 10, "late": 10}
+    consume(pipeline, "words")
+    assert settler.settle(pipeline.ledger) == Stepped(acked=90, replayed=10)
+    assert seen() == sorted((line, 1) for line in lines)
+
+    # The query goes on where it was; the replays are a batch like any other.
+    run(pipeline, rows, "split", split)
+    assert seen() == sorted((f"line {n}", 2) for n in range(7, 100, 10))
+    consume(pipeline, "words")
+    assert settler.settle(pipeline.ledger) == Stepped(acked=9, dead=1)
+    assert pending(pipeline) == {"pending": 0, "acked": 99, "replayed": 10, "dead": 1}
+
+    told = outcomes(pipeline.spark, url=pipeline.url, topology="t", spout="s", streaming=False).collect()
+    assert len(told) == 110
+    assert sum(row.final for row in told) == 100
+    [letter] = dead_letters(pipeline.spark, url=pipeline.url, topology="t").collect()
+    assert (bytes(letter.message_id), letter.reason, letter.attempts) == (b"line 7", "seven", 2)
+    assert letter.row == '{"value": "line 7", "attempt": 2}'
+
+    replay(url=pipeline.url, topology="t", letter=letter.id)
+    run(pipeline, rows, "split", split)
+    assert settler.settle(pipeline.ledger).replayed == 1
+    assert not pipeline.without_time_to_live("staged:", "tracked:")
+
+
+@pytest.mark.slow
+def test_a_tracked_dataframe_is_written_without_a_bolt(pipeline: Pipeline) -> None:
+    rows = tracked(pipeline, files(pipeline, ["a b", "c", "a b", ""] * 25, parts=4), offset=None)
+    words = rows.select(F.explode(F.split("value", " ")).alias("word"), "_acker")
+    for _ in range(2):
+        pipeline.finish(
+            words.repartition(3)  # the roots' tasks are of another stage than the writer's
+            .mapInArrow(failing_at_the_end, words.schema)
+            .writeStream.format("acker")
+            .options(**pipeline.options("words"))
+            .option("checkpointLocation", str(pipeline.directory / "direct"))
+            .trigger(availableNow=True)
+        )
+    assert len(pipeline.rows("words")) == 150
+    assert pipeline.counters() == {"tracked": 100}
+    consume(pipeline, "words")
+    assert pipeline.counters() == {"tracked": 100, "acked": 100}
+
+
+@pytest.mark.slow
+def test_one_task_that_works_on_several_partitions_tracks_them_all(pipeline: Pipeline) -> None:
+    rows = tracked(pipeline, files(pipeline, ["same"] * 20 + [f"n{n}" for n in range(20)], parts=4))
+
+    @bolt(url=pipeline.url, topology="t", name="few")
+    def few(batch: DataFrame, collector: Collector) -> None:
+        together = batch.coalesce(1)
+        collector.emit(together.mapInArrow(failing_at_the_end, together.schema), stream="copies")
+        assert batch.count() == 40
+
+    run(pipeline, rows, "few", few)
+    assert len(pipeline.rows("copies")) == 40
+    assert pipeline.counters() == {"tracked": 40}
+    consume(pipeline, "copies")
+    assert pipeline.counters() == {"tracked": 40, "acked": 40}
+
+
+@pytest.mark.slow
+def test_evaluations_that_disagree_fail_the_batch_before_anything_is_committed(pipeline: Pipeline) -> None:
+    changing = files(pipeline, [f"n{n}" for n in range(20)]).withColumn(
+        "at", F.expr("java_method('java.util.UUID', 'randomUUID')")
+    )
+    rows = tracked(pipeline, changing)
+
+    @bolt(url=pipeline.url, topology="t", name="twice")
+    def twice(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch, stream="a")
+        collector.emit(batch, stream="b")
+
+    with pytest.raises(Exception, match="evaluated several times, with other rows or partitions"):
+        run(pipeline, rows, "twice", twice)
+    assert pipeline.counters() == {}
+
+    @bolt(url=pipeline.url, topology="t", name="kept")
+    def once(batch: DataFrame, collector: Collector) -> None:
+        batch.persist()
+        collector.emit(batch, stream="a")
+        collector.emit(batch, stream="b")
+        batch.unpersist()
+
+    run(pipeline, rows, "twice", once)
+    assert pipeline.counters() == {"tracked": 20}
+
+
+def test_a_batch_that_runs_again_in_another_driver_tracks_nothing_twice(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = files(pipeline, [f"n{n}" for n in range(30)])
+    calls: list[int] = []
+
+    @bolt(url=pipeline.url, topology="t", name="moody")
+    def moody(batch: DataFrame, collector: Collector) -> None:
+        calls.append(1)
+        collector.emit(batch, stream="copies")
+        if len(calls) == 1:
+            raise RuntimeError("on purpose")
+
+    with pytest.raises(Exception, match="on purpose"):
+        run(pipeline, tracked(pipeline, source), "moody", moody)
+    assert pipeline.counters() == {}
+    # Another call of track is what another driver has; and it cuts its commit after the trees are tracked.
+    whole = commits._publish
+
+    def cut(*arguments: Any) -> Any:
+        raise RuntimeError("cut")
+
+    monkeypatch.setattr(commits, "_publish", cut)
+    with pytest.raises(Exception, match="cut"):
+        run(pipeline, tracked(pipeline, source), "moody", moody)
+    assert pipeline.counters() == {"tracked": 30}
+    monkeypatch.setattr(commits, "_publish", whole)
+    run(pipeline, tracked(pipeline, source), "moody", moody)
+    assert len(calls) == 2
+    assert len(pipeline.rows("copies")) == 30
+    consume(pipeline, "copies")
+    assert pipeline.counters() == {"tracked": 30, "acked": 30}
+
+
+def test_a_batch_waits_for_room_while_outcomes_are_told_and_a_watermark_follows(pipeline: Pipeline) -> None:
+    source = files(pipeline, [str(n) for n in range(100)], parts=1).withColumn(
+        "offset", F.col("value").cast("long")
+    )
+    rows = tracked(pipeline, source, max_spout_pending=100, offset="offset")
+    told: list[str] = []
+
+    @bolt(url=pipeline.url, topology="t", name="end")
+    def end(batch: DataFrame, collector: Collector) -> None:
+        collector.fail(batch.filter("offset = 150"), "not that one")
+
+    def on_outcomes(table: pa.Table) -> None:
+        told.extend(table.column("status").to_pylist())
+
+    run(pipeline, rows, "end", end)
+    assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 0}
+    files(pipeline, [str(n) for n in range(100, 200)], parts=1)
+    # The second batch has room only when the first is settled: its commit does so by itself.
+    run(pipeline, rows, "end", end)
+    assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 100}
+    with settling(url=pipeline.url, topology="t", spout="s", on_outcomes=on_outcomes) as running:
+        running.step()
+    assert sorted(set(told)) == ["acked", "failed"]
+    assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 150}
+
+
+def test_a_dataframe_that_can_not_be_tracked_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="track: expected a streaming DataFrame"):
+        tracked(pipeline, pipeline.spark.range(3))
+    stream = files(pipeline, ["a"])
+    with pytest.raises(ValidationError, match="message_id: expected one of the columns value, got 'nope'"):
+        tracked(pipeline, stream, message_id="nope")
+    with pytest.raises(ValidationError, match="unknown option 'attemts'"):
+        tracked(pipeline, stream, attemts=3)
+    with pytest.raises(ValidationError, match="have trees: they can not be tracked again"):
+        tracked(pipeline, stream.withColumn("_acker", F.lit(1).cast("long")))

@@ -1,0 +1,96 @@
+"""Which roots rows have, however Spark repeats their tasks: told by the script alone, without Spark."""
+
+import json
+
+import pytest
+
+from acker import keys, scripts
+from acker.errors import AckerError
+from acker.ledger import Ledger
+from acker.requests import Request
+from acker.spark import microbatches, tracking
+from acker.streams.roots import Roots, Tracking
+
+HOW = Tracking("s", "s.replays", "id")
+AT = microbatches.Batch("query", 7, "run")
+
+
+class Batch:
+    """A batch of a query, and the tasks that work on it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def task(self, stage: int, partition: int, attempt: int, rows: str, token: str, source: str = "a") -> str:
+        """A task has staged rows as a token; returns the token that it is to use."""
+        key = keys.tracked(self.ledger.config.name, "query", "run", 7)
+        own = json.dumps([Roots(token, 1, 1, 1, HOW).record()])
+        args: list[str | int] = [600, source, stage, partition, attempt, rows, own]
+        [chosen] = self.ledger.store.send([Request(key, args, scripts.get("register_roots"), [key])])
+        [record] = json.loads(chosen)
+        return Roots.parse(record).token
+
+    def registered(self) -> list[str]:
+        return sorted(one.token for one in tracking.registered(self.ledger, AT))
+
+
+@pytest.fixture
+def batch(ledger: Ledger) -> Batch:
+    return Batch(ledger)
+
+
+def test_the_first_attempt_that_has_staged_wins(batch: Batch) -> None:
+    assert batch.task(1, 0, 10, "x", "first") == "first"
+    assert batch.task(1, 0, 11, "x", "speculative") == "first"
+    assert batch.task(1, 0, 12, "other rows", "retried") == "first"
+    assert batch.task(1, 1, 13, "y", "second") == "second"
+    assert batch.registered() == ["first", "second"]
+
+
+def test_partitions_of_the_same_rows_have_roots_of_their_own(batch: Batch) -> None:
+    assert batch.task(1, 0, 10, "x", "a") == "a"
+    assert batch.task(1, 1, 11, "x", "b") == "b"
+    assert [batch.task(2, 0, 12, "x", "c"), batch.task(2, 1, 13, "x", "d")] == ["a", "b"]
+    assert batch.registered() == ["a", "b"]
+
+
+def test_another_evaluation_knows_the_rows_though_its_tasks_are_numbered_otherwise(batch: Batch) -> None:
+    assert batch.task(1, 0, 10, "x", "a") == "a"
+    assert batch.task(1, 1, 11, "y", "b") == "b"
+    assert batch.task(5, 3, 12, "y", "c") == "b"
+    assert batch.task(5, 2, 13, "x", "d") == "a"
+    assert batch.registered() == ["a", "b"]
+
+
+def test_a_task_may_work_on_several_partitions_and_be_repeated(batch: Batch) -> None:
+    assert [batch.task(1, 0, 10, rows, token) for rows, token in [("x", "a"), ("x", "b"), ("y", "c")]] == [
+        "a", "b", "c",
+    ]  # fmt: skip
+    again = [batch.task(1, 0, 11, rows, token) for rows, token in [("x", "d"), ("x", "e"), ("y", "f")]]
+    assert again == ["a", "b", "c"]
+    assert batch.registered() == ["a", "b", "c"]
+
+
+def test_an_evaluation_of_some_partitions_agrees_with_one_of_all(batch: Batch) -> None:
+    batch.task(1, 0, 10, "x", "a")
+    batch.task(2, 0, 11, "x", "b")
+    batch.task(2, 1, 12, "y", "c")
+    assert batch.registered() == ["a", "c"]
+
+
+def test_evaluations_that_cut_the_rows_otherwise_are_refused(batch: Batch) -> None:
+    batch.task(1, 0, 10, "x", "a")
+    batch.task(1, 1, 11, "y", "b")
+    batch.task(2, 0, 12, "x and y", "c")
+    with pytest.raises(
+        AckerError, match="batch 7 was evaluated several times, with other rows or partitions"
+    ):
+        batch.registered()
+
+
+def test_sources_are_apart(batch: Batch) -> None:
+    assert batch.task(1, 0, 10, "x", "a", source="one") == "a"
+    assert batch.task(1, 0, 10, "x", "b", source="two") == "b"
+    assert batch.registered() == ["a", "b"]
+    tracking.forget(batch.ledger, AT)
+    assert batch.registered() == []
