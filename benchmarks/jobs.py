@@ -1,0 +1,42 @@
+"""Spark: two jobs with tracking and without, as benchmarks/spark.py measures them.
+
+    uv run python -m benchmarks spark [--spark-tuples 1000000,10000000] [--spark-variants words]
+
+A tuple is a word, ten to a line, so 10 million tuples are a million trees. benchmarks/spark.py says what its
+variants do; each number of tuples has a process, and so a Spark session, of its own. The ratios are medians
+of its pairs' ratios.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.figures import Sample
+
+TITLE = "the same Spark jobs with tracking and without"
+WORDS_A_LINE = 10
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Options: tuples of a run, and benchmarks/spark.py's variants."""
+
+    rounds: int = 5
+    tuples: tuple[int, ...] = (1_000_000, 10_000_000)
+    variants: tuple[str, ...] = ("words",)
+
+
+def samples(sizes: Sizes) -> Iterator[Sample]:
+    """Runs benchmarks/spark.py for each number of tuples; it tells of its pairs on stderr."""
+    for tuples in sizes.tuples:
+        for variant in sizes.variants:
+            command = [sys.executable, "-m", "benchmarks.spark", "--json", "--variants", variant]
+            command += ["--lines", str(max(1, tuples // WORDS_A_LINE)), "--pairs", str(sizes.rounds)]
+            out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+            found, name = json.loads(out)[variant], f"{variant}, {tuples:,} tuples"
+            yield Sample(f"{name}: tracked", found["tracked"], "s")
+            yield Sample(f"{name}: without", found["without"], "s")
+            yield Sample(f"{name}: tracked / without", found["ratio"], "x")
+            yield Sample(f"{name}: processor time, tracked / without", found["cpu_ratio"], "x")

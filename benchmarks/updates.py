@@ -1,0 +1,106 @@
+"""The ledger: updates per second by the size of slabs, against raw pipelined HINCRBY and a script of nothing.
+
+    uv run python -m benchmarks updates [--updates-trees 1000000] [--updates-slabs 1,1024] ...
+
+On the embedded Valkey, and on the redis-server of PATH if there is one. In each round redis-benchmark sends
+HINCRBY, and then calls of a script that does nothing, 64 to a pipeline. Then trees are tracked in slabs of
+each size, and updated by one client process and by four:
+
+    dense      every tree is emitted to, in the order of the slabs, and then acked, which completes it
+    scattered  trees picked at random among all, 1,000 to a call: 1 % and less of the trees of a slab
+
+Ratios are against HINCRBY of the same round. "server us each" is processor time of the server's main thread
+for each update (command, call): with four clients on a machine of two cores the clock tells of the clients'
+waiting for a core too, this does not. Bytes are the server's memory for each tree with an empty message id.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from acker import ids
+from benchmarks.clients import Clients, opened
+from benchmarks.figures import Sample
+from benchmarks.ledger import new_slabs, track
+from benchmarks.servers import Took, binaries, client, memory, redis_benchmark, serving, version
+
+TITLE = "updates by the size of slabs"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Options: trees in slabs of more than one; slabs of one; updates of scattered trees; commands."""
+
+    rounds: int = 5
+    trees: int = 1_000_000
+    singles: int = 200_000
+    scattered: int = 100_000
+    slabs: tuple[int, ...] = (1, 64, 256, 1024, 4096)
+    clients: tuple[int, ...] = (1, 4)
+    commands: int = 1_000_000
+
+
+def samples(sizes: Sizes) -> Iterator[Sample]:
+    """Measures round by round, on one server after the other."""
+    for binary in binaries():
+        yield from _on_server(binary, sizes)
+
+
+def _on_server(binary: Path, sizes: Sizes) -> Iterator[Sample]:
+    with ExitStack() as stack:
+        url = stack.enter_context(serving(binary))
+        workers = {count: stack.enter_context(Clients(url, count)) for count in sizes.clients}
+        server = version(url)
+        for _ in range(sizes.rounds):
+            for sample in _round(url, workers, sizes):
+                against = f"{server}: {sample.against}" if sample.against else ""
+                yield replace(sample, name=f"{server}: {sample.name}", against=against)
+
+
+def _round(url: str, workers: dict[int, Clients], sizes: Sizes) -> Iterator[Sample]:
+    with client(url) as raw:
+        raw.flushall()
+        script = raw.script_load("return 1")
+    for name, unit, words in (
+        ("HINCRBY", "commands/s", ("HINCRBY", "h", "f", "1")),
+        ("script of nothing", "calls/s", ("EVALSHA", script, "0")),
+    ):
+        yield _rate(name, unit, redis_benchmark(url, sizes.commands, *words), sizes.commands)
+    for slab in sizes.slabs:
+        for count, clients in workers.items():
+            yield from _slabs(url, clients, slab, count, sizes)
+
+
+def _slabs(url: str, clients: Clients, slab: int, count: int, sizes: Sizes) -> Iterator[Sample]:
+    """Trees in slabs of one size, by one number of clients."""
+    with client(url) as raw:
+        raw.flushall()
+    ledger = opened(url, ackers=4, slab_limit=slab)
+    empty = memory(url)
+    trees = sizes.singles if slab == 1 else max(slab, sizes.trees // slab * slab)
+    anchors, values = track(ledger, new_slabs(trees, slab))
+    name = f"slabs of {slab:,}"
+    if count == min(sizes.clients):
+        # The lengths of the message ids, which are empty here, are two bytes each.
+        yield Sample(f"{name}: memory", (memory(url) - empty) / trees - 2, "bytes/tree")
+    by = "one client" if count == 1 else f"{count} clients"
+    if slab > 1:
+        picked = np.random.default_rng(1).permutation(trees)[: sizes.scattered]
+        deltas = ids.new_ids(len(picked))
+        values[picked] ^= deltas
+        took = clients.update(anchors[picked], deltas, 1000)
+        yield _rate(f"{name}, scattered, {by}", "updates/s", took, len(picked))
+    batch = 16_384 if slab == 1 else 131_072
+    emitted = ids.new_ids(trees)
+    took = clients.update(anchors, emitted, batch) + clients.update(anchors, values ^ emitted, batch)
+    yield _rate(f"{name}, dense, {by}", "updates/s", took, 2 * trees)
+    counters = ledger.counters()
+    if counters["acked"] != trees or counters["late"]:
+        raise RuntimeError(f"{trees} trees should be acked: {counters}")
+
+
+def _rate(name: str, unit: str, took: Took, amount: int) -> Sample:
+    return Sample(name, amount / took.seconds, unit, "HINCRBY", took.cpu * 1e6 / amount)
