@@ -453,6 +453,15 @@ def test_a_column_that_is_there_twice_is_refused(ledger: Ledger) -> None:
         StreamWriter(ledger, "lines").write(table)
 
 
+def test_a_writer_records_its_schema_again_in_a_store_that_lost_everything(ledger: Ledger, url: str) -> None:
+    writer = StreamWriter(ledger, "lines")
+    writer.write(pa.table({"n": [1]}))
+    with raw_client(url) as client:
+        client.flushall()
+    writer.write(pa.table({"n": [2]}))
+    assert [row["n"] for row in StreamReader(ledger, "lines").rows()] == [2]
+
+
 def test_a_stream_nobody_wrote_is_unknown_and_reads_as_empty(ledger: Ledger) -> None:
     reader = StreamReader(ledger, "nothing")
     assert list(reader.tables()) == []

@@ -10,7 +10,7 @@ from acker.config import check_name
 from acker.errors import ValidationError
 from acker.ids import Ids, IdsLike, as_ids
 from acker.ledger import Ledger
-from acker.requests import Operation, Request
+from acker.requests import Operation, Request, command
 from acker.streams import retention, schemas, segments, subscriptions
 from acker.streams.commits import publish_fields
 from acker.streams.segments import ANCHORS, SEGMENT_ROWS, Segment
@@ -96,8 +96,12 @@ class StreamWriter:
         batches = [segments.conform(one, wanted) for one in rows.to_batches()]
         # The trees know these tuples by their track: the vectors are only for their ack.
         requests, shards = stage_vectors(core, HOLD_TTL, batches, batch.token, batch.seed, batch.slots, "1")
-        if requests:
-            yield requests
+        [recorded, *_] = yield [
+            command("EXISTS", keys.Stream(core.config.name, self.stream).schema),
+            *requests,
+        ]
+        if not recorded:  # in a store that has lost everything since
+            yield from schemas.record(core, self.stream, rows.schema)
         payload = segments.encode(batches, self.compression)
         segment = Segment(batch.token, rows.num_rows, batch.seed, len(payload), shards, batch.slots)
         own, token = keys.Stream(core.config.name, self.stream), batch.token
