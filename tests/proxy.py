@@ -16,6 +16,8 @@ class Proxy:
                  connection cut: the server has done the request, and the client never hears of it
       record     whether requests are kept in `requests`
       refuse     whether new connections are closed at once, and old ones cut
+      passed     called with the connection and each piece of a request before it is passed on, which may
+                 take its time
     """
 
     def __init__(self, url: str) -> None:
@@ -26,6 +28,7 @@ class Proxy:
         self.swallow: Callable[[bytes], bool] = lambda _: False
         self.record = False
         self.refuse = False
+        self.passed: Callable[[socket.socket, bytes], None] = lambda *_: None
         self.cuts = 0
         self.requests: list[bytes] = []
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -39,7 +42,11 @@ class Proxy:
                 if self.refuse:
                     client.close()
                     continue
-                server = socket.create_connection(self._server)
+                try:
+                    server = socket.create_connection(self._server)
+                except OSError:
+                    client.close()
+                    continue
                 for end in (client, server):
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._pairs.append((client, server))
@@ -52,7 +59,9 @@ class Proxy:
                 if self.record:
                     self.requests.append(data)
                 self._asked[server] = self._asked.get(server, b"") + data
+                self.passed(client, data)
                 server.sendall(data)
+        self._asked.pop(server, None)
         self._cut(client, server)
 
     def _replies(self, client: socket.socket, server: socket.socket) -> None:

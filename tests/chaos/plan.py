@@ -1,0 +1,91 @@
+"""What happens when: a plan follows from its seed alone."""
+
+import random
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from acker.errors import ValidationError
+
+Store: TypeAlias = Literal["server", "cluster"]
+
+CLIENT_TIMEOUT = 3.0
+"""Seconds until a client of the store gives up; a connection waits half of that for a reply."""
+TARGETS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of fault.
+
+    often: how many of it are in each deck of faults. low, high: seconds that one lasts. stores: the stores
+    that can have it.
+    """
+
+    often: int
+    low: float
+    high: float
+    stores: tuple[Store, ...] = ("server", "cluster")
+
+
+KINDS: dict[str, Kind] = {
+    "server killed": Kind(2, 0.1, 1.5 * CLIENT_TIMEOUT, ("server",)),
+    "master killed": Kind(2, 3.0, 10.0, ("cluster",)),
+    "executor killed": Kind(2, 0.0, 0.0),
+    "driver killed": Kind(1, 0.0, 4.0),
+    "spout killed": Kind(2, 0.0, 4.0),
+    "every ticker killed": Kind(2, 0.0, 8.0),
+    "service killed": Kind(1, 0.0, 4.0),
+    "everything flushed": Kind(1, 0.0, 0.0),
+    "scripts flushed": Kind(3, 0.0, 0.0),
+    "connections cut": Kind(3, 0.0, 1.5, ("server",)),
+    "replies lost": Kind(3, 0.5, 3.0, ("server",)),
+    "short stall": Kind(3, 0.1, 0.4 * CLIENT_TIMEOUT),
+    "long stall": Kind(1, 1.2 * CLIENT_TIMEOUT, 2 * CLIENT_TIMEOUT),
+    "slow network": Kind(2, 1.0, 5.0, ("server",)),
+    "disk full": Kind(2, 0.5, 4.0, ("server",)),
+    "memory full": Kind(2, 0.5, 4.0),
+    "clock jumps": Kind(3, 0.0, 5.0),
+    "messages doubled": Kind(3, 0.5, 3.0, ("server",)),
+    "poison": Kind(2, 0.0, 0.0),
+    "bolt hangs": Kind(1, 0.0, 0.0),
+}
+"""Each kind of fault by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. at, duration: seconds, from the start. target: 0 to 999, chooses among what there is."""
+
+    kind: str
+    at: float
+    duration: float
+    target: int
+
+    def choose(self, count: int) -> int:
+        """One of so many targets."""
+        return self.target * count // TARGETS
+
+
+def plan(seed: int, minutes: float, store: Store = "server", every: float = 3.0) -> list[Fault]:
+    """The faults of a run, in their order: one about each `every` seconds (0.1 to 3,600).
+
+    They are dealt from shuffled decks that hold each kind, so even a short run has most of them. The same
+    arguments give the same plan. Raises ValidationError.
+    """
+    if not 0 < minutes <= 7 * 24 * 60:
+        raise ValidationError(f"minutes: expected more than 0, and at most a week, got {minutes!r}")
+    if not 0.1 <= every <= 3_600:
+        raise ValidationError(f"every: expected 0.1 to 3,600 seconds, got {every!r}")
+    chance = random.Random(f"{seed} {store}")
+    deck: list[str] = []
+    found: list[Fault] = []
+    at = every * chance.uniform(0.5, 1.5)
+    while at < 60 * minutes:
+        if not deck:
+            deck = [name for name, kind in KINDS.items() if store in kind.stores for _ in range(kind.often)]
+            chance.shuffle(deck)
+        kind = KINDS[name := deck.pop()]
+        duration = chance.uniform(kind.low, kind.high)
+        found.append(Fault(name, round(at, 3), round(duration, 3), chance.randrange(TARGETS)))
+        at += every * chance.uniform(0.5, 1.5)
+    return found

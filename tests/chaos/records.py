@@ -1,0 +1,249 @@
+"""What the source knows of its records, in SQLite: no kill of any process takes it, nor does a lost store.
+
+Times are of the monotonic clock, which all processes of a machine share and no jump touches.
+"""
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+POISON, HANG = "poison", "hang"
+"""Words of a record: one that always fails, one at whose first attempt the bolt hangs."""
+UNKNOWN, TWO_OUTCOMES, FALSE_ACK = "unknown outcome", "two outcomes", "false ack"
+"""What is odd: of a tree that was never emitted; of one tree, both told by the store; words are missing."""
+FAILURES = 3
+"""After so many fails a record is given up. One that expired is tried again as long as it takes."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS records (
+    number INTEGER PRIMARY KEY,
+    line TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'waiting',
+    attempt INTEGER NOT NULL DEFAULT 0,
+    failures INTEGER NOT NULL DEFAULT 0,
+    reason TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX IF NOT EXISTS by_state ON records (state);
+CREATE TABLE IF NOT EXISTS trees (
+    message_id TEXT PRIMARY KEY,
+    number INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    life INTEGER NOT NULL,
+    emitted REAL NOT NULL,
+    told REAL,
+    status TEXT NOT NULL DEFAULT '',
+    ledger TEXT NOT NULL DEFAULT '',
+    reason TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_told ON trees (told, emitted);
+CREATE TABLE IF NOT EXISTS oddities (kind TEXT NOT NULL, what TEXT NOT NULL, since REAL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS wishes (word TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID;
+"""
+_BUSY = 60.0
+
+
+class Record(NamedTuple):
+    """A record. state: waiting, flying, acked or dead. attempt: of its last tree. reason: why it is dead."""
+
+    number: int
+    line: str
+    state: str
+    attempt: int
+    reason: str
+
+
+class Tree(NamedTuple):
+    """A tree of a record. told: when its first outcome came, None before; ledger: what the store told."""
+
+    message_id: str
+    number: int
+    emitted: float
+    told: float | None
+    status: str
+    ledger: str
+
+
+class Oddity(NamedTuple):
+    """What must not be. since: when the outcome was told that another one contradicts; at: when that was."""
+
+    kind: str
+    what: str
+    since: float | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An outcome. ledger: whether the store told it, not the spout's own timer."""
+
+    message_id: str
+    status: str
+    reason: str
+    ledger: bool
+
+
+def words(line: str) -> list[str]:
+    """The words of a line."""
+    return line.split(" ")
+
+
+class Records:
+    """The records of a run. One process emits and is told, another wishes and looks."""
+
+    def __init__(self, path: Path) -> None:
+        self._database = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = NORMAL")
+        self._database.executescript(_SCHEMA)
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._database
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    def add(self, count: int) -> None:
+        """Adds records: first one for each wish, then others up to `count`."""
+        with self._write() as database:
+            [[last]] = database.execute("SELECT coalesce(max(number), 0) FROM records")
+            wished = [word for (word,) in database.execute("SELECT word FROM wishes LIMIT 100")]
+            database.execute("DELETE FROM wishes WHERE rowid IN (SELECT rowid FROM wishes LIMIT 100)")
+            extra = wished + [""] * max(0, count - len(wished))
+            rows = [(last + 1 + place, line_of(last + 1 + place, word)) for place, word in enumerate(extra)]
+            database.executemany("INSERT INTO records (number, line) VALUES (?, ?)", rows)
+
+    def wish(self, word: str, count: int = 1) -> None:
+        """Asks for records that have a word."""
+        with self._write() as database:
+            database.executemany("INSERT INTO wishes VALUES (?)", [(word,)] * count)
+
+    def emit(self, most: int, flying: int, life: int) -> list[tuple[str, str, int]]:
+        """Notes the next attempts: message id, line, attempt. At most `most`, and `flying` in flight."""
+        with self._write() as database:
+            [[now]] = database.execute("SELECT count(*) FROM records WHERE state = 'flying'")
+            room = max(0, min(most, flying - now))
+            found = database.execute(
+                "SELECT number, line, attempt + 1 FROM records WHERE state = 'waiting' "
+                "ORDER BY number LIMIT ?",
+                (room,),
+            ).fetchall()
+            made = [(f"{number}/{attempt}", line, attempt) for number, line, attempt in found]
+            numbers = [(number,) for number, _, _ in found]
+            database.executemany(
+                "UPDATE records SET state = 'flying', attempt = attempt + 1 WHERE number = ?", numbers
+            )
+            instant = time.monotonic()
+            database.executemany(
+                "INSERT INTO trees (message_id, number, attempt, life, emitted) VALUES (?, ?, ?, ?, ?)",
+                [
+                    (one[0], number, one[2], life, instant)
+                    for one, (number,) in zip(made, numbers, strict=True)
+                ],
+            )
+        return made
+
+    def tell(self, outcomes: Iterable[Told]) -> None:
+        """Notes outcomes: the first of a tree decides what becomes of its record."""
+        with self._write() as database:
+            for one in outcomes:
+                self._tell(database, one)
+
+    def _tell(self, database: sqlite3.Connection, one: Told) -> None:
+        tree = database.execute(
+            "SELECT number, attempt, told, ledger FROM trees WHERE message_id = ?", (one.message_id,)
+        ).fetchone()
+        if tree is None:
+            self._odd(database, UNKNOWN, f"{one.message_id} {one.status}")
+            return
+        number, attempt, told, ledger = tree
+        if one.ledger:
+            if ledger and ledger != one.status:
+                self._odd(database, TWO_OUTCOMES, f"{one.message_id}: {ledger}, {one.status}", told)
+            database.execute("UPDATE trees SET ledger = ? WHERE message_id = ?", (one.status, one.message_id))
+        if told is not None:
+            return
+        database.execute(
+            "UPDATE trees SET told = ?, status = ?, reason = ? WHERE message_id = ?",
+            (time.monotonic(), one.status, one.reason, one.message_id),
+        )
+        failed = one.status == "failed"
+        database.execute(
+            "UPDATE records SET reason = ?, failures = failures + ?, state = CASE "
+            "WHEN ? THEN 'acked' WHEN failures + ? >= ? THEN 'dead' ELSE 'waiting' END "
+            "WHERE number = ? AND attempt = ? AND state = 'flying'",
+            (one.reason, failed, one.status == "acked", failed, FAILURES, number, attempt),
+        )
+
+    def line(self, number: int) -> str:
+        """The line of a record."""
+        [[line]] = self._database.execute("SELECT line FROM records WHERE number = ?", (number,))
+        return str(line)
+
+    def odd(self, kind: str, what: str) -> None:
+        """Notes what must not be."""
+        with self._write() as database:
+            self._odd(database, kind, what)
+
+    @staticmethod
+    def _odd(database: sqlite3.Connection, kind: str, what: str, since: float | None = None) -> None:
+        database.execute("INSERT INTO oddities VALUES (?, ?, ?, ?)", (kind, what, since, time.monotonic()))
+
+    def silent(self, life: int, before: float) -> list[str]:
+        """Trees of earlier lives of the source, emitted before an instant, that no outcome was told of."""
+        found = self._database.execute(
+            "SELECT message_id FROM trees WHERE told IS NULL AND emitted < ? AND life < ? LIMIT 1000",
+            (before, life),
+        )
+        return [message_id for (message_id,) in found]
+
+    def note(self, name: str, value: float) -> None:
+        """Notes a fact."""
+        with self._write() as database:
+            database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def fact(self, name: str) -> float | None:
+        """A fact that was noted."""
+        found = self._database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if found is None else float(found[0])
+
+    def states(self) -> dict[str, int]:
+        """How many records there are of each state."""
+        return dict(self._database.execute("SELECT state, count(*) FROM records GROUP BY state").fetchall())
+
+    def wishes(self) -> int:
+        """How many wishes are open."""
+        return int(self._database.execute("SELECT count(*) FROM wishes").fetchone()[0])
+
+    def records(self) -> list[Record]:
+        """All records."""
+        found = self._database.execute(
+            "SELECT number, line, state, attempt, reason FROM records ORDER BY number"
+        )
+        return [Record(*row) for row in found]
+
+    def trees(self) -> list[Tree]:
+        """All trees."""
+        found = self._database.execute("SELECT message_id, number, emitted, told, status, ledger FROM trees")
+        return [Tree(*row) for row in found]
+
+    def oddities(self) -> list[Oddity]:
+        """All that was odd."""
+        return [Oddity(*row) for row in self._database.execute("SELECT kind, what, since, at FROM oddities")]
+
+    def close(self) -> None:
+        """Closes the database."""
+        self._database.close()
+
+
+def line_of(number: int, word: str = "") -> str:
+    """The line of a record: 1 to 8 words of its own, and perhaps another."""
+    own = [f"r{number}x{place}" for place in range(1 + number % 8)]
+    return " ".join([*own, word] if word else own)

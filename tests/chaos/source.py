@@ -1,0 +1,164 @@
+"""The source: a spout in plain Python that survives anything, because its records are its own.
+
+Its list of them is in SQLite (records.py). The collectors' spout tells outcomes, by its own timer also those
+of trees that the store has lost; trees of an earlier life of this process, which was killed, are looked after
+here in the same way. Each ack is checked when it is told: the tree's words must be in the sink by then.
+"""
+
+import argparse
+import os
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+
+from acker import Topology
+from acker.demo.children import READY
+from acker.errors import AckerError
+from acker.spout import Spout
+from acker.streams import StreamWriter
+from tests.chaos import clock
+from tests.chaos.plan import CLIENT_TIMEOUT
+from tests.chaos.records import FALSE_ACK, Records, Told, words
+
+SPOUT = "source"
+FLYING = 600
+"""Most records in flight."""
+AT_ONCE = 200
+EVERY = 0.5
+"""Seconds between two emissions."""
+OWN_TIMER = 1.8
+"""Message timeouts after which trees of an earlier life are taken for lost; the store needs 1.5 to tell."""
+BEAT, OPEN, LIFE = "beat", "open", "life"
+"""Facts: when the source was last at work; whether it makes records; which of its lives this is."""
+
+
+class Source:
+    """Emits, is told, and notes."""
+
+    def __init__(self, topology: Topology, records: Records, sink: Path, rate: float) -> None:
+        self.topology = topology
+        self.records = records
+        self.sink = sink
+        self.rate = rate
+        self.life = int(records.fact(LIFE) or 0) + 1
+        records.note(LIFE, self.life)
+        self.began = time.monotonic()
+        self._spout: Spout | None = None
+        self._writer = StreamWriter(topology.ledger, "lines")
+        self._next = self.began
+        self._made = 0.0
+
+    def step(self) -> None:
+        """Takes what has come, and emits what is due. An error of the store ends the step, no more."""
+        try:
+            if self._spout is None:
+                self._spout = self.topology.spout(SPOUT)
+            self._take(self._spout)
+            if time.monotonic() >= self._next:
+                self._next = time.monotonic() + EVERY
+                self._make()
+                self._emit(self._spout)
+        except AckerError as error:
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        self._look_after_earlier_lives()
+        self.records.note(BEAT, time.monotonic())
+
+    def _make(self) -> None:
+        if not self.records.fact(OPEN):
+            self.records.add(0)
+            return
+        self._made += self.rate * EVERY
+        whole = int(self._made)
+        self._made -= whole
+        self.records.add(whole)
+
+    def _emit(self, spout: Spout) -> None:
+        made = self.records.emit(AT_ONCE, FLYING, self.life)
+        if not made:
+            return
+        names, lines, attempts = zip(*made, strict=True)
+        rows = pa.table(
+            {
+                "message_id": pa.array(names, pa.string()),
+                "line": pa.array(lines, pa.string()),
+                "attempt": pa.array(attempts, pa.int32()),
+            }
+        )
+        # What goes wrong from here on leaves trees that nobody completes: they expire, and their records are
+        # tried again.
+        try:
+            batch = self._writer.batch(rows)
+            anchors, _ = spout.emit_many(names, values=batch.ids(), timeout=CLIENT_TIMEOUT)
+        except AckerError as error:
+            # The spout tells nothing of these.
+            reason = f"not emitted: {type(error).__name__}"
+            self.records.tell(Told(name, "expired", reason, ledger=False) for name in names)
+            raise
+        self._writer.publish(batch, anchors)
+
+    def _take(self, spout: Spout) -> None:
+        found = list(spout.outcomes(timeout=0.1))
+        if not found:
+            return
+        told = []
+        for outcome in found:
+            name = outcome.message_id.decode()
+            if outcome.status == "acked" and (missing := self._missing(name)):
+                self.records.odd(FALSE_ACK, f"{name}: {missing}")
+            told.append(Told(name, outcome.status, outcome.reason, outcome.latency is not None))
+        self.records.tell(told)
+        for outcome in found:
+            spout.confirm(outcome)
+
+    def _missing(self, name: str) -> str:
+        """What the sink lacks of a tree that is said to be acked."""
+        line = self.records.line(int(name.split("/")[0]))
+        with closing(sqlite3.connect(self.sink, timeout=60.0)) as database:
+            found = database.execute(
+                "SELECT word FROM words WHERE message_id = ? ORDER BY position", (name,)
+            ).fetchall()
+        have = [word for (word,) in found]
+        return "" if have == words(line) else f"the sink has {have}, not {words(line)}"
+
+    def _look_after_earlier_lives(self) -> None:
+        timeout = self.topology.config.message_timeout
+        if time.monotonic() < self.began + OWN_TIMER * timeout:
+            return
+        lost = self.records.silent(self.life, self.began)
+        if lost:
+            reason = "nothing was heard of it in an earlier life"
+            self.records.tell(Told(name, "expired", reason, ledger=False) for name in lost)
+
+
+def main() -> None:
+    """Runs until SIGTERM."""
+    clock.install()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--url", default=os.environ.get("ACKER_URL"))
+    parser.add_argument("--topology", required=True)
+    parser.add_argument("--message-timeout", type=float, required=True)
+    parser.add_argument("--records", type=Path, required=True)
+    parser.add_argument("--sink", type=Path, required=True)
+    parser.add_argument("--rate", type=float, required=True, help="records per second")
+    options = parser.parse_args()
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    records = Records(options.records)
+    topology = Topology(
+        options.url, options.topology, message_timeout=options.message_timeout, timeout=CLIENT_TIMEOUT
+    )
+    source = Source(topology, records, options.sink, options.rate)
+    sys.stdout.write(f"{READY}\n")
+    sys.stdout.flush()
+    while not stop.is_set():
+        source.step()
+
+
+if __name__ == "__main__":
+    main()
