@@ -16,6 +16,7 @@ from acker.errors import (
     TupleError,
     UnknownTopology,
     ValidationError,
+    WritersFull,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ __all__ = [
     "TupleError",
     "UnknownTopology",
     "ValidationError",
+    "WritersFull",
 ]
 
 # These need numpy and redis, which take most of the time of an import: they come with their first use.

@@ -79,7 +79,8 @@ def check_lost(error: Exception, url: str) -> None:
 
 def refused(reply: Reply) -> bool:
     """Whether a reply is an error that the operation itself has no name for."""
-    return isinstance(reply, redis.ResponseError) and not str(reply).startswith(("SPOUTS", "WRITER", "ACKER"))
+    named = ("SPOUTS", "WRITER", "FULL", "ACKER")
+    return isinstance(reply, redis.ResponseError) and not str(reply).startswith(named)
 
 
 def _passing(reply: Reply) -> bool:

@@ -55,6 +55,13 @@ class UnreadableRecord(StoreError):
     """
 
 
+class WritersFull(StoreError):
+    """A shard remembers as many writers as it may, and the call comes from a new one; it changed nothing.
+
+    The same submission can be sent again: there is room when the ticks have forgotten silent writers.
+    """
+
+
 class TrackRejected(AckerError):
     """The topology holds as many trees as its high-water mark allows; nothing was tracked."""
 

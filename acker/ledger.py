@@ -23,7 +23,8 @@ class Ledger:
     """The ledger of one topology, for any thread. It pickles, and a forked child makes its own connections.
 
     Every method raises StoreUnavailable, after the store's bounded time, where the store can not be reached.
-    A call that changes the ledger takes effect once, however often it had to be sent.
+    A call that changes the ledger takes effect once, however often it had to be sent. WritersFull where that
+    takes a writer that is new to a shard, and the shard can remember no further one.
     """
 
     def __init__(self, store: Store, core: Core) -> None:

@@ -17,7 +17,7 @@ import redis
 
 from acker import ids, keys
 from acker.config import check_message_id, check_reason
-from acker.errors import KeyConflict, StoreError, ValidationError
+from acker.errors import KeyConflict, StoreError, ValidationError, WritersFull
 from acker.ids import Ids
 from acker.operations import Core
 from acker.requests import Operation, command
@@ -163,6 +163,10 @@ def _carry_out(core: Core, messages: Messages, name: str, keyed: bool) -> Operat
     parts = _parts(core, messages, slabs)
     by_shard = parts.by_shard()
     journaled = any(len(calls) > 1 for calls in by_shard.values())
+    if not keyed and not journaled:
+        # By a writer that the shards know already, if there is one: each is remembered for an hour.
+        yield from core.submit(Submission([calls[0] for calls in by_shard.values()], lambda _: None))
+        return parts.result()
     replies = keys.replies(core.config.name, name)
     if keyed:
         yield from _begin(replies, messages, by_shard)
@@ -230,6 +234,8 @@ def _ask(core: Core, calls: list[Call], replies: bytes) -> Operation[None]:
                     raise KeyConflict(
                         "the key was used too long ago: the store does not know any more what for"
                     )
+                if str(answer).startswith("FULL"):
+                    raise WritersFull(str(answer).removeprefix("FULL "))
                 if not core.note_streams(answer):
                     raise StoreError(str(answer))
             elif answer:

@@ -16,7 +16,14 @@ import redis
 
 from acker import encoding, ids, keys, scripts
 from acker.config import MAX_SPOUTS, OUTCOMES_KEPT, SCHEMA_VERSION, TopologyConfig, check_name
-from acker.errors import AckerError, StoreError, TopologyConfigError, UnknownTopology, ValidationError
+from acker.errors import (
+    AckerError,
+    StoreError,
+    TopologyConfigError,
+    UnknownTopology,
+    ValidationError,
+    WritersFull,
+)
 from acker.ids import Ids
 from acker.requests import NOTHING, Operation, Reply, Request, command
 from acker.submissions import Call, Failed, NewSlab, Submission, Ticked, Updated
@@ -211,7 +218,7 @@ class Core:
                     call.stamp = lanes[lane].id, lanes[lane].next(call.shard)
                     call.sent_at = time.monotonic()
             replies = yield [self.request(call) for call in flight]
-            refused = False
+            refused, full = False, ""
             for call, reply in zip(flight, replies, strict=True):
                 if not isinstance(reply, redis.ResponseError):
                     call.reply = (
@@ -219,12 +226,21 @@ class Core:
                     )
                     continue
                 refused = True
-                if str(reply).startswith("WRITER"):
+                if str(reply).startswith("FULL"):
+                    full = str(reply)
+                elif str(reply).startswith("WRITER"):
                     # The store lost what it knew of the writer, and with it what the writer had done.
                     call.stamp = Writer().id, 1
                     taken, lanes = [], []
                 elif not self.note_streams(reply):
                     raise StoreError(str(reply))
+            if full:
+                # What the shards know already is worth keeping: with these writers others can go on.
+                waiting = {call.stamp[0] for call in submission.calls if call.stamp and call.reply is None}
+                for writer in taken + lanes:
+                    if writer.id not in waiting:
+                        self.writers.give(writer)
+                raise WritersFull(full.removeprefix("FULL "))
             if refused:
                 # A call that was refused keeps its writer for itself: the next ones take others.
                 taken, lanes = taken + lanes, []

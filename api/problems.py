@@ -11,11 +11,25 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable, UnknownTopology, ValidationError
+from acker.errors import (
+    AckerError,
+    StoreMisconfigured,
+    StoreUnavailable,
+    UnknownTopology,
+    ValidationError,
+    WritersFull,
+)
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER = 1
 _MOST_ERRORS = 20
+
+_PASSING = {
+    StoreUnavailable: "store-unavailable",
+    StoreMisconfigured: "store-misconfigured",
+    WritersFull: "writers-full",
+}
+"""What is worth trying again, as it is."""
 
 _log = logging.getLogger(__name__)
 
@@ -107,9 +121,9 @@ def _acker(request: Request, error: Exception) -> Response:
         return answer(422, "invalid-request", str(error))
     if isinstance(error, UnknownTopology):
         return answer(404, "unknown-topology", str(error))
-    if isinstance(error, StoreUnavailable | StoreMisconfigured):
-        kind = "store-unavailable" if isinstance(error, StoreUnavailable) else "store-misconfigured"
-        return answer(503, kind, str(error), headers={"Retry-After": str(RETRY_AFTER)})
+    for kind, name in _PASSING.items():
+        if isinstance(error, kind):
+            return answer(503, name, str(error), headers={"Retry-After": str(RETRY_AFTER)})
     _log.error("%s %s: %s", request.method, request.url.path, error)
     return answer(502, "store-error", str(error))
 

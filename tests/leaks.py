@@ -70,6 +70,8 @@ MOST = {
     "steps": MOST_STEPS,
     "history": 30 * 144,
     "quarantine": 1000,
+    "writers": 1_000_000,
+    "writers_before": 1_000_000,
 }
 """Most entries of what stays and is bounded by a number; the rest is bounded by a topology's settings."""
 

@@ -9,16 +9,19 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker.errors import SpoutPendingFull
-from acker.ledger import open_ledger
+from acker import Topology, ids, messages
+from acker.errors import SpoutPendingFull, WritersFull
+from acker.ledger import Ledger, open_ledger
 from acker.store import Store
 from acker.streams import kept
 from acker.streams.roots import Tracking
 from acker.streams.spout import StreamSpout
 from acker.submissions import NewSlab
+from acker.writers import HORIZON
 from tests.leaks import assert_no_leaks
-from tests.ledgers import Trees, opened
-from tests.servers import Raw
+from tests.ledger_state import move_clock, shard_key
+from tests.ledgers import Trees, opened, told
+from tests.servers import Raw, wait_until
 
 Found = TypeVar("Found")
 
@@ -101,6 +104,136 @@ def test_a_rejected_track_costs_the_server_less_than_an_accepted_one(url: str, r
     rejected = cost()
     assert rejected < accepted
     assert raw.info("memory")["used_memory_dataset"] - size < 100_000
+
+
+def limit_writers(raw: "redis.Redis", ledger: Ledger, most: int) -> None:
+    """Has each shard remember so many writers."""
+    for shard in ledger.core.shards:
+        raw.hset(shard.clock.decode(), "most_writers", most)
+
+
+def forget_writers(raw: "redis.Redis", ledger: Ledger) -> None:
+    """Lets so much time pass that silent writers are forgotten."""
+    for _ in range(2):
+        move_clock(raw, ledger, "writers_at", -int(HORIZON * 1000))
+        ledger.tick(force=True)
+
+
+def track_of(trees: Trees) -> list[NewSlab]:
+    return [NewSlab(trees.anchors, trees.values, trees.message_ids)]
+
+
+def test_a_shard_that_remembers_as_many_writers_as_it_may_refuses_new_ones_and_forgets_none(
+    url: str, raw: "redis.Redis"
+) -> None:
+    first = opened(url)
+    first.register_spout("s")
+    limit_writers(raw, first, 3)
+    trees = Trees(2)
+    sent = first.core.track(track_of(trees), "s")
+    first.send(sent)
+    others = [opened(url) for _ in range(3)]
+    for other in others[:2]:
+        other.update(trees.anchors[:1], ids.new_ids(1))
+    before = first.counters()
+    refused = others[2].core.update(trees.anchors[1:], trees.values[1:])
+    for _ in range(2):
+        with pytest.raises(WritersFull, match="this shard remembers 3 writers"):
+            others[2].send(refused)
+    assert first.counters() == before
+    # What known writers send again is known, and they go on.
+    for call in sent.calls:
+        call.reply = None
+    first.send(sent)
+    assert first.counters() == {**before, "duplicates": 1}
+    for known in (first, *others[:2]):
+        known.update(trees.anchors[:1], ids.new_ids(1))
+    assert not told(first, trees)
+    forget_writers(raw, first)
+    others[2].send(refused)
+    assert told(first, trees) == {(int(trees.anchors[1]), "acked", ""): 1}
+
+
+def test_a_writer_that_is_refused_takes_no_other_of_its_process_with_it(url: str, raw: "redis.Redis") -> None:
+    ledger = opened(url, ackers=2)
+    limit_writers(raw, ledger, 1)
+    Trees(1).complete(ledger)
+    anchors = [int(Trees(1).anchors[0]) for _ in range(20_000)]
+    with pytest.raises(WritersFull):  # so many calls that they would take several writers
+        ledger.update(anchors, ids.new_ids(len(anchors)))
+    for _ in range(20):
+        Trees(1).complete(ledger)
+
+
+def test_a_writer_is_counted_once_also_when_the_ticks_have_it_in_both_generations(
+    url: str, raw: "redis.Redis"
+) -> None:
+    ledger = opened(url)
+    limit_writers(raw, ledger, 2)
+    Trees(1).complete(ledger)
+    move_clock(raw, ledger, "writers_at", -int(HORIZON * 1000))
+    ledger.tick(force=True)
+    Trees(1).complete(ledger)
+    Trees(1).complete(opened(url))
+    with pytest.raises(WritersFull):
+        Trees(1).complete(opened(url))
+
+
+def test_what_collectors_could_not_send_for_its_writer_is_kept_and_sent_later(
+    url: str, raw: "redis.Redis"
+) -> None:
+    with Topology(url, "tested", ackers=1, linger=0.05) as topology:
+        spout, bolt = topology.spout("s"), topology.bolt("b")
+        limit_writers(raw, topology.ledger, 0)
+        [tuple_] = spout.emit("m")
+        with pytest.raises(WritersFull):
+            topology.flush()
+        bolt.ack(tuple_)
+        limit_writers(raw, topology.ledger, 10)
+        topology.flush()
+        [outcome] = wait_until(lambda: list(spout.outcomes(timeout=0.1)))
+        assert (outcome.message_id, outcome.status) == (b"m", "acked")
+        spout.confirm(outcome)
+
+
+def test_messages_of_a_service_take_a_writer_each_only_if_they_have_a_key(
+    url: str, raw: "redis.Redis"
+) -> None:
+    ledger = opened(url)
+
+    def send(count: int, keys: bool) -> int:
+        """Sends messages one by one; returns how many writers the shard remembers then."""
+        for number in range(count):
+            one = messages.Messages(acks=[(-1 - number, 1)])
+            ledger.run(messages.send(ledger.core, one, f"key-{number}" if keys else None))
+        return raw.hlen(shard_key(ledger, 0, "writers").decode())
+
+    assert send(20, keys=False) == 1
+    assert send(5, keys=True) == 6
+    limit_writers(raw, ledger, 6)
+    assert send(5, keys=True) == 6  # sent again
+    with pytest.raises(WritersFull):
+        send(6, keys=True)
+    assert send(20, keys=False) == 6
+
+
+def test_a_million_writers_are_remembered_in_bounded_memory(url: str, raw: "redis.Redis") -> None:
+    ledger = opened(url)
+    trees = Trees(3).track(ledger)
+    empty = raw.info("memory")["used_memory"]
+    fill = """
+        for n = tonumber(ARGV[1]), math.min(tonumber(ARGV[1]) + 99999, 999997) do
+          redis.call('HSET', KEYS[1], string.format('%016d', n), '1 0 0')
+        end
+    """
+    for first in range(0, 1_000_000, 100_000):
+        raw.eval(fill, 1, shard_key(ledger, 0, "writers").decode(), first)
+    trees.complete(opened(url), 0)
+    with pytest.raises(WritersFull, match="1000000"):
+        trees.complete(opened(url), 1)
+    trees.complete(ledger, 2)
+    assert len(told(ledger, trees)) == 2
+    assert raw.info("memory")["used_memory"] - empty < 128 << 20
 
 
 @pytest.mark.parametrize(

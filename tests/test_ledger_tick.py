@@ -13,7 +13,7 @@ from acker.ledger import Ledger
 from acker.requests import Operation, Reply, Request
 from acker.submissions import Call, Ticked
 from acker.writers import HORIZON
-from tests.ledger_state import shard_key
+from tests.ledger_state import move_clock, shard_key
 from tests.ledgers import Trees, confirm_all, counted, opened, told
 from tests.servers import wait_until
 
@@ -35,13 +35,6 @@ def steps(ledger: Ledger, operation: Operation[object]) -> Iterator[list[Reply]]
             requests = operation.send(replies)
         except StopIteration:
             return
-
-
-def move_clock(raw: "redis.Redis", ledger: Ledger, name: str, milliseconds: int) -> None:
-    """Moves a time that each shard has noted, as if so much time had passed or been taken back."""
-    for number in range(ledger.config.ackers):
-        clock = shard_key(ledger, number, "clock")
-        raw.hset(clock, name, int(raw.hget(clock, name) or 0) + milliseconds)
 
 
 def touch_all_shards(ledger: Ledger) -> None:

@@ -1,10 +1,13 @@
 -- Applies a call once, however often it is sent (Kafka's idempotent producer): a writer numbers its calls
 -- 1, 2, 3 ... and has at most one under way. A number seen before gets the reply it got then; a number out of
--- turn is refused, so that a call lost on the way can not be passed by a later one.
+-- turn is refused, so that a call lost on the way can not be passed by a later one. So is the first call of a
+-- writer when the shard remembers as many as it may: to forget one before its time would let a resend of its
+-- take effect twice.
 --
 -- ARGV  2 writer    16 random bytes
 --       3 sequence  1 to 2^53
 local writer, sequence = ARGV[2], tonumber(ARGV[3])
+local MOST_WRITERS = 1000000 -- if the clock has no field `most_writers`
 do
   local last, reply = 0, ''
   local seen = call('HGET', WRITERS, writer) or call('HGET', WRITERS_BEFORE, writer)
@@ -17,12 +20,17 @@ do
     return sequence == last and reply or ''
   elseif sequence ~= last + 1 then
     return redis.error_reply('WRITER call ' .. ARGV[3] .. ' out of turn after ' .. last)
+  elseif not seen then
+    local most = tonumber(call('HGET', CLOCK, 'most_writers') or MOST_WRITERS)
+    if call('HLEN', WRITERS) + call('HLEN', WRITERS_BEFORE) >= most then
+      return redis.error_reply('FULL this shard remembers ' .. most .. ' writers, and no more')
+    end
   end
 end
 
 -- Ends the operation: what it counted is written, its reply kept for a resend.
 local function finish(reply)
   counters.flush()
-  call('HSET', WRITERS, writer, ARGV[3] .. ' ' .. reply)
+  if call('HSET', WRITERS, writer, ARGV[3] .. ' ' .. reply) == 1 then call('HDEL', WRITERS_BEFORE, writer) end
   return reply
 end

@@ -1,6 +1,7 @@
 -- What every operation on a shard starts with: its keys, the clock and small helpers.
 --
--- KEYS  1 clock            hash    rotations, rotated_at (ms), drained, writers_at (ms), spouts
+-- KEYS  1 clock            hash    rotations, rotated_at (ms), drained, writers_at (ms), spouts,
+--                             most_writers where it is set by hand
 --       2 slabs            hash    slab -> header, from the first message until the last confirmation
 --       3 message_ids      hash    slab -> the spout's message ids, as packed by the spout
 --       4 failures         hash    slab -> (index, length, reason)* of trees that failed before their track
