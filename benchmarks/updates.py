@@ -6,14 +6,18 @@ On the embedded Valkey, and on the redis-server of PATH if there is one. In each
 HINCRBY, and then calls of a script that does nothing, 64 to a pipeline. Then trees are tracked in slabs of
 each size, and updated by one client process and by four:
 
+    tracked    the trees of one shard are tracked, until it is at its high-water mark
+    rejected   as many are sent again, and rejected
     dense      every tree is emitted to, in the order of the slabs, and then acked, which completes it
     scattered  trees picked at random among all, 1,000 to a call: 1 % and less of the trees of a slab
 
-Ratios are against HINCRBY of the same round. "server us each" is processor time of the server's main thread
-for each update (command, call): with four clients on a machine of two cores the clock tells of the clients'
-waiting for a core too, this does not. Bytes are the server's memory for each tree with an empty message id.
+Ratios are against HINCRBY of the same round; those of what is rejected, against what is tracked. "server us
+each" is processor time of the server's main thread for each update (tree, command, call): with four clients
+on a machine of two cores the clock tells of the clients' waiting for a core too, this does not. Bytes are the
+server's memory for each tree with an empty message id.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -25,7 +29,16 @@ from acker import ids
 from benchmarks.clients import Clients, opened
 from benchmarks.figures import Sample
 from benchmarks.ledger import new_slabs, track
-from benchmarks.servers import Took, binaries, client, memory, redis_benchmark, serving, version
+from benchmarks.servers import (
+    Took,
+    binaries,
+    client,
+    cpu_seconds,
+    memory,
+    redis_benchmark,
+    serving,
+    version,
+)
 
 TITLE = "updates by the size of slabs"
 
@@ -41,6 +54,10 @@ class Sizes:
     slabs: tuple[int, ...] = (1, 64, 256, 1024, 4096)
     clients: tuple[int, ...] = (1, 4)
     commands: int = 1_000_000
+
+    def trees_of(self, slab: int) -> int:
+        """Trees in slabs of one size: whole slabs."""
+        return self.singles if slab == 1 else max(slab, self.trees // slab * slab)
 
 
 def samples(sizes: Sizes) -> Iterator[Sample]:
@@ -70,8 +87,27 @@ def _round(url: str, workers: dict[int, Clients], sizes: Sizes) -> Iterator[Samp
     ):
         yield _rate(name, unit, redis_benchmark(url, sizes.commands, *words), sizes.commands)
     for slab in sizes.slabs:
+        yield from _tracks(url, slab, sizes)
         for count, clients in workers.items():
             yield from _slabs(url, clients, slab, count, sizes)
+
+
+def _tracks(url: str, slab: int, sizes: Sizes) -> Iterator[Sample]:
+    """Tracks up to the high-water mark, and as many trees again."""
+    with client(url) as raw:
+        raw.flushall()
+    trees = sizes.trees_of(slab)
+    ledger = opened(url, ackers=1, slab_limit=slab, high_water_mark=trees)
+    for name in ("tracked", "rejected"):
+        slabs = new_slabs(trees, slab)
+        cpu, start = cpu_seconds(url), time.perf_counter()
+        track(ledger, slabs)
+        took = Took(time.perf_counter() - start, cpu_seconds(url) - cpu)
+        against = f"slabs of {slab:,}, tracked"
+        yield replace(_rate(f"slabs of {slab:,}, {name}", "trees/s", took, trees), against=against)
+    counters = ledger.counters()
+    if (counters["tracked"], counters["rejected"]) != (trees, trees):
+        raise RuntimeError(f"{trees} trees should be tracked, and as many rejected: {counters}")
 
 
 def _slabs(url: str, clients: Clients, slab: int, count: int, sizes: Sizes) -> Iterator[Sample]:
@@ -80,7 +116,7 @@ def _slabs(url: str, clients: Clients, slab: int, count: int, sizes: Sizes) -> I
         raw.flushall()
     ledger = opened(url, ackers=4, slab_limit=slab)
     empty = memory(url)
-    trees = sizes.singles if slab == 1 else max(slab, sizes.trees // slab * slab)
+    trees = sizes.trees_of(slab)
     anchors, values = track(ledger, new_slabs(trees, slab))
     name = f"slabs of {slab:,}"
     if count == min(sizes.clients):

@@ -67,10 +67,10 @@ end
 for k = 1, n do
   local key, slab, header = KEYS[OWN + k - 1], names[k], headers[k]
   local value, message_ids = ARGV[5 + 2 * k], ARGV[6 + 2 * k]
-  local count, digest = #value / 8, slabs.digest(value)
+  local count = #value / 8
   local known = header and slabs.facts(header)
   if known and known.tracked then
-    local same = sub(header, -8) == digest and known.spout == spout
+    local same = sub(header, -8) == slabs.digest(value) and known.spout == spout
       and call('HGET', MESSAGE_IDS, slab) == message_ids
     replies[k] = same and 'D' or 'C'
     if same then counters.add('duplicates', 1) end
@@ -81,7 +81,7 @@ for k = 1, n do
     replies[k] = 'A'
     held = held + count
     accepted = accepted + count
-    local failures
+    local failures, digest = nil, slabs.digest(value)
     if known then value, failures = merge(key, slab, known, value) end
     header = slabs.header(TRACKED, spout, count, now, digest)
     if failures or find(value, ZERO, 1, true) then

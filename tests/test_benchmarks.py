@@ -35,8 +35,9 @@ TINY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 NAMES = {
     "updates": {
-        "HINCRBY", "script of nothing", "slabs of 1: memory", "slabs of 1, dense, one client",
-        "slabs of 1,024: memory", "slabs of 1,024, scattered, one client",
+        "HINCRBY", "script of nothing", "slabs of 1: memory", "slabs of 1, tracked", "slabs of 1, rejected",
+        "slabs of 1, dense, one client", "slabs of 1,024: memory", "slabs of 1,024, tracked",
+        "slabs of 1,024, rejected", "slabs of 1,024, scattered, one client",
         "slabs of 1,024, dense, one client",
     },
     "single": {
