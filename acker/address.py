@@ -9,7 +9,7 @@ With `rediss` for `redis` all connections are TLS. `%` escapes what a user or pa
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -23,6 +23,7 @@ MOST_NODES = 100
 PORTS: dict[Kind, int] = {"server": 6379, "cluster": 6379, "sentinel": 26379}
 
 _SCHEME = re.compile(r"(redis|rediss)(?:\+(cluster|sentinel))?\Z|unix\Z")
+_ESCAPES = "expected %2F, %3F and %23 for each / ? and # in a user or a password"
 _EXPECTED = "redis://, rediss:// or unix://, or one with +cluster or +sentinel"
 
 
@@ -63,15 +64,18 @@ class Address:
     kind: Kind
     nodes: tuple[Node, ...]
     tls: bool
-    settings: dict[str, Any]
-    sentinel_settings: dict[str, Any]
+    settings: dict[str, Any] = field(repr=False)
+    sentinel_settings: dict[str, Any] = field(repr=False)
     service: str = ""
 
 
 def shown(url: str) -> str:
-    """A URL without its passwords, for messages."""
-    parts = _split(url)
-    return _whole(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl())
+    """A URL without its passwords, for messages; also one whose password holds what has to be escaped."""
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    place, *options = re.split("[?#]", rest, maxsplit=1)
+    if options and "@" in options[0]:
+        return f"{scheme}{mark}..."  # where a password ends is not to be told
+    return f"{scheme}{mark}{place.rpartition('@')[2]}"
 
 
 def _split(url: str) -> SplitResult:
@@ -101,6 +105,8 @@ def parse(url: object, cluster: bool = False) -> Address:
 def _parse(parts: SplitResult, scheme: re.Match[str], cluster: bool) -> Address:
     kind: Kind = scheme[2] or ("cluster" if cluster else "server")  # type: ignore[assignment]
     tls = scheme[1] == "rediss"
+    if parts.fragment or (scheme[1] and "@" in parts.path):
+        raise ValueError(_ESCAPES)
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = (unquote(part) for part in credentials.partition(":"))
     options = _options(parts.query, kind, tls, unix=not scheme[1])
@@ -136,6 +142,8 @@ def _options(query: str, kind: Kind, tls: bool, unix: bool) -> dict[str, Any]:
     known |= {"db": lambda text: _database([text])} if unix else {}
     found: dict[str, Any] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in known and "@" in name + text:
+            raise ValueError(_ESCAPES)
         if name not in known:
             expected = f"one of {', '.join(known)}" if known else "none"
             raise ValueError(f"option {name!r}: expected {expected}")
@@ -148,7 +156,11 @@ def _options(query: str, kind: Kind, tls: bool, unix: bool) -> dict[str, Any]:
 
 def _node(text: str, port: int) -> Node:
     parts = urlsplit(f"//{text}")
-    return unquote(parts.hostname or "localhost"), port if parts.port is None else parts.port
+    try:
+        given = parts.port
+    except ValueError:  # its text may be a password
+        raise ValueError(f"expected HOST:PORT, a port being a number up to 65535; {_ESCAPES}") from None
+    return unquote(parts.hostname or "localhost"), port if given is None else given
 
 
 def _database(path: list[str]) -> int:

@@ -1,6 +1,8 @@
 """URLs of stores: what is taken, what is refused, and that no message tells a password."""
 
 import pickle
+import re
+import traceback
 
 import pytest
 
@@ -78,8 +80,8 @@ def test_what_a_url_says(url: str, address: Address) -> None:
         ("redis://a,b", "expected one host"),
         ("redis://h/x", "number of a database"),
         ("redis://h/1/2", "number of a database"),
-        ("redis://h:port", "Port"),
-        ("redis://h:70000", "[Pp]ort"),
+        ("redis://h:port", "a port"),
+        ("redis://h:70000", "a port"),
         ("redis+cluster://h/1", "database 0 only"),
         ("redis+cluster://" + "h," * 100 + "h", "at most 100"),
         ("redis+sentinel://h", "SERVICE"),
@@ -138,3 +140,30 @@ def test_a_node_that_says_no_host_of_its_own_is_the_one_that_was_asked() -> None
     assert nodes.owner(b"foo") == ("b", 7002)  # slot 12182
     assert nodes.owner(b"bar") == ("seed", 7001)  # slot 5061
     assert nodes.gone([("seed", 7001), ("old", 1)]) == [("old", 1)]
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel", "rediss"])
+@pytest.mark.parametrize("between", ["/", "?", "#", "/?", "://", "?#", "[", "]"])
+@pytest.mark.parametrize(
+    "user", [":sec{}ret", "u:@sec{}ret", "sec{}ret:x", ":12{}ret", "sec{}ret", ":x{}a=sec&ret=b"]
+)
+def test_no_message_tells_a_part_of_a_password_that_is_not_escaped(
+    scheme: str, between: str, user: str
+) -> None:
+    url = f"{scheme}://{user.format(between)}@h/0"
+    assert not {"sec", "ret"} & set(re.split(r"\W+", shown(url)))
+    try:
+        made = parse(url)
+    except ValidationError as refused:
+        told = "".join(traceback.format_exception(refused))
+        assert not {"sec", "ret"} & set(re.split(r"\W+", told))
+    else:
+        assert made.nodes[0][0] == "h"
+        assert not {"sec", "ret"} & set(re.split(r"\W+", repr(made)))
+
+
+@pytest.mark.parametrize("url", ["u:secret@h", "secret@h:1", "redis:/:secret@h", "redis//u:secret@h/0"])
+def test_no_message_tells_a_password_of_what_is_no_url(url: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        parse(url)
+    assert "secret" not in str(refused.value)

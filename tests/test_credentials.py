@@ -1,14 +1,22 @@
 """A server that does not let a client in says so at once, and the password stays out of the message."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 import redis
 
+from acker import Topology, cli
+from acker.address import parse
 from acker.aio import AsyncStore
+from acker.demo.options import Options as DemoOptions
 from acker.errors import StoreMisconfigured
 from acker.requests import command
+from acker.spark.options import Options
 from acker.store import Store
+from api.settings import settings
 from tests.conftest import NewServer
 
 ASKED = [command("EXISTS", b"anything")]
@@ -40,3 +48,46 @@ async def test_the_asyncio_twin_says_the_same(address: str) -> None:
 
 def test_the_right_password_opens(address: str) -> None:
     assert Store(f"redis://:sesame@{address}").send(ASKED) == [0]
+
+
+def test_what_is_shown_of_options_and_clients_has_no_password(address: str) -> None:
+    url = f"redis://:sesame@{address}"
+    options = Options.parse({"url": url, "topology": "t", "stream": "s", "ackers": "1"})
+    demo = DemoOptions(url=url)
+    with Topology(url, "t", ackers=1) as topology:
+        shown = [options, demo, topology, topology.spout("s"), topology.ledger.store, topology.ledger.core]
+        shown += [parse(url), AsyncStore(url), settings(url=url), topology.tree, options.ledger]
+        shown += topology.spout("s").emit("m")
+    assert [repr(one) for one in shown if "sesame" in repr(one)] == []
+
+
+WRONG = ["redis://:{}@{}", "redis://u:{}@{}", "redis://:{}/x@{}", "u:{}@{}"]
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_no_command_tells_a_password_with_which_it_was_refused(
+    given: str, address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = given.format("hunter2", address)
+    monkeypatch.setenv("ACKER_URL", url)
+    for words in (["topologies", "--url", url], ["topologies"]):
+        with pytest.raises(SystemExit) as end:
+            cli.main(words)
+        assert end.value.code
+    printed = capfd.readouterr()
+    assert printed.err.count("acker: ") == 2
+    assert "hunter2" not in printed.out + printed.err
+
+
+@pytest.mark.parametrize("given", WRONG[1:3])
+def test_neither_does_a_service_that_can_not_start(given: str, address: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from acker.cli import main; main()", "serve", "--port", "0"],
+        env={**os.environ, "ACKER_URL": given.format("hunter2", address), "ACKER_LOG_LEVEL": "debug"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode
+    assert done.stderr
+    assert "hunter2" not in done.stdout + done.stderr

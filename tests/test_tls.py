@@ -1,5 +1,6 @@
 """TLS: certificates on both sides, users and passwords; a server, a cluster and Sentinels behind it."""
 
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,12 @@ from urllib.parse import urlencode
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from acker.aio import AsyncStore
 from acker.embedded import EmbeddedServer, free_port
@@ -132,6 +139,28 @@ def test_a_user_and_a_password_go_along(server: EmbeddedServer, certificates: Ce
     assert Store(url_of(server, certificates.query, "ann:p%40ss@")).send(ASKED) == [0]
     with pytest.raises(StoreMisconfigured, match="refuses this client"):
         Store(url_of(server, certificates.query, "ann:wrong@"), timeout=300).send(ASKED)
+
+
+def test_the_password_of_a_key_file_is_used_and_is_not_told(
+    server: EmbeddedServer, certificates: Certificates, tmp_path: Path
+) -> None:
+    certificate, key = certificates.client
+    locked = tmp_path / "locked.key"
+    locked.write_bytes(
+        load_pem_private_key(key.read_bytes(), None).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"sesame")
+        )
+    )
+    files = {
+        "ssl_ca_certs": str(certificates.authority),
+        "ssl_certfile": str(certificate),
+        "ssl_keyfile": str(locked),
+    }
+    assert Store(url_of(server, urlencode({**files, "ssl_password": "sesame"}))).send(ASKED) == [0]
+    store = Store(url_of(server, urlencode({**files, "ssl_password": "hunter2"})), timeout=300)
+    with pytest.raises(StoreMisconfigured, match="no connection to rediss://localhost") as refused:
+        store.send(ASKED)
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value)) + repr(store)
 
 
 def test_a_cluster_is_reached_over_tls(tmp_path: Path, certificates: Certificates) -> None:

@@ -23,7 +23,7 @@ class Options:
     port: of the dashboard; 0: a free one.
     """
 
-    url: str | None = None
+    url: str | None = field(default=None, repr=False)
     topology: str | None = None
     inputs: tuple[str, ...] = ()
     lines: int = LINES

@@ -1,7 +1,7 @@
 """The options of the data source, checked. Spark hands them over as text, their names without case."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from acker.config import check_name
@@ -114,7 +114,7 @@ class Options:
     partition: see `acker.streams.roots.Tracking`.
     """
 
-    url: str
+    url: str = field(repr=False)
     topology: str
     stream: str
     subscription: str = DEFAULT
