@@ -3,6 +3,7 @@
 import json
 import random
 import socket
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.chaos.report import Done, Report
 from tests.chaos.verdict import Collected, judge
 from tests.conftest import NewServer
 from tests.servers import wait_until
+from tests.test_demo_run import Run
 
 # Plans
 
@@ -248,3 +250,34 @@ def test_a_report_counts_what_took_effect_by_kind() -> None:
     assert "nothing lost" in report.table()
     assert "- two" in replace(report, problems=["one", "two"]).table()
     assert json.loads(json.dumps(report.dump()))["longest_recovery"] == 2.0
+
+
+# A short run
+
+
+class Chaos(Run):
+    """`python -m tests.chaos` as a process."""
+
+    command = (sys.executable, "-m", "tests.chaos")
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(2400)
+def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path, java_home: Path) -> None:
+    told = tmp_path / "report.json"
+    run = Chaos(
+        tmp_path, "--seed", "2", "--minutes", "0.75", "--every", "1.8", "--message-timeout", "20",
+        "--json", str(told),
+    )  # fmt: skip
+    try:
+        assert run.process.stdout is not None
+        table = run.process.stdout.read()
+        assert run.process.wait(60) == 0, table + run.errors.read_text()
+    finally:
+        run.close()
+    found = json.loads(told.read_text())
+    assert found["problems"] == []
+    assert found["took"] >= 13, table
+    assert found["records"] == found["acked"] + found["dead"] > 100
+    run.assert_nothing_is_left()

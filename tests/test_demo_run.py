@@ -31,6 +31,8 @@ PROGRAM = "from acker.cli import main; main()"
 class Run:
     """`acker demo` as a process. All that it starts can be told by a variable of its environment."""
 
+    command: tuple[str, ...] = (sys.executable, "-c", PROGRAM, "demo")
+
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.mark = f"ACKER_TEST_RUN={uuid.uuid4()}"
         self.temporary = directory / "tmp"
@@ -41,7 +43,7 @@ class Run:
         environment.pop("ACKER_URL", None)
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, "demo", *arguments],
+                [*self.command, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=environment,

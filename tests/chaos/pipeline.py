@@ -35,10 +35,14 @@ _GRACE = 15.0
 
 
 class Supervised:
-    """A process that is started again when it has ended. make: starts one whose log has that number."""
+    """A process that is started again when it has ended.
 
-    def __init__(self, name: str, make: Callable[[int], Child]) -> None:
+    make: starts one whose log has that number. mark: how the line begins in which it says that it is ready.
+    """
+
+    def __init__(self, name: str, make: Callable[[int], Child], mark: str = READY) -> None:
         self.name = name
+        self._mark = mark
         self._make = make
         self._children = Children()
         self._at = 0.0
@@ -47,6 +51,7 @@ class Supervised:
         self.ends = 0
         """How often it has ended by itself."""
         self._child: Child | None = None
+        self._said = False
 
     @property
     def running(self) -> bool:
@@ -56,7 +61,10 @@ class Supervised:
     @property
     def ready(self) -> bool:
         """Whether it runs, and has said that it is ready."""
-        return self._child is not None and not self._child.ended and bool(self._child.line(READY))
+        if self._child is None or self._child.ended:
+            return False
+        self._said = self._said or self._child.line(self._mark) is not None
+        return self._said
 
     def members(self) -> list[int]:
         """Its processes, Spark's among them."""
@@ -84,7 +92,7 @@ class Supervised:
 
     def _reap(self, pause: float) -> None:
         self._children.stop(0.0)
-        self._child = None
+        self._child, self._said = None, False
         self._at = time.monotonic() + pause
 
     def stop(self, timeout: float = _GRACE) -> None:
@@ -135,8 +143,10 @@ class Pipeline:
             "split", lambda n: self._spark("split", "local-cluster[2,1,768]", n, applications)
         )
         self.count = Supervised("count", lambda n: self._spark("count", "local[1]", n, applications))
-        self.tickers = [Supervised(f"ticker-{place}", self._ticker(place)) for place in range(2)]
-        self.service = Supervised("service", self._service)
+        self.tickers = [
+            Supervised(f"ticker-{place}", self._ticker(place), "acker: ticking") for place in range(2)
+        ]
+        self.service = Supervised("service", self._service, "INFO:     Uvicorn running")
         stack.callback(self._stop)
 
     @property
