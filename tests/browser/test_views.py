@@ -226,20 +226,47 @@ def test_the_theme_follows_the_system_until_it_is_chosen_by_hand(new_page: NewPa
     assert ground() > 600
 
 
+def note_moves(page: Page) -> None:
+    """Notes what moves from now on, for `moves`."""
+    page.evaluate(
+        """() => {
+            window.moves = [];
+            const what = ({ node }) => node?.className || node?.nodeName || "gone";
+            const add = (list) => list.getEntries().forEach(
+                (one) => window.moves.push({ share: one.value, what: one.sources.map(what) })
+            );
+            new PerformanceObserver(add).observe({ type: "layout-shift" });
+        }"""
+    )
+
+
+def moves(page: Page) -> list[dict[str, object]]:
+    """What moved by enough to see it."""
+    found: list[dict[str, object]] = page.evaluate("window.moves")
+    return found if sum(float(str(one["share"])) for one in found) >= 0.01 else []
+
+
 def test_nothing_moves_while_a_view_is_live(new_page: NewPage) -> None:
     page = new_page("/t/words")
     expect(page.locator(".chart canvas")).to_have_count(5)
     expect(page.locator("[data-connection=live]")).to_be_attached()
-    page.evaluate(
-        """() => {
-            window.shift = 0;
-            const add = (list) => list.getEntries().forEach((one) => { window.shift += one.value; });
-            new PerformanceObserver(add).observe({ type: "layout-shift" });
-        }"""
-    )
+    note_moves(page)
     first = total(page, "tracked")
     wait_until(lambda: total(page, "tracked") > first + 20)
-    assert page.evaluate("window.shift") < 0.01
+    assert moves(page) == []
+
+
+def test_trouble_that_comes_up_is_told_and_moves_nothing(new_page: NewPage, world: World) -> None:
+    filling = world.ledger("filling", ackers=1, high_water_mark=100, message_timeout=3600.0)
+    Trees(50).track(filling, "lines")
+    page = new_page("/t/filling")
+    expect(page.locator(".chart canvas")).to_have_count(5)
+    expect(page.locator("[data-connection=live]")).to_be_attached()
+    expect(page.get_by_text("healthy")).to_be_visible()
+    note_moves(page)
+    Trees(45).track(filling, "lines")
+    expect(page.get_by_text("Nearly full: soon tracks are rejected.")).to_be_visible()
+    assert moves(page) == []
 
 
 def test_the_first_load_is_small_and_comes_from_here_only(new_page: NewPage, world: World) -> None:

@@ -31,7 +31,12 @@ export function Topology() {
     <>
       <div className="title">
         <h1>{topology}</h1>
-        {state.data && <HealthBadge health={state.data.health} known={state.error === null} />}
+        {state.data && (
+          <>
+            <HealthBadge health={state.data.health} known={state.error === null} />
+            <Troubles health={state.data.health} />
+          </>
+        )}
         <RefreshControl
           refresh={refresh}
           updatedAt={state.dataUpdatedAt}
@@ -39,12 +44,7 @@ export function Topology() {
         />
       </div>
       <Loaded query={state} what="the topology">
-        {state.data && (
-          <>
-            <Troubles health={state.data.health} />
-            <Summary of={state.data} />
-          </>
-        )}
+        {state.data && <Summary of={state.data} />}
       </Loaded>
       {(state.data !== undefined || state.errorUpdatedAt === 0) && (
         <section aria-label="History">
