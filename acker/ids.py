@@ -148,6 +148,22 @@ def fold(anchors: Ids, values: Ids) -> tuple[Ids, Ids]:
     return keys.view(np.int64), folded
 
 
+def fold_rows(anchors: Ids, values: Ids, width: int) -> tuple[Ids, Ids]:
+    """XOR of the values of rows that follow each other with the same anchors, each row of `width` of them.
+
+    Anchors and values of the rows that are left, for `fold`. What comes of a row that was joined or grouped
+    carries all its anchors again and again, and sorting these is dear.
+    """
+    rows, folded = anchors.reshape(-1, width), values.reshape(-1, width)
+    if len(rows) < 2:
+        return anchors, values
+    changes = (rows[1:] != rows[:-1]).any(axis=1)
+    if changes.all():
+        return anchors, values
+    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    return rows[starts].ravel(), np.bitwise_xor.reduceat(folded, starts, axis=0).ravel()
+
+
 def _collapse(keys: npt.NDArray[np.uint64], values: Ids) -> tuple[npt.NDArray[np.uint64], Ids]:
     if len(keys) < 2:
         return keys, values

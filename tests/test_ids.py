@@ -93,6 +93,23 @@ def test_fold_xors_the_values_of_each_anchor(pairs: list[tuple[int, int]]) -> No
     assert unsigned == sorted(unsigned)
 
 
+@given(
+    width=st.integers(1, 3),
+    rows=st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2)), max_size=20),
+    data=st.data(),
+)
+def test_fold_rows_keeps_the_xor_of_each_anchor(
+    width: int, rows: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    anchors = np.array([[first + column * step for column in range(width)] for first, step in rows], np.int64)
+    values = np.array(data.draw(st.lists(SIGNED, min_size=anchors.size, max_size=anchors.size)), np.int64)
+    left, folded = ids.fold_rows(anchors.ravel(), values, width)
+    for found, expected in zip(ids.fold(left, folded), ids.fold(anchors.ravel(), values), strict=True):
+        assert found.tolist() == expected.tolist()
+    repeated = sum(row == before for row, before in zip(rows[1:], rows[:-1], strict=True))
+    assert len(left) <= (len(rows) - repeated) * width
+
+
 def test_fold_leaves_its_arguments_as_they_were() -> None:
     anchors, values = np.array([3, 1, 3], np.int64), np.array([5, 6, 7], np.int64)
     ids.fold(anchors, values)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker import ids, keys
+from acker import ids, inspect, keys
 from acker.errors import (
     CommitOrderError,
     SchemaMismatch,
@@ -159,6 +159,33 @@ def test_rows_with_several_anchors_and_with_none(ledger: Ledger) -> None:
     assert [row["_acker"] for row in rows(ledger, "words")] == [[a, b], [c, c], [], None, [a, None]]
     consume(ledger, "words")
     assert counters(ledger) == {"tracked": 3, "acked": 3}
+
+
+def test_rows_that_follow_each_other_with_the_same_anchors_are_an_edge_each(ledger: Ledger) -> None:
+    a, b, c = emit(ledger, 3).tolist()
+    anchored = [[a, b], [a, b], [b, c], [b, c], [b, c], [a, b], [c, c]]
+    staged = stage(ledger, anchored)
+    commit(ledger, 0, Commit((staged,), (take(ledger, "lines"),)))
+    [segment] = staged.segments
+    edges = iter(segments.edge_ids(segment.seed, segment.slots[0], np.arange(2 * len(anchored))).tolist())
+    expected = dict.fromkeys((a, b, c), 0)
+    for row in anchored:
+        for anchor in row:
+            expected[anchor] ^= next(edges)
+    for anchor, value in expected.items():
+        tree = ledger.run(inspect.tree(ledger.core, anchor))
+        assert tree is not None
+        assert tree.value == value
+
+
+def test_only_rows_of_one_length_have_a_width() -> None:
+    def width(rows: list[Any]) -> int:
+        return segments.width(pa.chunked_array([rows], pa.list_(pa.int64())))
+
+    assert width([[1, 2], [1, 2]]) == 2
+    assert width([[1, 2], [1]]) == width([[1, 2], None]) == width([[1, 2], [1, None]]) == 1
+    assert width([]) == width([[], []]) == 1
+    assert segments.width(pa.chunked_array([[1, 2]])) == 1
 
 
 def test_rows_without_trees(ledger: Ledger) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+import pyarrow.compute as pc  # noqa: TID251 - as above
 
 from acker import ids
 from acker.errors import StoreError, ValidationError
@@ -97,6 +98,14 @@ def edges(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, Ids]:
         places = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
         return values.drop_null().to_numpy(zero_copy_only=False), places.astype(np.int64)
     return values.to_numpy(zero_copy_only=False), np.arange(len(values), dtype=np.int64)
+
+
+def width(column: pa.ChunkedArray) -> int:
+    """How many anchors each row of a column has; 1 where that differs from row to row, or some are null."""
+    if pa.types.is_int64(column.type) or column.null_count or pc.list_flatten(column).null_count:
+        return 1
+    lengths = pc.min_max(pc.list_value_length(column)).as_py()
+    return lengths["max"] if lengths["min"] == lengths["max"] and lengths["max"] else 1
 
 
 def edge_ids(seed: int, slot: int, places: Ids) -> Ids:

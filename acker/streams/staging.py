@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker import encoding, keys, scripts
+from acker import encoding, ids, keys, scripts
 from acker.config import bounded_reason
 from acker.encoding import UpdateCall
 from acker.ids import Ids
@@ -201,13 +201,16 @@ def stage_vectors(
     if not core.config.ackers or ANCHORS not in batches[0].schema.names:
         return [], ()
     table = pa.Table.from_batches(batches, schema=batches[0].schema)
-    anchors, places = segments.edges(table.column(ANCHORS))
+    column = table.column(ANCHORS)
+    anchors, places = segments.edges(column)
+    width = segments.width(column)
     requests = []
     by_shard: dict[int, list[UpdateCall]] = {}
     for slot in slots:
         by_shard = {}
         deltas = segments.edge_ids(seed, slot, places)
-        for call in encoding.update_calls(anchors, deltas, core.config.ackers):
+        folded = ids.fold_rows(anchors, deltas, width) if width > 1 else (anchors, deltas)
+        for call in encoding.update_calls(*folded, core.config.ackers):
             by_shard.setdefault(call.shard, []).append(call)
         for shard, chunks in by_shard.items():
             key = core.shards[shard].staged(token, slot)
