@@ -315,7 +315,7 @@ def session(tune: bool) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     return (
-        (tuned(builder, local_checkpoints=True) if tune else builder)
+        (tuned(builder, local_checkpoints=True, pip_workers=True) if tune else builder)
         .appName("acker benchmark")
         .config("spark.ui.enabled", False)
         .config("spark.ui.showConsoleProgress", False)

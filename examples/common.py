@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.embedded import EmbeddedServer
 from acker.java import ensure_java
-from acker.spark import register
+from acker.spark import register, tuned
 
 
 def start(what: Callable[[SparkSession, str, Path], object], about: str) -> None:
@@ -24,9 +24,8 @@ def start(what: Callable[[SparkSession, str, Path], object], about: str) -> None
     options = parser.parse_args()
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = (
-        SparkSession.builder.master(options.master).config("spark.sql.shuffle.partitions", "2").getOrCreate()
-    )
+    builder = tuned(SparkSession.builder, pip_workers=options.master.startswith("local["))
+    spark = builder.master(options.master).config("spark.sql.shuffle.partitions", "2").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     with tempfile.TemporaryDirectory() as directory:
         if options.url:

@@ -35,7 +35,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
 def session(name: str, master: str) -> SparkSession:
     """A Spark session for a small streaming job: no web interface, quiet, nothing shuffled."""
     return (
-        tuned(SparkSession.builder, local_checkpoints=True)
+        tuned(SparkSession.builder, local_checkpoints=True, pip_workers=master.startswith("local["))
         .appName(f"acker demo: {name}")
         .master(master)
         .config("spark.ui.enabled", False)
@@ -84,6 +84,6 @@ def _warm_up(spark: SparkSession) -> None:
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import acker.spark  # noqa: F401 - what the workers will need
+    from acker.spark import bolts, source  # noqa: F401 - what the workers will need
 
     yield from batches

@@ -1,11 +1,16 @@
 """acker for Spark: the data source "acker", bolts and jobs. Executors need the wheel only."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from acker.errors import FailedException
-from acker.spark.bolts import Bolt, bolt, job
-from acker.spark.collector import Collector
-from acker.spark.source import AckerSource, register
-from acker.spark.spouts import dead_letters, outcomes, replay, settling, track, watermark
-from acker.spark.tuning import tuned
+
+if TYPE_CHECKING:
+    from acker.spark.bolts import Bolt, bolt, job
+    from acker.spark.collector import Collector
+    from acker.spark.source import AckerSource, register
+    from acker.spark.spouts import dead_letters, outcomes, replay, settling, track, watermark
+    from acker.spark.tuning import tuned
 
 __all__ = [
     "AckerSource",
@@ -23,3 +28,20 @@ __all__ = [
     "tuned",
     "watermark",
 ]
+
+# They come with their first use: Spark starts a process for each query's source, which needs only that.
+_LATER = {
+    "bolts": ("Bolt", "bolt", "job"),
+    "collector": ("Collector",),
+    "source": ("AckerSource", "register"),
+    "spouts": ("dead_letters", "outcomes", "replay", "settling", "track", "watermark"),
+    "tuning": ("tuned",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LATER.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f"acker.spark.{module}"), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,6 @@ They are kept in sets, three generations of half a horizon each: one is remember
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
-import pyarrow.compute as pc  # noqa: TID251
 
 from acker import keys, scripts
 from acker.errors import StoreError
@@ -41,7 +40,7 @@ def split(
         if failed in batch.schema.names:
             bad = batch.column(failed).is_valid()
             released += digests.filter(bad).drop_null().to_pylist()
-            digests = digests.filter(pc.invert(bad))
+            digests = digests.filter(batch.column(failed).is_null())
         kept += digests.drop_null().to_pylist()
     return rest, kept, released
 

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
-import pyarrow.compute as pc  # noqa: TID251
 
 from acker import ids, keys
 from acker.config import MESSAGE_ID_BYTES, check_name, check_number
@@ -155,6 +154,9 @@ def message_ids(rows: pa.Table, column: str) -> pa.ChunkedArray:
             raise ValidationError(f"message_id: column {column!r} of {found.type} can not be text") from error
     if found.null_count:
         raise ValidationError(f"message_id: column {column!r} is null in {found.null_count:,} rows")
+    # Not above: Spark imports this file for each query that it starts, and Arrow's functions take a while.
+    import pyarrow.compute as pc  # noqa: TID251
+
     longest = pc.max(pc.binary_length(found)).as_py() or 0
     if longest > MESSAGE_ID_BYTES:
         raise ValidationError(

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
-import pyarrow.compute as pc  # noqa: TID251 - as above
 
 from acker import ids
 from acker.errors import StoreError, ValidationError
@@ -102,10 +101,13 @@ def edges(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, Ids]:
 
 def width(column: pa.ChunkedArray) -> int:
     """How many anchors each row of a column has; 1 where that differs from row to row, or some are null."""
-    if pa.types.is_int64(column.type) or column.null_count or pc.list_flatten(column).null_count:
+    if pa.types.is_int64(column.type) or column.null_count or not len(column):
         return 1
-    lengths = pc.min_max(pc.list_value_length(column)).as_py()
-    return lengths["max"] if lengths["min"] == lengths["max"] and lengths["max"] else 1
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    lengths = np.concatenate([chunk.value_lengths().to_numpy() for chunk in chunks])
+    if lengths.min() != lengths.max() or any(chunk.flatten().null_count for chunk in chunks):
+        return 1
+    return max(1, int(lengths[0]))
 
 
 def edge_ids(seed: int, slot: int, places: Ids) -> Ids:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from acker.ledger import Ledger, open_ledger
 from acker.spark import register
+from acker.spark.tuning import PIP_WORKERS
 from acker.store import Store
 from tests.spark.pipeline import Pipeline
 
@@ -61,6 +62,7 @@ def driver() -> SparkSession:
         .config("spark.sql.streaming.metricsEnabled", "false")
         .config("spark.task.maxFailures", "4")
         .config("spark.excludeOnFailure.enabled", "false")
+        .config(map=PIP_WORKERS)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

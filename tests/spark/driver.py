@@ -15,6 +15,7 @@ from pyspark.sql.functions import explode, rand, split
 
 from acker.requests import Operation
 from acker.spark import Collector, bolt, register
+from acker.spark.tuning import PIP_WORKERS
 from acker.streams import commits
 
 whole_commit = commits.commit
@@ -33,7 +34,7 @@ def main() -> None:
     given = parser.parse_args()
 
     builder = SparkSession.builder.master(given.master).config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.sql.shuffle.partitions", "2").config(map=PIP_WORKERS)
     if given.gates:
         builder = builder.config("spark.speculation", "true").config("spark.speculation.interval", "100ms")
         builder = builder.config("spark.speculation.quantile", "0.3")
