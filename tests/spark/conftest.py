@@ -62,7 +62,7 @@ def driver() -> SparkSession:
         .config("spark.sql.streaming.metricsEnabled", "false")
         .config("spark.task.maxFailures", "4")
         .config("spark.excludeOnFailure.enabled", "false")
-        .config(map=PIP_WORKERS)
+        .config(map={**PIP_WORKERS})
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

@@ -34,7 +34,7 @@ def main() -> None:
     given = parser.parse_args()
 
     builder = SparkSession.builder.master(given.master).config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.shuffle.partitions", "2").config(map=PIP_WORKERS)
+    builder = builder.config("spark.sql.shuffle.partitions", "2").config(map={**PIP_WORKERS})
     if given.gates:
         builder = builder.config("spark.speculation", "true").config("spark.speculation.interval", "100ms")
         builder = builder.config("spark.speculation.quantile", "0.3")
