@@ -26,6 +26,7 @@ from acker.requests import Operation, Reply, Request
 from acker.store import CONNECTIONS, Store, connecting
 from acker.submissions import Failed, Submission, Ticked
 from acker.ticker import OnTick, Schedule
+from acker.topologies import names as topology_names
 from acker.totals import Totals
 
 T = TypeVar("T")
@@ -350,7 +351,7 @@ async def open_ledger(
 
 async def topologies(store: AsyncStore) -> list[str]:
     """The names of all topologies, sorted."""
-    return await store.run(operations.topologies())
+    return await store.run(topology_names())
 
 
 class AsyncTicker:

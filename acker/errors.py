@@ -1,6 +1,6 @@
 """Every error that acker raises; all derive from `AckerError`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class AckerError(Exception):
@@ -49,10 +49,15 @@ class StoreError(AckerError):
 
 
 class UnreadableRecord(StoreError):
-    """A record in the store was written by a newer version, or is damaged.
+    """A record in the store was written by a newer version, or is damaged. All else of a call was done.
 
-    Ticks put such a slab into quarantine and count it; its trees are told by their spout's own timer.
+    anchors: the first of each slab that was passed over, where the call named any. Ticks put such a slab into
+    quarantine and count it; its trees are told by their spout's own timer.
     """
+
+    def __init__(self, message: str, anchors: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.anchors = tuple(anchors)
 
 
 class WritersFull(StoreError):

@@ -5,6 +5,8 @@ far apart they are. So nothing is lost while no service runs, the points of a se
 coarser streams need no summing. One reader at a time has the turn to write, however many services run.
 """
 
+import logging
+import math
 import secrets
 import struct
 from bisect import bisect_left
@@ -15,7 +17,6 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from acker import keys, scripts
-from acker.errors import StoreError
 from acker.inspect import BUCKETS, Clock
 from acker.operations import COUNTERS, FLIGHT_SHARDS, Core
 from acker.requests import Operation, Reply, Request, command
@@ -36,6 +37,7 @@ COUNTED = (*COUNTERS, "emitted")
 """The counters of the ledger, and the tuples emitted: by collectors, and into the streams of the topology."""
 COLUMNS = (*COUNTED, *GAUGES)
 
+_log = logging.getLogger(__name__)
 _TURN_MS = 5_000
 _PAGE = 1_000
 _MOST_BUCKET = 255
@@ -135,7 +137,7 @@ def after(core: Core, at: int, *, step: int = 1, most: int = 1 << 20) -> Operati
         found += _parse(entries)
         if len(entries) < count:
             break
-        at = found[-1].at
+        at = _at(entries[-1][0])
     return found
 
 
@@ -218,9 +220,22 @@ def _pack(values: Sequence[float], latencies: Mapping[int, int]) -> bytes:
     return head + bytes(buckets) + struct.pack(f"<{len(buckets)}Q", *(latencies[one] for one in buckets))
 
 
+def _at(entry_id: bytes) -> int:
+    return int(entry_id.partition(b"-")[0])
+
+
 def _parse(entries: Reply) -> list[Reading]:
-    found = [Reading(int(entry_id.partition(b"-")[0]), fields[1]) for entry_id, fields in entries]
-    for at, packed in found:
-        if packed and (packed[0] != VERSION or len(packed) != HEAD.size + 9 * packed[1]):
-            raise StoreError(f"a reading of the history at {at} is not readable: {packed[:20]!r}")
-    return found
+    """Readings; what can not be read is passed over: the next one has its counts, too."""
+    found = [Reading(_at(entry_id), fields[1]) for entry_id, fields in entries]
+    kept = [reading for reading in found if _readable(reading.packed)]
+    if len(kept) < len(found):
+        _log.error("%d of %d readings of the history are not readable", len(found) - len(kept), len(found))
+    return kept
+
+
+def _readable(packed: bytes) -> bool:
+    if not packed:
+        return True
+    if packed[0] != VERSION or len(packed) < HEAD.size or len(packed) != HEAD.size + 9 * packed[1]:
+        return False
+    return math.isfinite(sum(HEAD.unpack_from(packed)))

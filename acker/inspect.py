@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from acker import cursors, ids, scripts
+from acker import cursors, headers, ids, scripts
 from acker.config import MESSAGE_ID_BYTES, TopologyConfig, check_message_id, check_name
 from acker.cursors import Position
 from acker.errors import ValidationError
@@ -39,8 +39,6 @@ _MOST_NAMED = 128
 _MOST_READ = 512
 _ASIDE = 16
 _NEVER = 2**62
-_HEADER = struct.Struct("<BBHIQ")
-_TRACKED = 2
 _IN_FLIGHT: tuple[State, ...] = ("pending", "waiting")
 
 
@@ -129,11 +127,11 @@ class _Filter:
     older_than: float
 
     def takes(self, clock: Clock, header: bytes) -> bool:
-        kind, spout, _, entered, tracked_at = _HEADER.unpack_from(header)
-        state: State = "pending" if kind == _TRACKED else "waiting"
+        kind, spout, _, entered, tracked_at = headers.FIXED.unpack_from(header)
+        state: State = "pending" if kind == headers.TRACKED else "waiting"
         return (
             state in self.states
-            and (self.spout is None or (kind == _TRACKED and spout == self.spout))
+            and (self.spout is None or (kind == headers.TRACKED and spout == self.spout))
             and (self.bucket is None or clock.bucket(entered) == self.bucket)
             and (clock.now - tracked_at) / 1000 >= self.older_than
         )
@@ -320,7 +318,7 @@ def _scan_directory(core: Core, position: Position) -> Operation[int]:
     [(scan, named)] = yield [command("HSCAN", shard.slabs, position.scan, "COUNT", _MOST_READ)]
     position.scan = int(scan)
     position.slabs = [
-        slab for slab, header in zip(named[::2], named[1::2], strict=True) if header[0] == _TRACKED
+        slab for slab, header in zip(named[::2], named[1::2], strict=True) if headers.is_tracked(header)
     ]
     if position.scan == 0:
         _next_shard(position)
@@ -338,8 +336,8 @@ def _search(core: Core, position: Position, wanted: bytes, most: int) -> Operati
     """
     shard = core.shards[ids.shard_of(position.slabs[0], core.config.ackers)]
     slabs = position.slabs[:_MOST_READ]
-    [headers] = yield [command("HMGET", shard.slabs, *slabs)]
-    counts = [0 if header is None else _HEADER.unpack_from(header)[2] for header in headers]
+    [stored] = yield [command("HMGET", shard.slabs, *slabs)]
+    counts = [0 if header is None else header.count for header in map(headers.read, stored)]
     slabs = slabs[: _until(counts, _BATCH_TREES)]
     if sum(counts[: len(slabs)]) * (MESSAGE_ID_BYTES + 2) > _BATCH_BYTES:
         sizes = yield [command("HSTRLEN", shard.message_ids, slab) for slab in slabs]
@@ -368,7 +366,7 @@ def _until(weights: Sequence[int], most: int) -> int:
 
 def _indexes(packed: bytes, count: int, wanted: bytes) -> list[int]:
     """Where a message id is among those of a slab (packed as in acker/encoding.py)."""
-    if packed.find(wanted, 2 * count) < 0:
+    if len(packed) < 2 * count or packed.find(wanted, 2 * count) < 0:  # too short: it can not be read
         return []
     lengths = np.frombuffer(packed, dtype="<u2", count=count).astype(np.int64)
     starts = np.cumsum(lengths) - lengths + 2 * count
@@ -380,14 +378,14 @@ def _told(
     core: Core, shard: int, clock: Clock, slabs: Sequence[bytes], told: Sequence[Reply]
 ) -> Operation[list[Tree]]:
     """Trees from what a script told of slabs (lua/includes/read.lua)."""
-    headers = [_HEADER.unpack_from(header) for _, header, *_ in told]
-    if any(kind == _TRACKED and spout not in core.spouts.values() for kind, spout, *_ in headers):
+    facts = [headers.FIXED.unpack_from(header) for _, header, *_ in told]
+    if any(kind == headers.TRACKED and spout not in core.spouts.values() for kind, spout, *_ in facts):
         yield from core.refresh_spouts()
     names = {number: name for name, number in core.spouts.items()}
     found = []
-    for (kind, spout, _, entered, tracked_at), entry in zip(headers, told, strict=True):
+    for (kind, spout, _, entered, tracked_at), entry in zip(facts, told, strict=True):
         k, _, indexes, words, message_ids, reasons = entry
-        owned = kind == _TRACKED
+        owned = kind == headers.TRACKED
         left = clock.time_left(core.config, entered)
         for place, (index,) in enumerate(struct.iter_unpack("<H", indexes)):
             value = int.from_bytes(words[8 * place : 8 * place + 8], "little", signed=True)

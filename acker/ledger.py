@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from acker import config, histogram, operations
-from acker.errors import TrackConflict, TrackRejected
+from acker.errors import TrackConflict, TrackRejected, UnreadableRecord
 from acker.ids import Ids, IdsLike, as_ids
 from acker.operations import Core
 from acker.outcomes import Entry, OutcomeReader, confirm, message_ids
 from acker.requests import Operation
 from acker.store import Store
-from acker.submissions import Failed, NewSlab, Submission, Ticked, Updated
+from acker.submissions import Failed, NewSlab, Submission, Ticked, Updated, unreadable
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Ledger:
 
         A value is the XOR of the ids of the tuples emitted first; 0 is acked at once.
         Raises ValidationError; TrackRejected over the high-water mark; TrackConflict where the slab is
-        tracked with other content. The same content again changes nothing.
+        tracked with other content; UnreadableRecord. The same content again changes nothing.
         """
         slab = NewSlab(
             as_ids(anchors, "anchors"),
@@ -67,9 +67,15 @@ class Ledger:
             raise TrackRejected(self.rejection())
         if letter == "C":
             raise TrackConflict(f"slab of anchor {slab.anchors[0]} is tracked with other content")
+        if letter == "U":
+            first = int(slab.anchors[0])
+            raise UnreadableRecord(unreadable([first]), [first])
 
     def track_slabs(self, slabs: Sequence[NewSlab], *, spout: str) -> list[str]:
-        """Tracks many slabs at once; a letter for each: A tracked, D before, C conflict, R rejected."""
+        """Tracks many slabs at once; a letter for each.
+
+        A tracked, D tracked before, C conflict, R rejected, U: what is held of it can not be read.
+        """
         self.register_spout(spout)
         if not self.config.ackers:
             for slab in slabs:
@@ -85,7 +91,9 @@ class Ledger:
     def update(self, anchors: IdsLike, deltas: IdsLike) -> Updated:
         """XORs `deltas[i]` into the ack value of the tree of `anchors[i]`; zero completes the tree.
 
-        A tree not tracked yet waits for its track; a finished one counts as late. Raises ValidationError.
+        A tree not tracked yet waits for its track; a finished one counts as late. Raises ValidationError;
+        UnreadableRecord where slabs had to be passed over, when all else is done. So do `fail` and
+        `reset_timeout`.
         """
         anchors, deltas = _pair(anchors, deltas)
         if not self.config.ackers:

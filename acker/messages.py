@@ -7,6 +7,7 @@ first, and whoever finds it there finishes it. A call is named by a key, which m
 
 import hashlib
 import json
+import logging
 import secrets
 import time
 from collections.abc import Sequence
@@ -16,12 +17,12 @@ import numpy as np
 import redis
 
 from acker import ids, keys
-from acker.config import check_message_id, check_reason
-from acker.errors import KeyConflict, StoreError, ValidationError, WritersFull
+from acker.config import check_message_id, check_name, check_reason
+from acker.errors import KeyConflict, StoreError, UnreadableRecord, ValidationError, WritersFull
 from acker.ids import Ids
 from acker.operations import Core
 from acker.requests import Operation, command
-from acker.submissions import Call, Failed, NewSlab, Submission, Updated
+from acker.submissions import Call, Failed, NewSlab, Submission, Updated, unreadable
 from acker.writers import HORIZON
 
 KEY_SECONDS = int(HORIZON)
@@ -31,6 +32,8 @@ JOURNAL = 256
 STALE_SECONDS = 10.0
 """Seconds after which a call in the journal is somebody else's to finish."""
 _ATTEMPTS = 5
+_NAME_BYTES = 16
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +62,20 @@ class Messages:
 
     @classmethod
     def load(cls, text: str | bytes) -> "Messages":
-        """The inverse of `dump`."""
-        stored = json.loads(text)
-        return cls(
-            [
-                Track(anchor, value, bytes.fromhex(name), spout)
-                for anchor, value, name, spout in stored["tracks"]
-            ],
-            [(anchor, delta) for anchor, delta in stored["acks"]],
-            [(anchor, reason) for anchor, reason in stored["fails"]],
-            stored["resets"],
-        )
+        """The inverse of `dump`; UnreadableRecord for anything else."""
+        try:
+            stored = json.loads(text)
+            return cls(
+                [
+                    Track(int(anchor), int(value), bytes.fromhex(name), check_name(spout, "spout"))
+                    for anchor, value, name, spout in stored["tracks"]
+                ],
+                [(int(anchor), int(delta)) for anchor, delta in stored["acks"]],
+                [(int(anchor), str(reason)) for anchor, reason in stored["fails"]],
+                [int(anchor) for anchor in stored["resets"]],
+            )
+        except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise UnreadableRecord(f"not messages: {text!r:.200}") from error
 
 
 @dataclass(slots=True)
@@ -123,6 +129,9 @@ class _Parts:
             )
         if self.resets is not None:
             sent.slabs_reset = self.resets.result()
+        refused = [first for first, letter in sent.letters.items() if letter == "U"]
+        if refused:
+            raise UnreadableRecord(unreadable(refused), refused)
         return sent
 
 
@@ -130,7 +139,8 @@ def send(core: Core, messages: Messages, key: str | None = None) -> Operation[Se
     """Sends messages, under a key of the caller's or one of its own.
 
     Raises ValidationError before anything has changed; AckerError where there are too many spouts;
-    KeyConflict for a key that was used for other messages, or is in use.
+    KeyConflict for a key that was used for other messages, or is in use; UnreadableRecord where slabs had to
+    be passed over, when all else is done.
     """
     name = secrets.token_hex(16)
     if key is not None:
@@ -146,10 +156,27 @@ def finish_stale(core: Core) -> Operation[bool]:
         return False
     name, text = found
     began, _, dumped = text.partition(b" ")
-    if time.time() - float(began) < STALE_SECONDS:
-        return False
-    yield from _carry_out(core, Messages.load(dumped), name.decode(), keyed=True)
+    try:
+        if time.time() - float(began) < STALE_SECONDS:
+            return False
+        wanted, named = Messages.load(dumped), _checked(name)
+    except (ValueError, UnreadableRecord) as error:
+        # Nobody can finish it. What is missing of it expires, as if its sender had died before.
+        _log.error("a call of the journal can not be read: %s", error)
+        yield [command("HDEL", journal, name)]
+        return True
+    try:
+        yield from _carry_out(core, wanted, named, keyed=True)
+    except ValidationError as error:
+        _log.error("a call of the journal can not be finished: %s", error)
+        yield [command("HDEL", journal, name)]
     return True
+
+
+def _checked(name: bytes) -> str:
+    if len(bytes.fromhex(name.decode())) != _NAME_BYTES:
+        raise ValueError(f"not a name: {name!r:.100}")
+    return name.decode()
 
 
 def _carry_out(core: Core, messages: Messages, name: str, keyed: bool) -> Operation[Sent]:

@@ -14,19 +14,12 @@ from typing import TypeVar
 
 import redis
 
-from acker import encoding, ids, keys, scripts
-from acker.config import MAX_SPOUTS, OUTCOMES_KEPT, SCHEMA_VERSION, TopologyConfig, check_name
-from acker.errors import (
-    AckerError,
-    StoreError,
-    TopologyConfigError,
-    UnknownTopology,
-    ValidationError,
-    WritersFull,
-)
+from acker import encoding, ids, keys, scripts, topologies
+from acker.config import TopologyConfig, check_name
+from acker.errors import StoreError, ValidationError, WritersFull
 from acker.ids import Ids
 from acker.requests import NOTHING, Operation, Reply, Request, command
-from acker.submissions import Call, Failed, NewSlab, Submission, Ticked, Updated
+from acker.submissions import Call, Failed, NewSlab, Submission, Ticked, Updated, sums
 from acker.writers import HORIZON, Writer, Writers
 
 T = TypeVar("T")
@@ -106,7 +99,7 @@ class Core:
     # Submissions
 
     def track(self, slabs: Sequence[NewSlab], spout: str, limit: int | None = None) -> Submission[list[str]]:
-        """Tracks slabs; the result has for each, in order: A, D, C or R (lua/track.lua).
+        """Tracks slabs; the result has for each, in order: A, D, C, R or U (lua/track.lua).
 
         limit: most trees that a shard may hold, where that is not its share of the high-water mark.
         """
@@ -153,7 +146,11 @@ class Core:
         return Call(shard, "track", self.vectors(shard, names), head + args)
 
     def update(self, anchors: Ids, deltas: Ids) -> Submission[Updated]:
-        """XORs a delta into the ack value of each tree named; several of one tree are folded first."""
+        """XORs a delta into the ack value of each tree named; several of one tree are folded first.
+
+        The result of this, of `fail` and of `reset_timeout` raises UnreadableRecord where slabs were passed
+        over, for their record can not be read; all else was done.
+        """
         limit = self.config.shard_limit
         calls = [
             Call(
@@ -164,7 +161,7 @@ class Core:
             )
             for call in encoding.update_calls(anchors, deltas, max(1, self.config.ackers))
         ]
-        return Submission(calls, lambda calls: Updated(*_sums(calls, 2)))
+        return Submission(calls, lambda calls: Updated(*sums(calls, 2)))
 
     def fail(self, anchors: Ids, reason: bytes) -> Submission[Failed]:
         """Fails trees, for one reason."""
@@ -177,7 +174,7 @@ class Core:
             )
             for call in encoding.trees_calls(anchors, max(1, self.config.ackers))
         ]
-        return Submission(calls, lambda calls: Failed(*_sums(calls, 3)))
+        return Submission(calls, lambda calls: Failed(*sums(calls, 3)))
 
     def reset_timeout(self, anchors: Ids) -> Submission[int]:
         """Sends the slabs of trees back to the nursery; the result is how many slabs."""
@@ -190,7 +187,7 @@ class Core:
             )
             for call in encoding.reset_calls(anchors, max(1, self.config.ackers))
         ]
-        return Submission(calls, lambda calls: _sums(calls, 1)[0])
+        return Submission(calls, lambda calls: sums(calls, 1)[0])
 
     def count_emitted(self, tuples: int) -> Submission[None]:
         """Counts tuples that were emitted into trees, in any of the shards."""
@@ -264,29 +261,17 @@ class Core:
 
     def refresh_spouts(self) -> Operation[bool]:
         """Reads which spouts the topology has; returns whether the store knows the topology at all."""
-        [stored] = yield [command("HGETALL", keys.config(self.config.name))]
-        fields = _fields(stored)
-        if "schema" not in fields:
-            return False
-        self.spouts = _spouts(fields) or self.spouts
-        return True
+        stored = yield from topologies.spouts(self.config.name)
+        self.spouts = stored or self.spouts
+        return stored is not None
 
     def restore(self) -> Operation[None]:
         """Stores the configuration and the spouts again, in a store that lost everything.
 
         TopologyConfigError where the topology was opened with another configuration since.
         """
-        own = self.config
-        settings: dict[str, int | float | None] = {
-            "ackers": own.ackers,
-            "message_timeout": own.message_timeout,
-            "high_water_mark": own.high_water_mark,
-            "slab_limit": own.slab_limit,
-            "outcomes_kept": own.outcomes_kept,
-            "wait_replicas": own.wait_replicas,
-            "wait_fsync": own.wait_fsync,
-        }
-        fresh = yield from open_topology(own.name, settings)
+        stored = yield from topologies.register_again(self.config)
+        fresh = Core(stored.config, stored.spouts)
         for spout in sorted(self.spouts, key=self.spouts.__getitem__):
             yield from fresh.register_spout(spout)
         self.spouts = fresh.spouts
@@ -300,14 +285,9 @@ class Core:
         """
         check_name(name, "spout")
         if ask or name not in self.spouts:
-            key = keys.config(self.config.name)
-            [reply] = yield [
-                Request(key, [f"spout:{name}", MAX_SPOUTS], scripts.get("register_spout"), [key])
-            ]
-            if isinstance(reply, redis.ResponseError):
-                raise AckerError(str(reply).removeprefix("ACKER "))
+            number = yield from topologies.register_spout(self.config.name, name)
             if not (yield from self.refresh_spouts()):
-                self.spouts = {name: reply, **self.spouts}
+                self.spouts = {name: number, **self.spouts}
                 yield from self.restore()
         return self.spouts[name]
 
@@ -380,7 +360,7 @@ class Core:
     # Counts
 
     def quarantined(self) -> Operation[dict[bytes, bytes]]:
-        """Slabs whose record could not be read when they were drained -> that record; some 1,000 a shard."""
+        """What could not be read -> its record (lua/includes/quarantine.lua); at most 1,000 a shard."""
         found: dict[bytes, bytes] = {}
         for shard in self.shards:
             [held] = yield [command("HGETALL", shard.quarantine)]
@@ -408,86 +388,15 @@ class Core:
                 command("HGETALL", shard.latency) for shard in self.shards[first : first + FLIGHT_SHARDS]
             ]
             for reply in replies:
-                for bucket, count in _fields(reply).items():
+                pairs = (
+                    reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+                )
+                for bucket, count in pairs:
                     totals[int(bucket)] = totals.get(int(bucket), 0) + int(count)
         return totals
 
 
 def open_topology(name: str, asked: dict[str, int | float | None], create: bool = True) -> Operation[Core]:
-    """Opens a topology: stores its configuration at first use, compares with what is stored after that.
-
-    asked: settings of `TopologyConfig` by their names; None takes what is stored, or the default.
-    Raises ValidationError for bad values, TopologyConfigError for other values than the stored ones, and
-    UnknownTopology where there is none and `create` is False.
-    """
-    given = {setting: value for setting, value in asked.items() if value is not None}
-    check_name(name, "topology")
-    for setting, value in given.items():  # each alone: how they agree is told only with the stored ones
-        TopologyConfig(name, **{"ackers": 0, setting: value})  # type: ignore[arg-type]
-    key = keys.config(name)
-    stored, listed = yield [command("HGETALL", key), command("SISMEMBER", keys.TOPOLOGIES, name)]
-    if create:
-        requests = [] if listed else [command("SADD", keys.TOPOLOGIES, name)]
-        if "schema" not in _fields(stored):
-            wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
-            if wanted.wait_fsync:
-                # A server without such a command or file is refused before anything is stored.
-                yield [Request(shard.clock, ["WAITAOF", 1, 0, 1]) for shard in Core(wanted).shards]
-            fields: list[bytes | str | int | float] = [
-                "schema", wanted.schema, "ackers", wanted.ackers, "message_timeout_ms", wanted.timeout_ms,
-                "high_water_mark", wanted.high_water_mark, "slab_limit", wanted.slab_limit,
-                "outcomes_kept", wanted.outcomes_kept,
-                "wait_replicas", wanted.wait_replicas, "wait_fsync", wanted.wait_fsync,
-            ]  # fmt: skip
-            requests.append(Request(key, fields, scripts.get("open_topology"), [key]))
-            replies = yield requests
-            stored = replies[-1]
-        elif requests:
-            yield requests
-    values = _fields(stored)
-    if "schema" not in values:
-        raise UnknownTopology(f"the store holds no topology {name!r}")
-    if int(values["schema"]) != SCHEMA_VERSION:
-        raise TopologyConfigError(name, {"schema": (int(values["schema"]), SCHEMA_VERSION)})
-    config = TopologyConfig(
-        name,
-        int(values["ackers"]),
-        int(values["message_timeout_ms"]) / 1000,
-        int(values["high_water_mark"]),
-        int(values["slab_limit"]),
-        int(values.get("outcomes_kept", OUTCOMES_KEPT)),
-        int(values.get("wait_replicas", 0)),
-        int(values.get("wait_fsync", 0)),
-    )
-    differences: dict[str, tuple[object, object]] = {
-        setting: (getattr(config, setting), value)
-        for setting, value in given.items()
-        if getattr(config, setting) != value
-        and not (setting == "message_timeout" and config.timeout_ms == round(value * 1000))
-    }
-    if differences:
-        raise TopologyConfigError(name, differences)
-    return Core(config, _spouts(values))
-
-
-def topologies() -> Operation[list[str]]:
-    """The names of all topologies, sorted."""
-    [names] = yield [command("SMEMBERS", keys.TOPOLOGIES)]
-    return sorted(name.decode() for name in names)
-
-
-def _spouts(values: dict[str, str]) -> dict[str, int]:
-    return {name[6:]: int(number) for name, number in values.items() if name.startswith("spout:")}
-
-
-def _fields(reply: Reply) -> dict[str, str]:
-    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return {name.decode(): value.decode("utf-8", "replace") for name, value in pairs}
-
-
-def _sums(calls: list[Call], width: int) -> list[int]:
-    totals = [0] * width
-    for call in calls:
-        for place, value in enumerate((call.reply or b"").split()):
-            totals[place] += int(value)
-    return totals
+    """Opens a topology: takes what `acker.topologies.register` takes, and raises what that raises."""
+    stored = yield from topologies.register(name, asked, create)
+    return Core(stored.config, stored.spouts)

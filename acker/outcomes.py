@@ -3,13 +3,14 @@
 An entry is kept until it is confirmed; a spout that starts anew reads all that it has not confirmed.
 """
 
+import logging
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from acker import encoding, ids
-from acker.errors import StoreError
+from acker import encoding, headers, ids
+from acker.errors import AckerError, UnreadableRecord, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, Reply, Request, command
 from acker.submissions import Call
@@ -20,7 +21,8 @@ READ_ENTRIES = 100
 """Most entries that one read takes from a shard."""
 CONFIRM_ENTRIES = 50
 CONFIRM_SHARDS = 16
-_HEADER = struct.Struct("<BBHIQ")
+_PUT_AWAY = 100
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,14 @@ class SlabOutcome:
     slab: bytes
     indexes: tuple[int, ...] | None
     latency: float
+
+    def of(self, count: int) -> Sequence[int]:
+        """The indexes told of in a slab of `count` trees; what is beyond them is nobody's."""
+        if self.indexes is None:
+            return range(count)
+        return (
+            self.indexes if max(self.indexes, default=0) < count else [i for i in self.indexes if i < count]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ class Entry:
 
 
 def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
-    """An entry from its stream fields; StoreError where they are not an entry of this version."""
+    """An entry from its stream fields; UnreadableRecord where they are not an entry of this version."""
     try:
         values = dict(zip(fields[::2], fields[1::2], strict=True))
         slabs = []
@@ -53,6 +63,8 @@ def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
         at = 0
         while at < len(whole):
             ms, n = struct.unpack_from("<IH", whole, at)
+            if at + 6 + 8 * n > len(whole):
+                raise ValueError(f"{n} slabs in {len(whole) - at} bytes")
             for (slab,) in struct.iter_unpack("<8s", whole[at + 6 : at + 6 + 8 * n]):
                 slabs.append(SlabOutcome(slab, None, ms / 1000))
             at += 6 + 8 * n
@@ -66,17 +78,35 @@ def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
             raise ValueError(status)
         reason = values[b"reason"].decode("utf-8", "replace")
         return Entry(shard, entry_id, status, reason, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
-    except (KeyError, ValueError, struct.error) as error:
-        raise StoreError(f"outcome {entry_id!r} of shard {shard} is not readable: {error!r}") from error
+    except (KeyError, ValueError, OverflowError, struct.error) as error:
+        raise UnreadableRecord(
+            f"outcome {entry_id!r} of shard {shard} is not readable: {error!r:.200}"
+        ) from error
+
+
+def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[tuple[int, bytes]]]:
+    """Entries of a shard's stream, and those that can not be read, by shard and id."""
+    found, unreadable = [], []
+    for entry_id, fields in entries:
+        try:
+            found.append(parse(shard, entry_id, fields))
+        except UnreadableRecord as error:
+            _log.error("%s", error)
+            unreadable.append((shard, entry_id))
+    return found, unreadable
 
 
 class OutcomeReader:
-    """Reads a spout's outcomes: each once, from the oldest that is not confirmed."""
+    """Reads a spout's outcomes: each once, from the oldest that is not confirmed.
+
+    An entry that can not be read is put into quarantine, and counted: the spout's timer tells of its trees.
+    """
 
     def __init__(self, core: Core, spout: int) -> None:
         self.core = core
         self.spout = spout
         self._last = [b"0-0"] * len(core.shards)
+        self._unreadable: list[tuple[int, bytes]] = []
 
     def keys(self) -> list[bytes]:
         """The streams of all shards."""
@@ -91,35 +121,38 @@ class OutcomeReader:
         )
 
     def take(self, reply: Reply) -> list[Entry]:
-        """The entries that `blocking` was answered with."""
+        """The entries that `blocking` was answered with. The next `read` puts away those it can not read."""
         if not reply:
             return []
         numbers = {key: number for number, key in enumerate(self.keys())}
         pairs = reply.items() if isinstance(reply, dict) else reply
-        found = []
-        for key, entries in pairs:
-            found += self._taken(numbers[key], entries)
-        return found
+        return self._taken((numbers[key], entries) for key, entries in pairs)
 
     def read(self) -> Operation[list[Entry]]:
         """The next entries of all shards, without waiting."""
-        found: list[Entry] = []
         streams = self.keys()
+        told: list[Reply] = []
         for first in range(0, len(streams), 64):
-            replies = yield [
+            told += yield [
                 command("XRANGE", stream, b"(" + last, b"+", b"COUNT", READ_ENTRIES)
                 for stream, last in zip(
                     streams[first : first + 64], self._last[first : first + 64], strict=True
                 )
             ]
-            for number, entries in enumerate(replies, first):
-                found += self._taken(number, entries)
+        found = self._taken(enumerate(told))
+        if self._unreadable and (yield from put_away(self.core, self.spout, entries=self._unreadable)):
+            self._unreadable = []
         return found
 
-    def _taken(self, shard: int, entries: Reply) -> list[Entry]:
-        found = [parse(shard, entry_id, fields) for entry_id, fields in entries]
-        if found:
-            self._last[shard] = found[-1].id
+    def _taken(self, told: Iterable[tuple[int, Reply]]) -> list[Entry]:
+        """The entries of shards, which count as read from now on."""
+        found: list[Entry] = []
+        for shard, entries in told:
+            readable, unreadable = parse_all(shard, entries)
+            found += readable
+            self._unreadable += unreadable
+            if entries:
+                self._last[shard] = entries[-1][0]
         return found
 
 
@@ -136,7 +169,7 @@ def confirm(core: Core, spout: int, entries: Sequence[tuple[int, bytes]]) -> Ope
                 Call(
                     shard,
                     "confirm",
-                    [core.shards[shard].outcomes(spout)],
+                    [core.shards[shard].outcomes(spout), core.shards[shard].quarantine],
                     list(left[shard][:CONFIRM_ENTRIES]),
                 )
                 for shard in shards
@@ -150,9 +183,39 @@ def confirm(core: Core, spout: int, entries: Sequence[tuple[int, bytes]]) -> Ope
     return trees
 
 
+def put_away(
+    core: Core, spout: int, *, entries: Sequence[tuple[int, bytes]] = (), slabs: Sequence[bytes] = ()
+) -> Operation[bool]:
+    """Puts what could not be read into quarantine: entries as (shard, id), and the message ids of slabs.
+
+    Returns whether that was done: where the store refuses it now, what can be read is told all the same.
+    """
+    named: dict[int, tuple[list[bytes], list[bytes]]] = {}
+    for shard, entry_id in entries:
+        named.setdefault(shard, ([], []))[0].append(entry_id)
+    for slab in slabs:
+        named.setdefault(ids.shard_of(slab, core.config.ackers), ([], []))[1].append(slab)
+    for number, (own_entries, own_slabs) in named.items():
+        shard_keys = core.shards[number]
+        for first in range(0, max(len(own_entries), len(own_slabs)), _PUT_AWAY // 2):
+            part = own_entries[first : first + _PUT_AWAY // 2]
+            args: list[bytes | str | int] = [len(part), *part, *own_slabs[first : first + _PUT_AWAY // 2]]
+            call = Call(number, "quarantine", [shard_keys.outcomes(spout), shard_keys.quarantine], args)
+            try:
+                yield from core.ask([call])
+            except AckerError as error:
+                _log.warning("what can not be read of shard %d is still to be put away: %s", number, error)
+                return False
+    return True
+
+
 def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, list[bytes]]]:
-    """The message ids of slabs that are not forgotten yet: slab -> one for each tree."""
+    """The message ids of slabs that are not forgotten yet: slab -> one for each tree.
+
+    Those that can not be read are put into quarantine, and left out.
+    """
     found: dict[bytes, list[bytes]] = {}
+    unreadable: list[bytes] = []
     for first in range(0, len(slabs), 64):
         part = slabs[first : first + 64]
         shards = [core.shards[ids.shard_of(slab, core.config.ackers)] for slab in part]
@@ -161,7 +224,14 @@ def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, lis
             command("HGET", shard.message_ids, slab) for shard, slab in zip(shards, part, strict=True)
         ]
         replies = yield requests
-        for slab, header, packed in zip(part, replies[: len(part)], replies[len(part) :], strict=True):
+        for slab, stored, packed in zip(part, replies[: len(part)], replies[len(part) :], strict=True):
+            header = headers.read(stored)
             if header is not None and packed is not None:
-                found[slab] = encoding.unpack_message_ids(packed, _HEADER.unpack_from(header)[2])
+                try:
+                    found[slab] = encoding.unpack_message_ids(packed, header.count)
+                except ValidationError as error:
+                    _log.error("slab %s: %s", slab.hex(), error)
+                    unreadable.append(slab)
+    if unreadable:
+        yield from put_away(core, 0, slabs=unreadable)
     return found

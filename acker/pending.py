@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from acker import ids
+from acker import headers, ids
 from acker.ids import Ids
 from acker.operations import Core
 from acker.outbox import Outbox
@@ -26,7 +26,6 @@ REMEMBERED = 100_000
 """Most slabs that expired here and are remembered, lest the store's own outcome is told as well."""
 
 PENDING, TOLD, EXPIRED, CONFIRMED = 0, 1, 2, 3
-_TRACKED = 2  # a header's first byte, see lua/includes/shard.lua
 
 
 class Slab:
@@ -142,13 +141,13 @@ class Pending:
         with self._outbox.lock:
             for slab, letter in zip(slabs, letters, strict=True):
                 slab.tracked, slab.values = True, []
-                if letter in "RC" and slab.left:
-                    reason = (
-                        self._outbox.ledger.rejection()
-                        if letter == "R"
-                        else f"slab {slab.first} is tracked with other content"
-                    )
-                    self._rejected(slab, reason)
+                if letter in "RCU" and slab.left:
+                    reasons = {
+                        "R": self._outbox.ledger.rejection(),
+                        "C": f"slab {slab.first} is tracked with other content",
+                        "U": f"what the store holds of slab {slab.first} can not be read",
+                    }
+                    self._rejected(slab, reasons[letter])
 
     # Outcomes
 
@@ -223,6 +222,6 @@ def still_pending(core: Core, slabs: Sequence[bytes]) -> Operation[set[bytes]]:
         ]
         replies = yield requests
         for slab, header, vector in zip(part, replies[: len(part)], replies[len(part) :], strict=True):
-            if header is not None and header[0] == _TRACKED and vector:
+            if headers.is_tracked(header) and vector:
                 found.add(slab)
     return found

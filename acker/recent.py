@@ -1,30 +1,34 @@
 """The latest trees that failed or expired, kept after their spouts have confirmed them.
 
 lua/includes/recent.lua writes them; each shard keeps at least the topology's `outcomes_kept` of them. They
-are for people to look at: a spout is told by `acker.outcomes`.
+are for people to look at: a spout is told by `acker.outcomes`. What can not be read of them is passed over.
 """
 
 import base64
 import binascii
 import heapq
 import itertools
+import logging
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from acker import encoding, ids, scripts
-from acker.errors import StoreError, ValidationError
+from acker.errors import ValidationError
 from acker.operations import FLIGHT_SHARDS, Core
 from acker.requests import Operation, Reply, Request, command
 
 Ended: TypeAlias = Literal["failed", "expired"]
+
+_log = logging.getLogger(__name__)
 
 PAGE = 1_000
 """Most trees in a page."""
 _ENTRIES = 16
 _EXAMINED = 500
 _FIND_ENTRIES = 100
+_LATEST = 253_402_300_799_000  # the end of the year 9999, in ms: what a date can be
 _PLACE = struct.Struct("<HQH")
 _SLAB = struct.Struct("<8sIHH")
 _NAMES = struct.Struct("<HI")
@@ -84,8 +88,15 @@ class _Entry:
     spout: int
     packed: bytes
 
-    def trees(self, core: Core) -> Iterator[Recent]:
-        """Its trees, in their order."""
+    def trees(self, core: Core) -> list[Recent]:
+        """Its trees, in their order; none where they can not be read."""
+        try:
+            return list(self._trees(core))
+        except (ValidationError, struct.error, IndexError) as error:
+            _log.error("recent outcome %d of shard %d is not readable: %r", self.number, self.shard, error)
+            return []
+
+    def _trees(self, core: Core) -> Iterator[Recent]:
         spout = next((name for name, number in core.spouts.items() if number == self.spout), None)
         offset = 0
         for slab, ms, indexes, names in self._slabs():
@@ -108,8 +119,18 @@ class _Entry:
             at += 2 * n
             named, size = _NAMES.unpack_from(packed, at)
             at += _NAMES.size
-            yield slab, ms, indexes, encoding.unpack_message_ids(packed[at : at + size], named)
+            known = _names(packed[at : at + size], named)
+            yield slab, ms, indexes, known if named in (count, len(indexes)) else []
             at += size
+
+
+def _names(packed: bytes, count: int) -> list[bytes]:
+    """Message ids; none where they can not be read."""
+    try:
+        return encoding.unpack_message_ids(packed, count)
+    except ValidationError as error:
+        _log.error("message ids of a recent outcome are not readable: %s", error)
+        return []
 
 
 def recent(
@@ -178,18 +199,22 @@ def find(core: Core, anchor: int) -> Operation[Recent | None]:
         if told:
             entry = _parse(shard.number, told)
             yield from _know_spouts(core, [entry])
-            return next(tree for tree in entry.trees(core) if tree.anchor == anchor)
+            found = [tree for tree in entry.trees(core) if tree.anchor == anchor]
+            if found:
+                return found[0]
     return None
 
 
 def kept_since(core: Core, anchor: int) -> Operation[float | None]:
     """Since when all failures and expirations of an anchor's shard are kept (Unix seconds); None: always."""
     shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
-    [oldest] = yield [command("XRANGE", shard.recent, "-", "+", "COUNT", 1)]
+    [oldest] = yield [command("XRANGE", shard.recent, "-", "+", "COUNT", _ENTRIES)]
     if not oldest:
         return None
-    entry = _parse(shard.number, oldest[0])
-    return None if entry.number == sum(1 for _ in entry.trees(core)) else entry.at / 1000
+    entries = [_parse(shard.number, told) for told in oldest]
+    if entries[0].number == len(entries[0].trees(core)):
+        return None
+    return next((entry.at for entry in entries if entry.packed), entries[-1].at) / 1000
 
 
 def numbers(core: Core) -> Operation[dict[int, Numbers]]:
@@ -260,12 +285,14 @@ def _entries(
 
 
 def _know_spouts(core: Core, entries: Sequence[_Entry]) -> Operation[None]:
-    if {entry.spout for entry in entries}.difference(core.spouts.values()):
+    if {entry.spout for entry in entries}.difference(core.spouts.values(), {-1}):
         yield from core.refresh_spouts()
 
 
 def _parse(shard: int, told: Reply) -> _Entry:
+    """An entry; one without trees, as of the latest moment there is, where it can not be read."""
     entry_id, fields = told
+    number = int(entry_id.split(b"-")[0])
     try:
         values = dict(zip(fields[::2], fields[1::2], strict=True))
         status = values[b"status"].decode()
@@ -273,17 +300,16 @@ def _parse(shard: int, told: Reply) -> _Entry:
             raise ValueError(status)
         return _Entry(
             shard,
-            int(entry_id.split(b"-")[0]),
+            number,
             status,
             values[b"reason"].decode("utf-8", "replace"),
-            int(values[b"at"]),
+            min(_LATEST, max(0, int(values[b"at"]))),
             int(values[b"spout"]),
             values[b"trees"],
         )
     except (KeyError, ValueError) as error:
-        raise StoreError(
-            f"recent outcome {entry_id!r} of shard {shard} is not readable: {error!r}"
-        ) from error
+        _log.error("recent outcome %d of shard %d is not readable: %r", number, shard, error)
+        return _Entry(shard, number, "failed", "", _LATEST, -1, b"")
 
 
 def _encode(places: Mapping[int, tuple[int, int]]) -> str:

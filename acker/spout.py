@@ -340,7 +340,7 @@ class Spout:
                 self._tell_own(entry, told, slab, receipt)
             elif message_ids := found.get(told.slab):
                 # Of an earlier spout of this name.
-                for index in range(len(message_ids)) if told.indexes is None else told.indexes:
+                for index in told.of(len(message_ids)):
                     anchor = ids.anchor_at(told.slab, index)
                     self._ready.append(
                         Outcome(message_ids[index], anchor, entry.status, entry.reason, told.latency)
@@ -352,7 +352,7 @@ class Spout:
 
     def _tell_own(self, entry: Entry, told: SlabOutcome, slab: Slab, receipt: _Receipt) -> None:
         message_ids = slab.message_ids
-        for index in range(len(slab.marks)) if told.indexes is None else told.indexes:
+        for index in told.of(len(slab.marks)):
             mark, anchor = slab.marks[index], slab.first + index
             if mark == PENDING:
                 self._ready.append(

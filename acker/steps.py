@@ -4,18 +4,21 @@ Steps tell about themselves only. What a topology is made of is not declared any
 """
 
 import json
+import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from acker import keys, scripts
 from acker.config import check_name
-from acker.errors import StoreError
 from acker.operations import Core
 from acker.requests import Operation, Request, command
 
 MOST_STEPS = 256
 _MOST_STREAMS = 32
 _TEXT = 200
+_LATEST = 253_402_300_799_000_000  # the end of the year 9999, in microseconds: what a date can be
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,9 @@ class Step:
     last_seen: float | None = None
 
 
+_FIELDS = {one.name for one in fields(Step)} - {"last_seen"}
+
+
 def register(core: Core, step: Step) -> Operation[None]:
     """Notes that a step is at work now. Raises ValidationError for its name."""
     check_name(step.name, "step")
@@ -53,10 +59,10 @@ def register(core: Core, step: Step) -> Operation[None]:
 
 
 def steps(core: Core) -> Operation[list[Step]]:
-    """The steps that were seen, the last one first."""
+    """The steps that were seen, the last one first; those that can not be read are left out."""
     [stored] = yield [command("HGETALL", keys.steps(core.config.name))]
     values = stored.values() if isinstance(stored, dict) else stored[1::2]
-    found = [_parse(value) for value in values]
+    found = [step for value in values if (step := _parse(value)) is not None]
     return sorted(found, key=lambda step: -(step.last_seen or 0))
 
 
@@ -68,11 +74,26 @@ def _bounded(value: object) -> object:
     return value
 
 
-def _parse(value: bytes) -> Step:
+def _parse(value: bytes) -> Step | None:
     try:
         micros, what = value.split(b" ", 1)
-        fields = json.loads(what)
-        fields["reads"], fields["emits"] = tuple(fields["reads"]), tuple(fields["emits"])
-        return Step(**fields, last_seen=int(micros) / 1e6)
-    except (ValueError, TypeError, KeyError) as error:
-        raise StoreError(f"not a step: {value!r:.200}") from error
+        told = json.loads(what)
+        if set(told) != _FIELDS:
+            raise ValueError(f"fields: {', '.join(told)}")
+        for name in told.keys() - {"batch", "reads", "emits"}:
+            _check(told[name], str)
+        _check(told["batch"], int)
+        for name in ("reads", "emits"):
+            for one in _check(told[name], list):
+                _check(one, str)
+            told[name] = tuple(told[name])
+        return Step(**told, last_seen=min(_LATEST, int(micros)) / 1e6)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        _log.error("not a step: %.200r: %r", value, error)
+        return None
+
+
+def _check(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"expected {kind.__name__}, got {value!r:.100}")
+    return value

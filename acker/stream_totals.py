@@ -122,6 +122,6 @@ def _unread_ages(
 def _first(found: Reply, slot: int) -> bytes | None:
     """The id of the first entry that is for a slot."""
     for entry, values in found:
-        if b"%d" % slot in values[5].split(b","):
+        if len(values) > 5 and b"%d" % slot in values[5].split(b","):
             return bytes(entry)
     return None

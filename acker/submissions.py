@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from acker import ids
-from acker.errors import ValidationError
+from acker.errors import UnreadableRecord, ValidationError
 from acker.ids import Ids
 
 T = TypeVar("T")
@@ -99,3 +99,30 @@ class NewSlab:
                 "anchors: expected those of one slab in order from index 0 (acker.ids.new_anchors), "
                 f"got {first}..."
             )
+
+
+def sums(calls: list[Call], width: int) -> list[int]:
+    """The sums of the numbers that replies begin with; UnreadableRecord where one names slabs after them."""
+    totals = [0] * width
+    refused: list[int] = []
+    for call in calls:
+        words = (call.reply or b"").split()
+        for place, value in enumerate(words[:width]):
+            totals[place] += int(value)
+        refused += refusals(words[width:])
+    if refused:
+        raise UnreadableRecord(unreadable(refused), refused)
+    return totals
+
+
+def refusals(words: Sequence[bytes]) -> list[int]:
+    """The slabs that a script refused, each by the anchor of its first tree."""
+    return [ids.anchor_at(bytes.fromhex(word.decode()), 0) for word in words]
+
+
+def unreadable(anchors: Sequence[int]) -> str:
+    """What is said of slabs that were refused."""
+    listed = ", ".join(map(str, anchors[:5])) + (" ..." if len(anchors) > 5 else "")
+    return (
+        f"the records of {len(anchors)} slabs can not be read, all else was done; by first anchor: {listed}"
+    )

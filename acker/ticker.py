@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from acker import operations
+from acker import operations, topologies
 from acker.config import check_name
 from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable
 from acker.operations import Core
@@ -55,7 +55,7 @@ class Schedule:
 
     def round(self) -> Operation[float]:
         """Ticks what is due, drains a bounded piece of it; returns seconds until the next round."""
-        names = self.names if self.names is not None else (yield from operations.topologies())
+        names = self.names if self.names is not None else (yield from topologies.names())
         self._known = {name: self._known.get(name) or _Known() for name in names}
         for name, known in self._known.items():
             if known.due > time.monotonic():

@@ -37,6 +37,7 @@ class ShardTotals:
     backlog: rotations of which not everything has been drained.
     oldest_age: seconds since the oldest pending tree was tracked, or less: it is looked for among a hundred
         slabs of the bucket that expires next, so it is exact where that has no more and nothing was reset.
+    unreadable: records that could not be read, and were put into quarantine (lua/includes/quarantine.lua).
     counters: the exact counts of `acker.operations.COUNTERS`.
     """
 
@@ -49,6 +50,7 @@ class ShardTotals:
     rotation_age: float | None
     backlog: int
     oldest_age: float | None
+    unreadable: int
     counters: dict[str, int]
 
     @property
@@ -108,6 +110,11 @@ class Totals:
         return max((shard.backlog for shard in self.shards), default=0)
 
     @property
+    def unreadable(self) -> int:
+        """Records that could not be read, and were put into quarantine."""
+        return sum(shard.unreadable for shard in self.shards)
+
+    @property
     def counters(self) -> dict[str, int]:
         """The exact counts over all shards."""
         return {name: sum(shard.counters[name] for shard in self.shards) for name in COUNTERS}
@@ -128,6 +135,7 @@ def totals(core: Core) -> Operation[Totals]:
             "expiring",
             "waiting",
             "held",
+            "unreadable",
         ]
         requests = []
         for shard, clock in zip(shards, known, strict=True):
@@ -142,6 +150,16 @@ def totals(core: Core) -> Operation[Totals]:
         ]
         at = at or replies[0][0][0] / 1000
     return Totals(at, tuple(found))
+
+
+def unreadable(core: Core) -> Operation[int]:
+    """How many records could not be read so far, and were put into quarantine."""
+    total = 0
+    for first in range(0, len(core.shards), FLIGHT_SHARDS):
+        shards = core.shards[first : first + FLIGHT_SHARDS]
+        replies = yield [command("HGET", shard.counters, "unreadable") for shard in shards]
+        total += sum(int(reply or 0) for reply in replies)
+    return total
 
 
 def due(core: Core) -> Operation[float | None]:
@@ -185,7 +203,8 @@ def _shard_totals(core: Core, shard: int, reply: Reply) -> ShardTotals:
         rotation_age=age,
         backlog=clock.rotations - clock.drained,
         oldest_age=None if oldest < 0 else max(0, clock.now - oldest) / 1000,
-        counters=dict(zip(COUNTERS, numbers[6:], strict=True)),
+        unreadable=numbers[6],
+        counters=dict(zip(COUNTERS, numbers[7:], strict=True)),
     )
 
 

@@ -8,7 +8,8 @@
 --       3 to      state the chunk is to reach: 1 applied, 2 acked
 --       4 limit   of waiting slabs
 --       5 ...     the names of the chunk's slabs of one
--- Returns "late orphaned", as update.lua does; "0 0" where the chunk was there already, or the segment gone.
+-- Returns what update.lua does; "0 0" where the chunk was there already, or the segment gone. An error where
+--       what was staged can not be read: nothing is applied then.
 -- The hash is deleted when all its chunks are acked.
 -- Tells the spouts: acked.
 -- Bounded by the caller: what a chunk holds is what one call of update.lua may.
@@ -30,12 +31,25 @@ end
 
 local counts, indexes, deltas, ones, lengths, packed = unpack(call('HMGET', staged, 'counts:' .. chunk,
   'indexes:' .. chunk, 'deltas:' .. chunk, 'ones:' .. chunk, 'lengths:' .. chunk, 'vectors:' .. chunk))
-local first_dense = OWN + 1 + #counts / 2
-local pieces, from = {}, 1
-for k = 1, #lengths / 2 do -- one for each slab of the dense part
-  local bytes = unpack_from('<I2', lengths, k * 2 - 1) * 8
-  pieces[k] = sub(packed, from, from + bytes - 1)
-  from = from + bytes
+local first_dense, pieces
+
+-- Whether what was staged is whole: all is checked before anything is applied.
+local function whole()
+  local pairs_of, from = 0, 1
+  for k = 1, #counts / 2 do pairs_of = pairs_of + unpack_from('<I2', counts, k * 2 - 1) end
+  first_dense, pieces = OWN + 1 + #counts / 2, {}
+  for k = 1, #lengths / 2 do -- one for each slab of the dense part
+    local bytes = unpack_from('<I2', lengths, k * 2 - 1) * 8
+    pieces[k] = sub(packed, from, from + bytes - 1)
+    from = from + bytes
+  end
+  return at <= #state and #indexes == 2 * pairs_of and #deltas == 8 * pairs_of and from == #packed + 1
+    and #pieces == #KEYS - first_dense + 1 and #ones == 8 * (#ARGV - 4)
+end
+
+local read, sound = pcall(whole) -- it raises where a part is missing, or ends in the middle
+if not read or not sound then
+  return redis.error_reply('UNREADABLE the vectors of a segment: chunk ' .. chunk .. ' of ' .. #state)
 end
 update.sparse(OWN + 1, counts, indexes, deltas, limit)
 update.dense({unpack(KEYS, first_dense)}, pieces, limit)
@@ -48,4 +62,4 @@ else
 end
 update.flush()
 counters.flush()
-return update.late .. ' ' .. update.orphaned
+return update.late .. ' ' .. update.orphaned .. slabs.refusals

@@ -60,8 +60,8 @@ if not full and given < most then
   local found = redis.call('XRANGE', KEYS[1], '(' .. cursor, ARGV[6], 'COUNT', 500)
   more = #found == 500
   for _, one in ipairs(found) do
-    if string.find(',' .. one[2][6] .. ',', ',' .. slot .. ',', 1, true) then
-      local of = tonumber(one[2][4])
+    local of = tonumber(one[2][4]) -- an entry without can not be read: it is passed over, its trees expire
+    if of and one[2][6] and string.find(',' .. one[2][6] .. ',', ',' .. slot .. ',', 1, true) then
       full = not room(of)
       if full then break end
       give(one[1], one[2][2], of)

@@ -1,14 +1,16 @@
 -- Confirms outcomes: the spout has them, they need not be kept. A slab all of whose outcomes are confirmed
 -- is forgotten, with its message ids.
 --
--- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout
+-- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout, then quarantine
+--       (includes/quarantine.lua)
 -- ARGV  1 spouts
 --       2 ... ids of stream entries
 -- Returns {trees that were confirmed, entries that were looked at}: the caller asks again for the rest. An
---       entry confirmed before is passed over.
+--       entry confirmed before is passed over; one that can not be read is put into quarantine.
 -- Bounded: takes no further entry after 1,000 slabs, and no entry has more than one call can touch.
 --- @include "shard"
-local stream = KEYS[OWN]
+--- @include "quarantine"
+local stream, away = KEYS[OWN], KEYS[OWN + 1]
 local trees, work, seen = 0, 0, 0
 
 local function forget(names)
@@ -19,45 +21,96 @@ local function forget(names)
   end
 end
 
+-- Whether pieces follow each other to the end: each is `head` bytes, at whose end n (u16) says that n items
+-- of `size` bytes follow.
+local function fits(packed, head, size)
+  local at = 1
+  while at <= #packed do
+    if at + head - 1 > #packed then return false end
+    at = at + head + size * unpack_from('<I2', packed, at + head - 2)
+  end
+  return at == #packed + 1
+end
+
+-- What an entry tells of: whole, part; nil where it can not be read.
+local function parse(fields)
+  local entry = {}
+  for f = 1, #fields, 2 do entry[fields[f]] = fields[f + 1] end
+  if entry.whole and entry.part and fits(entry.whole, 6, 8) and fits(entry.part, 14, 2) then
+    return entry.whole, entry.part
+  end
+end
+
+-- How many trees a slab has; nil where nothing tells it any more.
+local function count_of(slab, header)
+  local facts = slabs.facts(header)
+  return facts and facts.count or quarantine.count(slab)
+end
+
+-- Confirms all trees of slabs; those whose header can not be read are put away.
+local function confirm_whole(names)
+  local headers = call('HMGET', SLABS, unpack(names))
+  for k = 1, #names do
+    local facts = headers[k] and slabs.facts(headers[k])
+    if facts then
+      trees = trees + facts.count
+    elseif headers[k] then
+      trees = trees + (quarantine.count(names[k]) or 0)
+      quarantine.put(away, names[k], headers[k])
+    end
+  end
+end
+
+-- Confirms n trees of a slab; returns whether these were its last.
+local function confirm_part(slab, n)
+  local header = call('HGET', SLABS, slab)
+  if not header then return true end
+  trees = trees + n
+  if call('HINCRBY', CONFIRMED, slab, n) < (count_of(slab, header) or SLAB_TREES) then return false end
+  if not slabs.facts(header) then quarantine.put(away, slab, header) end
+  return true
+end
+
+local function confirm(whole, part)
+  local done, at = {}, 1
+  while at <= #whole do
+    local n = unpack_from('<I2', whole, at + 4)
+    for first = at + 6, at + 5 + 8 * n, 8000 do
+      local names, m = {}, 0
+      for slab_at = first, math.min(first + 7992, at + 8 * n - 2), 8 do
+        m = m + 1
+        names[m] = sub(whole, slab_at, slab_at + 7)
+        done[#done + 1] = names[m]
+      end
+      confirm_whole(names)
+    end
+    work = work + n
+    at = at + 6 + 8 * n
+  end
+  at = 1
+  while at <= #part do
+    local slab, n = sub(part, at, at + 7), unpack_from('<I2', part, at + 12)
+    if confirm_part(slab, n) then
+      call('HDEL', CONFIRMED, slab)
+      done[#done + 1] = slab
+    end
+    work = work + 1
+    at = at + 14 + 2 * n
+  end
+  forget(done)
+end
+
 for i = 2, #ARGV do
   if work >= 1000 then break end
   seen, work = seen + 1, work + 1
   local found = call('XRANGE', stream, ARGV[i], ARGV[i])[1]
   if found then
-    local entry = {}
-    for f = 1, #found[2], 2 do entry[found[2][f]] = found[2][f + 1] end
-    local done = {}
-    local at = 1
-    while at <= #entry.whole do
-      local n = unpack_from('<I2', entry.whole, at + 4)
-      for first = at + 6, at + 5 + 8 * n, 8000 do
-        local names, m = {}, 0
-        for slab_at = first, math.min(first + 7992, at + 8 * n - 2), 8 do
-          m = m + 1
-          names[m] = sub(entry.whole, slab_at, slab_at + 7)
-          done[#done + 1] = names[m]
-        end
-        local headers = call('HMGET', SLABS, unpack(names))
-        for k = 1, m do
-          if headers[k] then trees = trees + slabs.facts(headers[k]).count end
-        end
-      end
-      work = work + n
-      at = at + 6 + 8 * n
+    local whole, part = parse(found[2])
+    if whole then
+      confirm(whole, part)
+    else
+      quarantine.put_entry(away, stream, ARGV[i], found[2])
     end
-    at = 1
-    while at <= #entry.part do
-      local slab, n = sub(entry.part, at, at + 7), unpack_from('<I2', entry.part, at + 12)
-      local header = call('HGET', SLABS, slab)
-      if header then trees = trees + n end
-      if not header or call('HINCRBY', CONFIRMED, slab, n) >= slabs.facts(header).count then
-        call('HDEL', CONFIRMED, slab)
-        done[#done + 1] = slab
-      end
-      work = work + 1
-      at = at + 14 + 2 * n
-    end
-    forget(done)
     call('XDEL', stream, ARGV[i])
   end
 end

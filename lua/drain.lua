@@ -1,21 +1,21 @@
 -- Expires a bounded piece of what a rotation set aside.
 --
--- KEYS  the shard's (includes/shard.lua), then expired:<rotation>, then quarantine, hash: slab -> what was
---       unreadable; then the ack vector of each slab to drain
+-- KEYS  the shard's (includes/shard.lua), then expired:<rotation>, then quarantine (includes/quarantine.lua),
+--       then the ack vector of each slab to drain
 -- ARGV  1 spouts
 --       2 rotation
 --       3 how many of its trees that failed or expired the shard keeps for people
 -- Returns {expired, orphaned, slabs left in the set, slabs put into quarantine}.
 -- Tells the spouts: expired for each tree still pending. Waiting trees are dropped and counted as orphaned.
 -- Bounded by the caller: at most 200 slabs a call; stops by itself after 16,384 trees.
--- A slab whose record can not be read, as a newer version or a hand may leave it, goes into quarantine and is
--- counted: its spout's own timer tells of its trees. The quarantine holds the first 1,000 of a shard.
+-- A slab whose record can not be read goes into quarantine and is counted.
 -- Any number of tickers may run and die: a slab is drained by whoever takes it out of the set, in one step.
 --- @include "shard"
 --- @include "outcomes"
 --- @include "recent"
 --- @include "waiting"
-local rotation, aside, quarantine = tonumber(ARGV[2]), KEYS[OWN], KEYS[OWN + 1]
+--- @include "quarantine"
+local rotation, aside, away = tonumber(ARGV[2]), KEYS[OWN], KEYS[OWN + 1]
 recent.kept = tonumber(ARGV[3])
 local n = #KEYS - OWN - 1
 local keys, names = {}, {}
@@ -25,21 +25,25 @@ for k = 1, n do
 end
 local expired, orphaned, unreadable = 0, 0, {}
 
--- Whether all of a slab's record can be read.
-local function readable(slab, header, value)
-  return slabs.readable(header) and (not value or #value % 8 == 0) and pcall(waiting.failures, slab)
+-- What is known of a slab; nil where not all of its record can be read.
+local function facts_of(slab, header, value)
+  local facts = header and slabs.facts(header)
+  if not facts then return nil end
+  if facts.tracked then return (not value or #value == facts.count * 8) and facts or nil end
+  return (not value or #value % 8 == 0) and waiting.failures(slab) and facts or nil
 end
 
 -- Puts a slab whose record can not be read away, and counts as gone what its vector and message ids tell of.
 local function put_away(slab, header, value)
   unreadable[#unreadable + 1] = slab
-  if call('HLEN', quarantine) < 1000 then call('HSET', quarantine, slab, header) end
+  quarantine.put(away, slab, header or '')
   if call('HEXISTS', MESSAGE_IDS, slab) == 0 then
     counters.add('waiting', -1)
   else
-    local count = floor(#(value or '') / 8)
-    local _, finished = words.zeros(sub(value or '', 1, count * 8))
-    counters.add('expiring', finished - count)
+    local length = floor(#(value or '') / 8)
+    local _, finished = words.zeros(sub(value or '', 1, length * 8))
+    local count = quarantine.count(slab) or length
+    counters.add('expiring', finished - length)
     counters.add('held', tonumber(call('HGET', CONFIRMED, slab) or 0) - count)
   end
 end
@@ -54,12 +58,10 @@ if n > 0 then
     if present[k] == 1 then
       local slab, header, value = names[k], headers[k], ones[k] or call('GET', keys[k])
       taken[#taken + 1] = slab
-      local facts
-      if header and not readable(slab, header, value) then
+      local facts = facts_of(slab, header, value)
+      if not facts and (header or value) then
         put_away(slab, header, value)
         gone[#gone + 1], gone_ones[#gone_ones + 1] = keys[k], slab
-      elseif header then
-        facts = slabs.facts(header)
       end
       if facts and facts.rotation + 2 == rotation then
         local length = value and #value / 8 or 0
@@ -72,8 +74,7 @@ if n > 0 then
         if facts.tracked then
           if length - z > 0 then
             expired = expired + length - z
-            local indexes = nil
-            if z > 0 or length < facts.count then indexes = words.others(zeros, length) end
+            local indexes = z > 0 and words.others(zeros, length) or nil
             outcomes.add('expired', '', slab, facts, indexes, length - z)
           end
         else
@@ -95,7 +96,6 @@ if n > 0 then
     for _, hash in ipairs({SLABS, MESSAGE_IDS, FAILURES, CONFIRMED}) do
       call('HDEL', hash, unpack(unreadable))
     end
-    counters.add('unreadable', #unreadable)
   end
   counters.add('orphaned', orphaned)
 end

@@ -7,7 +7,8 @@
 --       6 counts   u16 for each slab: how many of the indexes are its own
 --       7 indexes  u16 each
 --       8 how many of its trees that failed or expired the shard keeps for people
--- Returns "failed late orphaned". A tree not tracked yet waits as failed, and is told so when it is tracked.
+-- Returns "failed late orphaned", and after that the slabs that were refused, 16 hexadecimal digits each:
+--       their record can not be read. A tree not tracked yet waits as failed, and is told so by its track.
 -- Tells the spouts: failed.
 -- Bounded by the caller: at most 250 trees a call.
 --- @include "shard"
@@ -27,20 +28,21 @@ for k = 1, #counts / 2 do
   local tracked = facts and facts.tracked
   local failed, f = {}, 0
   local known, added, a = nil, {}, 0
-  if header and not tracked then known, f, added[0] = waiting.failures(slab) end
+  if facts and not tracked then known, f, added[0] = waiting.failures(slab) end
+  if header and not tracked and not known then slabs.refuse(slab) end
   for _ = 1, (unpack_from('<I2', counts, k * 2 - 1)) do
     n = n + 1
     local index = unpack_from('<I2', indexes, n * 2 - 1)
     if not header then
       orphaned = orphaned + 1
-    elseif not tracked then
+    elseif known then
       if not known[index] then
         known[index] = reason
         a = a + 1
         added[a] = pack('<I2I2', index, #reason) .. reason
       end
-    else
-      local value = vectors.word(key, slab, index)
+    elseif tracked then
+      local value = index < facts.count and vectors.word(key, slab, index) or ZERO
       if value == ZERO then
         late = late + 1
       else
@@ -65,4 +67,4 @@ counters.add('late', late)
 counters.add('orphaned', orphaned)
 outcomes.flush()
 slabs.flush()
-return finish(total .. ' ' .. late .. ' ' .. orphaned)
+return finish(total .. ' ' .. late .. ' ' .. orphaned .. slabs.refusals)

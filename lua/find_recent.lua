@@ -29,7 +29,11 @@ for e = 1, #entries do
   local fields = entries[e][2]
   local trees = fields[#fields]
   -- The search for the name is the server's own loop; only where it is somewhere are the trees walked over.
-  if find(trees, slab, 1, true) and has(trees) then return {'', entries[e]} end
+  -- One that can not be read has none.
+  if find(trees, slab, 1, true) then
+    local read, there = pcall(has, trees)
+    if read and there then return {'', entries[e]} end
+  end
 end
 if #entries < most then return {'', false} end
 return {'(' .. entries[#entries][1], false}

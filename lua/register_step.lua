@@ -10,7 +10,7 @@ local now = instant[1] * 1000000 + instant[2]
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then
   local known, oldest, at = redis.call('HGETALL', KEYS[1]), nil, nil
   for k = 1, #known, 2 do -- bounded: by what may be known
-    local seen = tonumber(string.match(known[k + 1], '^%d+'))
+    local seen = tonumber(string.match(known[k + 1], '^%d+') or 0)
     if not at or seen < at then oldest, at = known[k], seen end
   end
   redis.call('HDEL', KEYS[1], oldest)

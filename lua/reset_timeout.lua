@@ -4,7 +4,8 @@
 -- ARGV  1 spouts, 2 writer, 3 sequence
 --       4 counts   u16 for each slab: how many of the indexes are its own
 --       5 indexes  u16 each
--- Returns how many slabs were moved. A slab none of whose named trees is pending or waiting stays.
+-- Returns how many slabs were moved, and after that those that were refused, 16 hexadecimal digits each:
+--       their record can not be read. A slab none of whose named trees is pending or waiting stays.
 -- Bounded by the caller: at most 100 trees a call, for each may be of a slab of 4,096.
 --- @include "shard"
 --- @include "once"
@@ -16,9 +17,10 @@ for k = 1, #counts / 2 do
   local header = call('HGET', SLABS, slab)
   local facts = header and slabs.facts(header)
   local alive = facts and not facts.tracked
+  if header and not facts then slabs.refuse(slab) end
   for _ = 1, (unpack_from('<I2', counts, k * 2 - 1)) do
     n = n + 1
-    if header and not alive then
+    if facts and not alive then
       alive = vectors.word(key, slab, (unpack_from('<I2', indexes, n * 2 - 1))) ~= ZERO
     end
   end
@@ -40,4 +42,4 @@ for k = 1, #counts / 2 do
   end
 end
 slabs.flush()
-return finish(tostring(moved))
+return finish(moved .. slabs.refusals)

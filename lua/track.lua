@@ -7,7 +7,8 @@
 --       6 how many of its trees that failed or expired the shard keeps for people
 --       7 ...     for each slab its ack values (one word for each tree) and its message ids
 -- Returns one letter for each slab: A tracked, D tracked before with the same content, C tracked before with
---       other content (nothing changed), R rejected: over the limit (nothing changed).
+--       other content (nothing changed), R rejected: over the limit (nothing changed), U refused: what is
+--       held of it can not be read (nothing changed).
 -- Tells the spout: acked for trees whose ack value is zero by now, failed for those that failed before.
 -- Bounded by the caller: at most 400 slabs and 16,384 trees a call.
 --- @include "shard"
@@ -26,11 +27,10 @@ local headers = call('HMGET', SLABS, unpack(names))
 local values, ones, directory, ids, pending = {}, {}, {}, {}, {}
 local v, o, d, p, accepted = 0, 0, 0, 0, 0
 
--- What waited for the slab is merged into its ack values. Returns them, and the failures: index -> reason.
-local function merge(key, slab, facts, value)
+-- What waited for the slab is merged into its ack values, which it returns.
+local function merge(key, slab, facts, value, failures)
   local waited = vectors.get(key, slab)
-  local failures, f = waiting.failures(slab)
-  if f > 0 then call('HDEL', FAILURES, slab) end
+  if next(failures) then call('HDEL', FAILURES, slab) end
   counters.add('orphaned', waiting.lost(waited or '', failures, #value / 8))
   if waited then
     call('MSET', SCRATCH, value, OPERAND, sub(waited, 1, #value))
@@ -42,7 +42,7 @@ local function merge(key, slab, facts, value)
   slabs.leave_bucket(slab, facts.rotation)
   slabs.flush() -- before the slab enters the nursery, which may be the bucket it leaves
   counters.add('waiting', -1)
-  return value, failures
+  return value
 end
 
 -- Tells of the trees that are finished before they are tracked; returns the ack values of those that are not.
@@ -69,7 +69,10 @@ for k = 1, n do
   local value, message_ids = ARGV[5 + 2 * k], ARGV[6 + 2 * k]
   local count = #value / 8
   local known = header and slabs.facts(header)
-  if known and known.tracked then
+  local failures = known and not known.tracked and waiting.failures(slab)
+  if header and not failures and not (known and known.tracked) then
+    replies[k] = 'U'
+  elseif known and known.tracked then
     local same = sub(header, -8) == slabs.digest(value) and known.spout == spout
       and call('HGET', MESSAGE_IDS, slab) == message_ids
     replies[k] = same and 'D' or 'C'
@@ -81,8 +84,8 @@ for k = 1, n do
     replies[k] = 'A'
     held = held + count
     accepted = accepted + count
-    local failures, digest = nil, slabs.digest(value)
-    if known then value, failures = merge(key, slab, known, value) end
+    local digest = slabs.digest(value)
+    if known then value = merge(key, slab, known, value, failures) end
     header = slabs.header(TRACKED, spout, count, now, digest)
     if failures or find(value, ZERO, 1, true) then
       value = settle(slab, slabs.facts(header), value, failures)

@@ -7,7 +7,8 @@
 --       5 counts, 6 indexes, 7 deltas of the sparse part
 --       8 deltas of slabs of one
 --       9 ... one delta vector for each slab of the dense part; then the names of the slabs of one
--- Returns "late orphaned": how many of the deltas were for finished trees, and for trees that may not wait.
+-- Returns "late orphaned": how many of the deltas were for finished trees, and for trees that may not wait;
+--       after that the slabs that were refused, 16 hexadecimal digits each: their record can not be read.
 -- Tells the spouts: acked.
 --- @include "shard"
 --- @include "once"
@@ -20,4 +21,4 @@ update.sparse(OWN, ARGV[5], ARGV[6], ARGV[7], limit)
 update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 9, 9 + #KEYS - dense)}, limit)
 update.ones(10 + #KEYS - dense, ARGV[8], limit)
 update.flush()
-return finish(update.late .. ' ' .. update.orphaned)
+return finish(update.late .. ' ' .. update.orphaned .. slabs.refusals)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import redis
 
 from acker import cli, ids, steps
 from acker.cli.output import duration, message_id_fields, one_line, printable
@@ -105,6 +106,10 @@ def test_stats_are_those_of_the_ledger(acker: Acker, ledger: Ledger) -> None:
     stats = good(acker("stats", "words", "--json"))
     assert isinstance(stats, dict)
     assert stats["counters"] == ledger.counters()
+    assert stats["unreadable"] == 0
+    with redis.Redis.from_url(ledger.store.url) as raw:
+        raw.hset(ledger.core.shards[0].counters, "unreadable", 3)
+    assert re.search(r"^unreadable +3$", acker("stats", "words").out, re.MULTILINE)
     assert (stats["pending"], stats["held"], stats["spouts"]) == (2, 3, ["lines"])
     assert stats["buckets"] == {"nursery": 2, "middle": 0, "oldest": 0, "expiring": 0}
     assert sum(shard["pending"] for shard in stats["shards"]) == 2

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker import ids, operations, scripts
+from acker import ids, scripts, topologies
 from acker.ledger import Ledger, open_ledger
 from acker.outcomes import OutcomeReader
 from acker.store import Store
@@ -93,7 +93,7 @@ def test_all_keys_of_a_call_lie_in_one_slot(cluster: str) -> None:
     assert counted["failed"] == 2
     assert counted["late"] == 2
     assert counted["orphaned"] == 1
-    assert store.run(operations.topologies()) == ["topology"]
+    assert store.run(topologies.names()) == ["topology"]
 
 
 def test_all_keys_of_a_call_on_a_stream_lie_in_one_slot(cluster: str) -> None:

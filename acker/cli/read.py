@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from acker import inspect, operations, steps
+from acker import inspect, steps
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, instant, printable, row, show, show_json, table, tree_fields
@@ -18,6 +18,7 @@ from acker.errors import AckerError, UnknownTopology, ValidationError
 from acker.inspect import Bucket, Page, Tree
 from acker.ledger import Ledger, open_ledger
 from acker.steps import Step
+from acker.topologies import names as topology_names
 from acker.totals import Totals, totals
 
 PERCENTILES = (0.5, 0.95, 0.99)
@@ -27,7 +28,7 @@ def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) ->
     """All topologies of the store."""
     store = options.store(url, timeout)
     found = []
-    for name in store.run(operations.topologies()):
+    for name in store.run(topology_names()):
         try:
             ledger = open_ledger(store, name, create=False)
         except UnknownTopology:
@@ -171,6 +172,8 @@ def _config_fields(config: TopologyConfig) -> dict[str, Any]:
         "high_water_mark": config.high_water_mark,
         "slab_limit": config.slab_limit,
         "outcomes_kept": config.outcomes_kept,
+        "wait_replicas": config.wait_replicas,
+        "wait_fsync": config.wait_fsync,
     }
 
 
@@ -185,6 +188,7 @@ def _stats_fields(ledger: Ledger, read: Totals, latency: list[float | None]) -> 
         "held": read.held,
         "high_water_use": read.high_water_use,
         "backlog": read.backlog,
+        "unreadable": read.unreadable,
         "rotation_age": read.rotation_age,
         "oldest_age": read.oldest_age,
         "latency": {
@@ -248,7 +252,7 @@ def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None]) -> No
         "",
     )
     counters = table("counter", "count", right=("count",))
-    for name, count in read.counters.items():
+    for name, count in {**read.counters, "unreadable": read.unreadable}.items():
         row(counters, name, f"{count:,}")
     shards = table(
         "shard", *inspect.BUCKETS, "waiting", "held", "rotations", "last rotation", "oldest tree",

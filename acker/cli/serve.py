@@ -12,8 +12,8 @@ import typer
 from acker.cli.options import Url
 from acker.embedded import EmbeddedServer
 from acker.errors import AckerError, ValidationError
-from acker.operations import topologies
 from acker.store import Store
+from acker.topologies import names as topology_names
 
 _NEEDED = ("fastapi", "uvicorn", "pydantic_settings", "prometheus_client", "pyarrow")
 
@@ -54,7 +54,7 @@ def serve(
         if not url:
             raise ValidationError("no store: name one by --url or ACKER_URL, or start one by --embedded")
         given = settings(url=url)
-        Store(url, timeout=given.timeout, cluster=given.cluster).run(topologies())
+        Store(url, timeout=given.timeout, cluster=given.cluster).run(topology_names())
         # Programs can do without it, and people have to wait for it the first time only.
         stack.enter_context(preparing(_no_dashboard))
         run(given, host, port)

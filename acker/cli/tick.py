@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from acker import operations
 from acker.cli import options
 from acker.cli.options import Json, Timeout, Url
 from acker.cli.output import row, show, show_json, table
@@ -19,6 +18,7 @@ from acker.ledger import open_ledger
 from acker.store import Store
 from acker.submissions import Ticked
 from acker.ticker import Ticker
+from acker.topologies import names as topology_names
 
 if TYPE_CHECKING:
     from acker.streams.settler import Settler
@@ -41,7 +41,7 @@ def tick(
     names = [check_name(name, "topology") for name in topologies] if topologies else None
     if once:
         done = {}
-        for name in names if names is not None else store.run(operations.topologies()):
+        for name in names if names is not None else store.run(topology_names()):
             done[name] = open_ledger(store, name, create=False).tick()
         if (settler := _settler(store, names)) is not None:
             settler.step()

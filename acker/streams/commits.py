@@ -15,7 +15,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 import redis
 
 from acker import keys, scripts
-from acker.errors import CommitOrderError, StagingExpired, StoreError
+from acker.errors import CommitOrderError, StagingExpired, UnreadableRecord
 from acker.operations import Core
 from acker.requests import Operation, Request, command
 from acker.streams import effects, inputs, kept, retention, roots, segments, tracking, vectors
@@ -84,8 +84,8 @@ class Commit:
                 spout, entries, letters = stored["settled"]
                 settled = Settled(spout, tuple((shard, entry) for shard, entry in entries), tuple(letters))
             return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"not a commit: {text!r:.200}") from error
+        except segments.UNREADABLE as error:
+            raise UnreadableRecord(f"not a commit: {text!r:.200}") from error
 
     def ranges(self) -> list[Range]:
         """The inputs that are of streams."""

@@ -18,7 +18,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker import keys
 from acker.config import check_name, check_number
-from acker.errors import UnknownDeadLetter, ValidationError
+from acker.errors import UnknownDeadLetter, UnreadableRecord, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, command
 from acker.streams import commits, segments
@@ -118,7 +118,9 @@ def replay(core: Core, letter: str) -> Operation[int]:
     for _ in range(_RACES):
         # The number first: whoever replays the same letter meanwhile takes it, and this commit loses.
         number = yield from commits.next_number(core, writer_of(spout))
-        fields = dict(_pairs((yield from _entry(core, spout, entry_id))))
+        stored = yield from _entry(core, spout, entry_id)
+        _parse(entry_id.encode(), spout, stored)  # that it can be read
+        fields = dict(_pairs(stored))
         how = Roots.parse(fields[b"roots"]).how
         batches = list(segments.decode(fields[b"row"]))
         made, piece = yield from emit_recorded(core, how, Staging(how.stream), batches)
@@ -149,17 +151,22 @@ def _pairs(fields: list[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _parse(entry_id: bytes, spout: str, fields: list[bytes]) -> DeadLetter:
-    values = dict(_pairs(fields))
-    [row] = pa.Table.from_batches(segments.decode(values[b"row"])).to_pylist()
-    return DeadLetter(
-        id=f"{entry_id.decode()}@{spout}",
-        spout=spout,
-        message_id=values[b"message_id"],
-        anchor=int(values[b"anchor"]),
-        status=values[b"status"].decode(),
-        reason=values[b"reason"].decode("utf-8", "replace"),
-        attempts=int(values[b"attempts"]),
-        at=int(values[b"at"]) / 1000,
-        stream=Roots.parse(values[b"roots"]).how.stream,
-        row=row,
-    )
+    """A dead letter; UnreadableRecord, which names it: it can still be deleted."""
+    letter = f"{entry_id.decode()}@{spout}"
+    try:
+        values = dict(_pairs(fields))
+        [row] = pa.Table.from_batches(segments.decode(values[b"row"])).to_pylist()
+        return DeadLetter(
+            id=letter,
+            spout=spout,
+            message_id=values[b"message_id"],
+            anchor=int(values[b"anchor"]),
+            status=values[b"status"].decode(),
+            reason=values[b"reason"].decode("utf-8", "replace"),
+            attempts=int(values[b"attempts"]),
+            at=int(values[b"at"]) / 1000,
+            stream=Roots.parse(values[b"roots"]).how.stream,
+            row=row,
+        )
+    except (*segments.UNREADABLE, UnreadableRecord, pa.ArrowException) as error:
+        raise UnreadableRecord(f"dead letter {letter!r} can not be read: {error!r:.200}") from error

@@ -20,6 +20,7 @@ DEAD_LETTERS = 100_000
 _CALL_SLABS, _CALL_INDEXES = 100, 4_096
 _FLIGHT = 64
 _LOOK = 500
+_PLACE_BYTES = 6
 
 Fate: TypeAlias = Literal["acked", "replayed", "dead"]
 
@@ -43,8 +44,7 @@ class Place:
 
     def rows(self, told: SlabOutcome) -> list[int]:
         """The rows of an outcome."""
-        indexes: Iterable[int] = range(self.count) if told.indexes is None else told.indexes
-        return [self.first + index for index in indexes]
+        return [self.first + index for index in told.of(self.count)]
 
     def fate(self, status: str) -> Fate:
         """What becomes of a row whose tree has that outcome."""
@@ -68,28 +68,31 @@ class _Settling:
 
 
 def places(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[bytes, Place]]:
-    """Where the rows of slabs are. One that is settled, or whose rows nobody keeps, is left out."""
+    """Where the rows of slabs are. One that is settled, or whose rows nobody keeps, is left out.
+
+    So is one of which that can not be read: its rows stay where they are, for people.
+    """
     own = keys.Spout(core.config.name, spout)
     found: dict[bytes, tuple[int, int, str]] = {}
     for first in range(0, len(slabs), _LOOK):
         part = slabs[first : first + _LOOK]
         [packed] = yield [command("HMGET", own.slabs, *part)]
         for slab, place in zip(part, packed, strict=True):
-            if place is not None:
+            if place is not None and len(place) > _PLACE_BYTES:
                 number, count = int.from_bytes(place[:4], "little"), int.from_bytes(place[4:6], "little")
-                found[slab] = number, count, place[6:].decode()
+                found[slab] = number, count, place[_PLACE_BYTES:].decode("utf-8", "replace")
     tokens = sorted({token for _, _, token in found.values()})
     records: dict[str, Roots] = {}
     for first in range(0, len(tokens), _LOOK):
         names = tokens[first : first + _LOOK]
         [kept] = yield [command("HMGET", own.kept, *names)]
-        records |= {
-            name: Roots.parse(record) for name, record in zip(names, kept, strict=True) if record is not None
-        }
+        for name, record in zip(names, kept, strict=True):
+            if (known := roots.readable(record)) is not None:
+                records[name] = known
     return {
         slab: Place(records[token], number * records[token].slab, count)
         for slab, (number, count, token) in found.items()
-        if token in records
+        if token in records and number * records[token].slab + count <= records[token].rows
     }
 
 
@@ -110,7 +113,7 @@ def settle(core: Core, what: Settled) -> Operation[None]:
                 for shard, entry_id in part
             ]
             for (shard, _), reply in zip(part, replies, strict=True):
-                found += [outcomes.parse(shard, entry_id, fields) for entry_id, fields in reply]
+                found += outcomes.parse_all(shard, reply)[0]
         yield from settle_entries(core, what.spout, found)
     if what.letters:
         own = keys.Spout(core.config.name, what.spout)

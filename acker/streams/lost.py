@@ -5,18 +5,18 @@ They are failed and tracked again, in this order, so that the ledger tells of th
 
 import numpy as np
 
-from acker import ids, keys
+from acker import headers, ids, keys
 from acker.operations import Core
 from acker.requests import Operation, Request, command
-from acker.streams import tracking
+from acker.streams import roots, tracking
 from acker.streams.roots import Roots
+from acker.submissions import Submission
 
 AFTER = 3.0
 """Message timeouts after which kept rows are looked after: a commit waits for 2, trees expire by 1.5."""
 REASON = "the store has lost the tree"
 _LOOK = 100
 _PART = 256
-_TRACKED = 2  # a header's first byte, see lua/includes/shard.lua
 
 
 def recover(core: Core, spout: str) -> Operation[int]:
@@ -34,14 +34,14 @@ def recover(core: Core, spout: str) -> Operation[int]:
     [records] = yield [command("HMGET", own.kept, *tokens)]
     found = 0
     for token, record in zip(tokens, records, strict=True):
-        if record is not None:
-            found += yield from _recover(core, own, Roots.parse(record))
+        if (known := roots.readable(record)) is not None:
+            found += yield from _recover(core, own, known)
         yield [command("ZADD", own.times, "XX", now, token)]
     return found
 
 
-def _recover(core: Core, own: keys.Spout, roots: Roots) -> Operation[int]:
-    names = [ids.slab_of(int(first)) for first in roots.slabs()]
+def _recover(core: Core, own: keys.Spout, one: Roots) -> Operation[int]:
+    names = [ids.slab_of(int(first)) for first in one.slabs()]
     lost: list[int] = []
     for first in range(0, len(names), _PART):
         part = names[first : first + _PART]
@@ -53,12 +53,13 @@ def _recover(core: Core, own: keys.Spout, roots: Roots) -> Operation[int]:
         lost += [
             first + place
             for place, (header, open_) in enumerate(zip(known, kept, strict=True))
-            if open_ and (header is None or header[0] != _TRACKED)
+            if open_ and not headers.is_tracked(header)
         ]
     if not lost:
         return 0
-    anchors = roots.anchors()
-    trees = anchors[np.isin(np.arange(roots.rows) // roots.slab, lost)]
-    yield from core.submit(core.fail(trees, REASON.encode()))
-    yield from tracking.track_again(core, roots, lost)
+    anchors = one.anchors()
+    trees = anchors[np.isin(np.arange(one.rows) // one.slab, lost)]
+    # What can not be read of them a drain puts away first.
+    yield from core.submit(Submission(core.fail(trees, REASON.encode()).calls, lambda _: None))
+    yield from tracking.track_again(core, one, lost)
     return len(trees)

@@ -187,7 +187,7 @@ def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, Place]) -> O
             place, ids_here = known.get(told.slab), names.get(told.slab)
             if place is None or ids_here is None:
                 continue
-            indexes = range(place.count) if told.indexes is None else told.indexes
+            indexes = told.of(min(place.count, len(ids_here)))
             count = len(indexes)
             final = place.fate(entry.status) != "replayed"
             first = ids.anchor_at(told.slab, 0)

@@ -7,6 +7,7 @@ The rows are kept until each tree has been settled: acked, replayed, or a dead l
 """
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
@@ -15,14 +16,16 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker import ids, keys
 from acker.config import MESSAGE_ID_BYTES, check_name, check_number
-from acker.errors import StoreError, ValidationError
+from acker.errors import UnreadableRecord, ValidationError
 from acker.ids import Ids
 from acker.operations import Core
 from acker.requests import Operation, command
 from acker.streams import segments
-from acker.streams.segments import ANCHORS, Segment
+from acker.streams.segments import ANCHORS, UNREADABLE, Segment
 from acker.streams.staging import Staged, Staging, pieces, stage_segment, stage_vectors
 from acker.streams.vectors import Place
+
+_log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 MOST_ATTEMPTS = 1_000
@@ -102,13 +105,17 @@ class Roots:
 
     @classmethod
     def parse(cls, record: str | bytes) -> "Roots":
-        """The inverse of `record`; StoreError for anything else."""
+        """The inverse of `record`; UnreadableRecord for anything else."""
         try:
             token, rows, seed, slab, how, number, offsets = json.loads(record)
+            check_number(rows, "rows", 0, MOST_SLABS * ids.SLAB_TREES, int)
+            check_number(slab, "slab", 1, ids.SLAB_TREES, int)
+            check_number(seed, "seed", -(2**63), 2**63 - 1, int)
+            check_number(number, "number", 0, MOST_ATTEMPTS, int)
             places = {name: (int(low), int(high)) for name, (low, high) in offsets.items()}
             return cls(token, rows, seed, slab, Tracking(**how), number, places)
-        except (AttributeError, TypeError, ValueError) as error:
-            raise StoreError(f"not roots: {record!r:.200}") from error
+        except UNREADABLE as error:
+            raise UnreadableRecord(f"not roots: {record!r:.200}") from error
 
     def slabs(self) -> Ids:
         """The first anchor of each slab."""
@@ -137,6 +144,15 @@ class Roots:
         if not ackers:
             return []
         return [int(shard) for shard in np.unique(ids.shards_of(self.slabs().view(np.uint64), ackers))]
+
+
+def readable(record: bytes | None) -> Roots | None:
+    """Roots as they are stored; None where there are none, or where they can not be read, which is logged."""
+    try:
+        return None if record is None else Roots.parse(record)
+    except UnreadableRecord as error:
+        _log.error("%s", error)
+        return None
 
 
 def message_ids(rows: pa.Table, column: str) -> pa.ChunkedArray:

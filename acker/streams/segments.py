@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker import ids
-from acker.errors import StoreError, ValidationError
+from acker.errors import UnreadableRecord, ValidationError
 from acker.ids import Ids
 
 ANCHORS = "_acker"
@@ -27,6 +27,8 @@ SEGMENT_ROWS = 131_072
 """Rows after which a writer starts another segment."""
 SEGMENT_BYTES = 16 << 20
 """Bytes of rows, before compression, after which a writer starts another segment."""
+UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+"""What JSON that is not what was written raises, somewhere."""
 _OTHER_SLOTS = 0x5851F42D4C957F2D
 
 
@@ -53,12 +55,12 @@ class Segment:
 
     @classmethod
     def parse(cls, record: "str | builtins.bytes") -> "Segment":
-        """The inverse of `record`; StoreError for anything else."""
+        """The inverse of `record`; UnreadableRecord for anything else."""
         try:
             token, rows, seed, size, shards, slots = json.loads(record)
             return cls(str(token), int(rows), int(seed), int(size), _numbers(shards), _numbers(slots))
-        except (ValueError, TypeError) as error:
-            raise StoreError(f"not a segment: {record!r:.200}") from error
+        except UNREADABLE as error:
+            raise UnreadableRecord(f"not a segment: {record!r:.200}") from error
 
 
 def _numbers(values: list[int]) -> tuple[int, ...]:
@@ -135,9 +137,14 @@ def encode(batches: Sequence[pa.RecordBatch], compression: str) -> bytes:
 
 
 def decode(payload: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows of a payload."""
-    with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
-        yield from reader
+    """The rows of a payload; UnreadableRecord where it holds none."""
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
+            for batch in reader:
+                batch.validate(full=True)
+                yield batch
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        raise UnreadableRecord(f"not the rows of a segment: {len(payload)} bytes: {error!s:.200}") from error
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from acker import keys, operations
+from acker import keys, topologies
 from acker.config import check_name
 from acker.errors import AckerError, SpoutPendingFull, TrackRejected
 from acker.ledger import Ledger, open_ledger
@@ -136,7 +136,7 @@ class Settler:
             return self._step()
 
     def _step(self) -> int:
-        names = self.names if self.names is not None else self.store.run(operations.topologies())
+        names = self.names if self.names is not None else self.store.run(topologies.names())
         settled = 0
         for name in names:
             try:

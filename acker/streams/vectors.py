@@ -1,18 +1,20 @@
 """The staged vectors of segments, applied: once, their tuples are emitted; again, they are acked."""
 
+import logging
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from acker import ids
+from acker.errors import UnreadableRecord
 from acker.operations import Core
 from acker.requests import Operation, command
 from acker.streams.segments import Segment
-from acker.submissions import Call
+from acker.submissions import Call, refusals, unreadable
 
 _FLIGHT = 64
-
+_log = logging.getLogger(__name__)
 
 Place: TypeAlias = tuple[bytes, int]
 """The key of staged vectors, and their shard."""
@@ -30,7 +32,7 @@ def places(core: Core, segment: Segment, slot: int | None = None) -> list[Place]
 def apply(core: Core, places: Sequence[Place], to: str) -> Operation[None]:
     """Brings all chunks of vectors to a state (lua/apply_staged.lua); the same again changes nothing.
 
-    Vectors that are not there were acked.
+    Vectors that are not there were acked. Slabs whose record can not be read are passed over, and logged.
     """
     limit = core.config.shard_limit
     for first in range(0, len(places), _FLIGHT):
@@ -40,11 +42,14 @@ def apply(core: Core, places: Sequence[Place], to: str) -> Operation[None]:
             _call(core, shard, key, slabs, [number, to, limit])
             for (key, shard), (states, layout, names) in zip(part, found, strict=True)
             if states is not None
-            for number, (state, slabs) in enumerate(zip(states.decode(), _slabs(layout, names), strict=True))
+            for number, (state, slabs) in enumerate(_chunks(key, states, layout, names))
             if state < to
         ]
         for start in range(0, len(calls), _FLIGHT):
-            yield from core.ask(calls[start : start + _FLIGHT])
+            replies = yield from core.ask(calls[start : start + _FLIGHT])
+            refused = [slab for reply in replies for slab in refusals(bytes(reply).split()[2:])]
+            if refused:  # their trees are told by their spouts; the commit goes on
+                _log.error("%s: %s", core.config.name, unreadable(refused))
 
 
 def _call(core: Core, shard: int, key: bytes, slabs: list[bytes], args: list[bytes | str | int]) -> Call:
@@ -54,11 +59,17 @@ def _call(core: Core, shard: int, key: bytes, slabs: list[bytes], args: list[byt
     )
 
 
-def _slabs(layout: bytes, names: bytes) -> list[list[bytes]]:
-    """The names of the slabs of each chunk."""
-    ends = np.cumsum(np.frombuffer(layout, dtype="<u2").astype(np.int64)) * 8
-    starts = [0, *ends[:-1].tolist()]
-    return [
-        [names[at : at + 8] for at in range(start, end, 8)]
-        for start, end in zip(starts, ends.tolist(), strict=True)
-    ]
+def _chunks(key: bytes, states: bytes, layout: bytes, names: bytes) -> list[tuple[str, list[bytes]]]:
+    """The state of each chunk, and the names of its slabs; UnreadableRecord."""
+    try:
+        ends = np.cumsum(np.frombuffer(layout, dtype="<u2").astype(np.int64)) * 8
+        starts = [0, *ends[:-1].tolist()]
+        slabs = [
+            [names[at : at + 8] for at in range(start, end, 8)]
+            for start, end in zip(starts, ends.tolist(), strict=True)
+        ]
+        if sum(map(len, slabs)) * 8 != len(names):
+            raise ValueError(f"{len(names)} bytes of names")
+        return list(zip(states.decode(), slabs, strict=True))
+    except (TypeError, ValueError) as error:
+        raise UnreadableRecord(f"the staged vectors {key!r} can not be read: {error!r:.200}") from error

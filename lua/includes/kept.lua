@@ -16,7 +16,7 @@ local OWN = 7
 -- Costs one step for each index: at most 4,096.
 local function settle(slab, indexes, rows)
   local place = call('HGET', SLABS, slab)
-  if not place then return 0 end
+  if not place or #place < 7 then return 0 end -- settled before, or not to be read
   local _, count = struct.unpack('<I4I2', place)
   local known, n, mask = call('HGET', MASKS, slab), 0, ''
   if indexes == '' then

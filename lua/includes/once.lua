@@ -13,7 +13,8 @@ do
   local seen = call('HGET', WRITERS, writer) or call('HGET', WRITERS_BEFORE, writer)
   if seen then
     local space = find(seen, ' ', 1, true)
-    last, reply = tonumber(sub(seen, 1, space - 1)), sub(seen, space + 1)
+    last, reply = tonumber(space and sub(seen, 1, space - 1)), space and sub(seen, space + 1)
+    if not last then return redis.error_reply('UNREADABLE what a writer has done: ' .. #seen .. ' bytes') end
   end
   if sequence <= last then
     call('HINCRBY', COUNTERS, 'duplicates', 1)

@@ -25,8 +25,9 @@ local trees = {}
 
 -- Whether a header is one that this version writes. Others are passed over, until a tick puts them away.
 function trees.readable(header)
-  local kind = string.byte(header)
-  return #header >= HEADER_BYTES and (kind == WAITING or kind == TRACKED)
+  if #header ~= HEADER_BYTES + 8 then return false end
+  local kind, _, count = unpack_from(HEADER, header)
+  return kind == WAITING or (kind == TRACKED and count >= 1 and count <= 4096)
 end
 
 function trees.slab(key)
@@ -39,11 +40,12 @@ function trees.vector(key, slab)
   return one and call('HGET', ONES, slab) or call('GET', key) or ''
 end
 
--- The failures that wait for a slab's track: index -> reason. At most one record for each of 4,096 trees.
+-- The failures that wait for a slab's track, up to what can not be read: index -> reason. At most one record
+-- for each of 4,096 trees.
 function trees.failures(slab)
   local found, at = {}, 1
   local packed = call('HGET', FAILURES, slab) or ''
-  while at <= #packed do
+  while at + 3 <= #packed do
     local index, length = unpack_from('<I2I2', packed, at)
     found[index] = sub(packed, at + 4, at + 3 + length)
     at = at + 4 + length
@@ -51,9 +53,10 @@ function trees.failures(slab)
   return found
 end
 
--- The message ids of a slab of `count` trees at `indexes` (ascending), from their packed form.
--- Costs one step for each tree up to the last one asked for: at most 4,096.
+-- The message ids of a slab of `count` trees at `indexes` (ascending), from their packed form; none where
+-- there are fewer. Costs one step for each tree up to the last one asked for: at most 4,096.
 function trees.message_ids(packed, count, indexes)
+  if #packed < 2 * count or (#indexes > 0 and indexes[#indexes] >= count) then return {} end
   local found, n, at, index = {}, 0, 2 * count + 1, 0
   for i = 1, #indexes do
     while index < indexes[i] do

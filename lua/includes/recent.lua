@@ -39,9 +39,10 @@ local function bytes_between(packed, index, wanted)
   return sum
 end
 
--- Of the packed message ids of `count` trees, those at `indexes` (ascending), packed. Where all have one
--- length, none is passed over.
+-- Of the packed message ids of `count` trees, those at `indexes` (ascending), packed; nil where they can not
+-- be read. Where all have one length, none is passed over.
 local function some_ids(packed, count, indexes)
+  if #packed < 2 * count then return nil end
   local lengths, found, at, index = {}, {}, 2 * count + 1, 0
   local same = sub(packed, 1, 2 * count) == rep(sub(packed, 1, 2), count) and unpack_from('<I2', packed)
   for i = 1, #indexes / 2 do
@@ -54,7 +55,9 @@ local function some_ids(packed, count, indexes)
       index = wanted
     end
     lengths[i] = sub(packed, 2 * wanted + 1, 2 * wanted + 2)
-    found[i] = sub(packed, at, at + unpack_from('<I2', lengths[i]) - 1)
+    local length = unpack_from('<I2', lengths[i])
+    found[i] = sub(packed, at, at + length - 1)
+    if #found[i] ~= length then return nil end
   end
   return table.concat(lengths) .. table.concat(found)
 end
@@ -74,7 +77,10 @@ local function add_slab(slab, packed_ms, count, indexes)
   local named = ids == '' and 0 or count
   cost = cost + #ids
   local few = indexes ~= '' and 4 * #indexes < count
-  if few and named > 0 then named, ids = #indexes / 2, some_ids(ids, count, indexes) end
+  if few and named > 0 then
+    ids = some_ids(ids, count, indexes)
+    named, ids = ids and #indexes / 2 or 0, ids or ''
+  end
   return add(slab, packed_ms, count, indexes, named, ids)
 end
 

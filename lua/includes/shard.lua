@@ -22,6 +22,7 @@
 -- A slab is named by 8 bytes: the anchor of its first tree. The key of its ack vector ends with them. A slab
 -- of one, whose name is that of a negative anchor, has a field of `ones` instead.
 -- A header is kind, spout, count of trees, rotation it entered the nursery at, time tracked (ms), digest.
+-- Nothing that is read back is taken for granted: no operation ends in the middle for what it can not read.
 -- A word is the 8-byte ack value of one tree; zero is a tree that is not pending.
 local call, sub, find, rep, byte = redis.call, string.sub, string.find, string.rep, string.byte
 local pack, unpack_from, bxor, floor = struct.pack, struct.unpack, bit.bxor, math.floor
@@ -36,6 +37,7 @@ local OWN = OUTCOMES + SPOUTS
 
 local WAITING, TRACKED = 1, 2
 local HEADER, HEADER_BYTES = '<BBI2I4I8', 16
+local SLAB_TREES = 4096
 local ZERO = rep('\0', 8)
 
 local instant = call('TIME')
@@ -80,30 +82,39 @@ function slabs.digest(values)
   return pack('>I4I4', tonumber(sub(hex, 1, 8), 16), tonumber(sub(hex, 9, 16), 16))
 end
 
--- Whether a header is one that this version writes.
-function slabs.readable(header)
-  local kind = string.byte(header)
-  return (kind == WAITING or kind == TRACKED) and #header == HEADER_BYTES + 8
-end
-
--- What a header says; read once for all slabs of a call that were tracked by one call.
-function slabs.facts(header)
-  local fixed = sub(header, 1, HEADER_BYTES)
+-- What the first HEADER_BYTES of a header say; nil where this version writes no such header. Read once for
+-- all slabs of a call that were tracked by one call.
+function slabs.facts_of(fixed)
   local facts = slabs.known[fixed]
   if not facts then
-    local first = string.byte(header)
-    if #header < HEADER_BYTES or (first ~= WAITING and first ~= TRACKED) then
-      error({err = 'UNREADABLE the record of a slab: ' .. #header .. ' bytes'})
-    end
-    local kind, spout, count, rotation, tracked_at = unpack_from(HEADER, header)
+    local kind, spout, count, rotation, tracked_at = unpack_from(HEADER, fixed)
+    local tracked = kind == TRACKED and spout < SPOUTS and count >= 1 and count <= SLAB_TREES
+    if not tracked and kind ~= WAITING then return nil end
     local ms = math.max(0, now - tracked_at)
     facts = {
-      tracked = kind == TRACKED, spout = spout, count = count, rotation = rotation, tracked_at = tracked_at,
+      tracked = tracked, spout = spout, count = count, rotation = rotation, tracked_at = tracked_at,
       ms = ms, packed_ms = pack('<I4', math.min(ms, 4294967295)), ended = 0, acked = 0,
     }
     slabs.known[fixed] = facts
   end
   return facts
+end
+
+-- What a header says; nil where it can not be read.
+function slabs.facts(header)
+  if #header ~= HEADER_BYTES + 8 then return nil end
+  return slabs.facts_of(sub(header, 1, HEADER_BYTES))
+end
+
+-- Notes a slab whose record can not be read, as a newer version or a hand may leave it. It is passed over and
+-- named in the reply, and all else that a call does is done: an error in the middle would leave the call half
+-- applied, and its resend would undo that half.
+slabs.refused, slabs.refusals = {}, ''
+
+function slabs.refuse(slab)
+  if slabs.refused[slab] then return end
+  slabs.refused[slab] = true
+  slabs.refusals = slabs.refusals .. string.format((' ' .. rep('%02x', 8)), byte(slab, 1, 8))
 end
 
 -- The counter that holds the pending trees of a slab that entered the nursery at `rotation`.

@@ -28,13 +28,22 @@ local function items(packed, format, size)
   return found
 end
 
--- A delta for a tree that has no word, or a word of zero: it is finished, unknown, or waiting; only the
--- header tells. Returns whether it waits, so that its word is the delta now.
-local function may_wait(slab, limit)
+-- What is known of a slab, or of one that is made to wait now; false where its record can not be read, nil
+-- where no further slab may wait.
+local function facts_of(slab, limit)
   local header = call('HGET', SLABS, slab) or waiting.open(slab, limit)
-  if not header then
+  if not header then return nil end
+  local facts = slabs.facts(header)
+  if not facts then slabs.refuse(slab) end
+  return facts or false
+end
+
+-- A delta for a tree that has no word, or a word of zero: it is finished, unknown, or waiting; only the
+-- record tells. Returns whether it waits, so that its word is the delta now.
+local function may_wait(facts)
+  if not facts then
     update.orphaned = update.orphaned + 1
-  elseif slabs.facts(header).tracked then
+  elseif facts.tracked then
     update.late = update.late + 1
   else
     return true
@@ -42,11 +51,13 @@ local function may_wait(slab, limit)
 end
 
 -- The n-th of `counts` (u16) says how many of `indexes` (u16) and `deltas` (words) are for the n-th key from
--- `first` on. Touches only the words named: the cost does not depend on the size of the slabs.
+-- `first` on. Touches only the words named: the cost does not depend on the size of the slabs. A record is
+-- read where it matters: for words that are zero, or become zero. Where it can not be, the slab is passed
+-- over from there on.
 -- Bounded by the caller: at most 1,000 words a call.
 function update.sparse(first, counts, indexes, deltas, limit)
   if deltas == '' then return end
-  local keys, zero, values, n = KEYS, ZERO, {}, 0
+  local keys, zero, values, torn, n = KEYS, ZERO, {}, {}, 0
   local each, at = items(counts, 'I2', 2), items(indexes, 'I2', 2)
   for k = 1, #each do
     local key = keys[first + k - 1]
@@ -54,20 +65,31 @@ function update.sparse(first, counts, indexes, deltas, limit)
       n = n + 1
       local start = at[n] * 8
       local value = call('GETRANGE', key, start, start + 7)
-      values[n] = value == '' and zero or value
+      if #value ~= 8 then
+        if value ~= '' then torn[k] = true end
+        value = zero
+      end
+      values[n] = value
     end
   end
   local new = items(xor(table.concat(values), deltas), 'c8', 8)
   n = 0
   for k = 1, #each do
     local key = keys[first + k - 1]
-    local completed, done
+    local slab = slabs.name(key)
+    local facts, completed, done
+    if torn[k] then
+      slabs.refuse(slab)
+      facts = false
+    end
     for _ = 1, each[k] do
       n = n + 1
-      if values[n] ~= zero or may_wait(slabs.name(key), limit) then
-        local word = new[n]
+      local word, known = new[n], values[n] ~= zero
+      if facts == nil and (word == zero or not known) then facts = facts_of(slab, limit) end
+      if word == zero and facts and facts.tracked and at[n] >= facts.count then known = false end -- no tree's
+      if facts ~= false and (known or may_wait(facts)) then
         call('SETRANGE', key, at[n] * 8, word)
-        if word == zero then
+        if word == zero and facts and facts.tracked then
           if not completed then completed, done = {}, 0 end
           done = done + 1
           completed[done] = at[n]
@@ -75,12 +97,8 @@ function update.sparse(first, counts, indexes, deltas, limit)
       end
     end
     if completed then
-      local slab = slabs.name(key)
-      local facts = slabs.facts(call('HGET', SLABS, slab))
-      if facts.tracked then
-        outcomes.add('acked', '', slab, facts, completed, done)
-        if call('BITPOS', key, 1) == -1 then finish_slab(key, slab, facts) end
-      end
+      outcomes.add('acked', '', slab, facts, completed, done)
+      if call('BITPOS', key, 1) == -1 then finish_slab(key, slab, facts) end
     end
   end
 end
@@ -155,8 +173,10 @@ function update.dense(keys, deltas, limit)
   for k = 1, #keys do
     local key, slab, value, delta = keys[k], names[k], values[k], deltas[k]
     local facts = headers[k] and slabs.facts(headers[k])
-    if facts and facts.tracked then
+    if facts and facts.tracked and (not value or #value == facts.count * 8) then
       dense_tracked(key, slab, facts, value, delta)
+    elseif headers[k] and (not facts or facts.tracked) then
+      slabs.refuse(slab)
     elseif facts or waiting.open(slab, limit) then
       if value then xor_vector(key, delta) else call('SET', key, delta) end
     else
@@ -166,10 +186,34 @@ function update.dense(keys, deltas, limit)
   end
 end
 
+-- The names of slabs of one whose headers are whole, and these; the others are refused.
+local function with_headers(names, headers)
+  local kept, whole, n = {}, {}, 0
+  for k = 1, #names do
+    if headers[k] and #headers[k] == 24 then
+      n = n + 1
+      kept[n], whole[n] = names[k], headers[k]
+    else
+      slabs.refuse(names[k])
+    end
+  end
+  return kept, table.concat(whole)
+end
+
+-- The names that are not refused.
+local function without_refused(names)
+  local kept = {}
+  for k = 1, #names do
+    if not slabs.refused[names[k]] then kept[#kept + 1] = names[k] end
+  end
+  return kept
+end
+
 -- Slabs of one whose tree is complete. Those that were tracked by one call have headers that begin alike.
 local function complete_ones(names)
-  local headers = table.concat(call('HMGET', SLABS, unpack(names)))
-  if #headers ~= 24 * #names then error({err = 'UNREADABLE the record of a slab of one'}) end
+  local found = call('HMGET', SLABS, unpack(names))
+  local all, headers = pcall(table.concat, found) -- it raises where there is no header
+  if not all or #headers ~= 24 * #names then names, headers = with_headers(names, found) end
   local begins, lists = items(headers, 'c16xxxxxxxx', 24), {} -- without the digest
   local last, list, n
   for k = 1, #names do
@@ -181,14 +225,34 @@ local function complete_ones(names)
     n = n + 1
     list[n] = names[k]
   end
-  call('HDEL', ONES, unpack(names))
   for fixed, complete in pairs(lists) do
-    local facts = slabs.facts(fixed)
-    if facts.tracked then -- one that waits stays, with no word
+    local facts = slabs.facts_of(fixed)
+    if not facts then
+      for i = 1, #complete do slabs.refuse(complete[i]) end
+    elseif facts.tracked then -- one that waits stays, with no word
       outcomes.add_slabs('acked', '', facts, complete)
       slabs.leave_together(complete, facts.rotation)
     end
   end
+  if slabs.refusals ~= '' then names = without_refused(names) end
+  if #names > 0 then call('HDEL', ONES, unpack(names)) end
+end
+
+-- Words of slabs of one as they are to be XORed: zero where there is none, or where it can not be read. Such
+-- a slab is refused.
+local function sound_words(names, values)
+  for k = 1, #names do
+    if values[k] and #values[k] ~= 8 then slabs.refuse(names[k]) end
+    if not values[k] or #values[k] ~= 8 then values[k] = ZERO end
+  end
+  return table.concat(values)
+end
+
+-- Whether a delta for a slab of one that has no word waits as its word; see may_wait.
+local function one_may_wait(slab, limit)
+  if slabs.refused[slab] then return false end
+  local facts = facts_of(slab, limit)
+  return facts ~= false and may_wait(facts)
 end
 
 -- Slabs of one: the n-th word of `deltas` is for the one that the n-th argument from `first` on names. All
@@ -199,9 +263,8 @@ function update.ones(first, deltas, limit)
   local names = {unpack(ARGV, first, first + n - 1)}
   local values, zero = call('HMGET', ONES, unpack(names)), ZERO
   local all, old = pcall(table.concat, values) -- it raises where there is no word
-  if not all then
-    for k = 1, n do values[k] = values[k] or zero end
-    old = table.concat(values)
+  if not all or #old ~= #deltas then
+    all, old = false, sound_words(names, values)
   elseif old == deltas then -- as when all are acked by one call
     return complete_ones(names)
   end
@@ -214,7 +277,7 @@ function update.ones(first, deltas, limit)
     end
   else
     for k = 1, n do
-      if values[k] ~= zero or may_wait(names[k], limit) then
+      if values[k] ~= zero or one_may_wait(names[k], limit) then
         local word = new[k]
         if word == zero then
           g = g + 1

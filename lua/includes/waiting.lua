@@ -14,12 +14,15 @@ function waiting.open(slab, limit)
   return header
 end
 
--- The failures that wait for a slab's track, as index -> reason, and their number.
+-- The failures that wait for a slab's track, as index -> reason, and their number; nil where they can not be
+-- read.
 function waiting.failures(slab)
   local found, n, at = {}, 0, 1
   local packed = call('HGET', FAILURES, slab) or ''
   while at <= #packed do -- at most one record for each of 4,096 trees
+    if at + 3 > #packed then return nil end
     local index, length = unpack_from('<I2I2', packed, at)
+    if at + 3 + length > #packed then return nil end
     found[index] = sub(packed, at + 4, at + 3 + length)
     n = n + 1
     at = at + 4 + length

@@ -1,0 +1,141 @@
+"""Topologies as a store knows them: their names, and for each its configuration and its spouts.
+
+What stands here is kept beside the shards, and read when a topology is opened; `acker.operations` works on
+the shards.
+"""
+
+from dataclasses import dataclass
+
+import redis
+
+from acker import keys, scripts
+from acker.config import MAX_SPOUTS, OUTCOMES_KEPT, SCHEMA_VERSION, TopologyConfig, check_name
+from acker.errors import AckerError, TopologyConfigError, UnknownTopology, UnreadableRecord
+from acker.requests import Operation, Reply, Request, command
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A topology as it is stored. spouts: name -> number."""
+
+    config: TopologyConfig
+    spouts: dict[str, int]
+
+
+def names() -> Operation[list[str]]:
+    """The names of all topologies, sorted."""
+    [found] = yield [command("SMEMBERS", keys.TOPOLOGIES)]
+    return sorted(name.decode("utf-8", "replace") for name in found)
+
+
+def register(name: str, asked: dict[str, int | float | None], create: bool = True) -> Operation[Stored]:
+    """Stores the configuration of a topology at its first use, compares with what is stored after that.
+
+    asked: settings of `TopologyConfig` by their names; None takes what is stored, or the default.
+    Raises ValidationError for bad values, TopologyConfigError for other values than the stored ones,
+    UnknownTopology where there is none and `create` is False, and UnreadableRecord.
+    """
+    given = {setting: value for setting, value in asked.items() if value is not None}
+    check_name(name, "topology")
+    for setting, value in given.items():  # each alone: how they agree is told only with the stored ones
+        TopologyConfig(name, **{"ackers": 0, setting: value})  # type: ignore[arg-type]
+    key = keys.config(name)
+    stored, listed = yield [command("HGETALL", key), command("SISMEMBER", keys.TOPOLOGIES, name)]
+    if create:
+        requests = [] if listed else [command("SADD", keys.TOPOLOGIES, name)]
+        if "schema" not in _fields(stored):
+            wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
+            if wanted.wait_fsync:
+                # A server without such a command or file is refused before anything is stored.
+                clocks = [keys.Shard(name, number).clock for number in range(wanted.ackers)]
+                yield [Request(clock, ["WAITAOF", 1, 0, 1]) for clock in clocks]
+            fields: list[bytes | str | int | float] = [
+                "schema", wanted.schema, "ackers", wanted.ackers, "message_timeout_ms", wanted.timeout_ms,
+                "high_water_mark", wanted.high_water_mark, "slab_limit", wanted.slab_limit,
+                "outcomes_kept", wanted.outcomes_kept,
+                "wait_replicas", wanted.wait_replicas, "wait_fsync", wanted.wait_fsync,
+            ]  # fmt: skip
+            requests.append(Request(key, fields, scripts.get("open_topology"), [key]))
+            replies = yield requests
+            stored = replies[-1]
+        elif requests:
+            yield requests
+    values = _fields(stored)
+    if "schema" not in values:
+        raise UnknownTopology(f"the store holds no topology {name!r}")
+    schema = values["schema"]
+    if schema != str(SCHEMA_VERSION):
+        stored_schema = int(schema) if schema.isascii() and schema.isdigit() else schema
+        raise TopologyConfigError(name, {"schema": (stored_schema, SCHEMA_VERSION)})
+    config = _config(name, values)
+    differences: dict[str, tuple[object, object]] = {
+        setting: (getattr(config, setting), value)
+        for setting, value in given.items()
+        if getattr(config, setting) != value
+        and not (setting == "message_timeout" and config.timeout_ms == round(value * 1000))
+    }
+    if differences:
+        raise TopologyConfigError(name, differences)
+    return Stored(config, _spouts(values))
+
+
+def register_again(config: TopologyConfig) -> Operation[Stored]:
+    """Stores a configuration again, in a store that lost it. TopologyConfigError where there is another."""
+    settings: dict[str, int | float | None] = {
+        "ackers": config.ackers,
+        "message_timeout": config.message_timeout,
+        "high_water_mark": config.high_water_mark,
+        "slab_limit": config.slab_limit,
+        "outcomes_kept": config.outcomes_kept,
+        "wait_replicas": config.wait_replicas,
+        "wait_fsync": config.wait_fsync,
+    }
+    return (yield from register(config.name, settings))
+
+
+def spouts(name: str) -> Operation[dict[str, int] | None]:
+    """The spouts of a topology and their numbers; None where the store does not know the topology."""
+    [stored] = yield [command("HGETALL", keys.config(name))]
+    values = _fields(stored)
+    return _spouts(values) if "schema" in values else None
+
+
+def register_spout(topology: str, name: str) -> Operation[int]:
+    """The number of a spout, given to it at its first registration; AckerError where there are 64 already."""
+    key = keys.config(topology)
+    [reply] = yield [Request(key, [f"spout:{name}", MAX_SPOUTS], scripts.get("register_spout"), [key])]
+    if isinstance(reply, redis.ResponseError):
+        raise AckerError(str(reply).removeprefix("ACKER "))
+    return int(reply)
+
+
+def _config(name: str, values: dict[str, str]) -> TopologyConfig:
+    try:
+        return TopologyConfig(
+            name,
+            int(values["ackers"]),
+            int(values["message_timeout_ms"]) / 1000,
+            int(values["high_water_mark"]),
+            int(values["slab_limit"]),
+            int(values.get("outcomes_kept", OUTCOMES_KEPT)),
+            int(values.get("wait_replicas", 0)),
+            int(values.get("wait_fsync", 0)),
+        )
+    except (KeyError, ValueError, OverflowError) as error:
+        raise UnreadableRecord(
+            f"the configuration of topology {name!r} can not be read: {error!r:.200}"
+        ) from error
+
+
+def _spouts(values: dict[str, str]) -> dict[str, int]:
+    """The spouts of a configuration; what is no number of one is left out."""
+    return {
+        field[6:]: int(number)
+        for field, number in values.items()
+        if field.startswith("spout:") and number.isascii() and number.isdigit() and int(number) < MAX_SPOUTS
+    }
+
+
+def _fields(reply: Reply) -> dict[str, str]:
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in pairs}

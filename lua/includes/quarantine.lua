@@ -1,0 +1,29 @@
+-- Puts away records that can not be read, as a newer version or a hand may leave them: for people to look at,
+-- while all else goes on. Of their trees the spout's own timer tells.
+-- @needs shard
+--
+-- A quarantine is a hash: what the record was of -> the record. It holds the first 1,000 of a shard, and of
+-- each the first 16 KiB; all are counted. What it was of is a slab, message_ids:<slab>, or
+-- outcomes:<spout>:<id of the entry>, whose fields and values are lines then.
+local QUARANTINED, QUARANTINE_BYTES = 1000, 16384
+local quarantine = {}
+
+function quarantine.put(key, name, record)
+  if call('HLEN', key) < QUARANTINED then call('HSET', key, name, sub(record, 1, QUARANTINE_BYTES)) end
+  counters.add('unreadable', 1)
+end
+
+function quarantine.put_entry(key, stream, id, fields)
+  local spout = string.match(stream, '%d+$') or ''
+  quarantine.put(key, 'outcomes:' .. spout .. ':' .. id, table.concat(fields, '\n'))
+end
+
+-- How many trees a slab has whose header can not be read, as its message ids tell: there are that many
+-- lengths, and the bytes of all, and nothing else. nil where they do not tell. At most 4,096 steps.
+function quarantine.count(slab)
+  local packed, bytes = call('HGET', MESSAGE_IDS, slab) or '', 0
+  for n = 1, math.min(SLAB_TREES, floor(#packed / 2)) do
+    bytes = bytes + unpack_from('<I2', packed, 2 * n - 1)
+    if 2 * n + bytes == #packed then return n end
+  end
+end
