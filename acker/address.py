@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from acker.config import parse_flag
 from acker.errors import ValidationError
 
 Node: TypeAlias = tuple[str, int]
@@ -27,12 +28,6 @@ _ESCAPES = "expected %2F, %3F and %23 for each / ? and # in a user or a password
 _EXPECTED = "redis://, rediss:// or unix://, or one with +cluster or +sentinel"
 
 
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"expected true or false, got {text!r}")
-    return text.lower() == "true"
-
-
 def _requirement(text: str) -> str:
     if text not in ("required", "optional", "none"):
         raise ValueError(f"expected required, optional or none, got {text!r}")
@@ -45,7 +40,7 @@ TLS_OPTIONS: dict[str, Callable[[str], object]] = {
     "ssl_keyfile": str,
     "ssl_password": str,
     "ssl_cert_reqs": _requirement,
-    "ssl_check_hostname": _flag,
+    "ssl_check_hostname": parse_flag,
 }
 """What the part after `?` may say with TLS: files in PEM format, the password of the key file, whether the
 server's certificate is checked (required, the default; none), and whether its name is (true, the default)."""

@@ -60,6 +60,14 @@ def bounded_reason(reason: str) -> str:
     return encoded[: REASON_BYTES - 3].decode("utf-8", "ignore") + "..."
 
 
+def parse_flag(text: str) -> bool:
+    """true or false"""  # noqa: D403, D415 - what is expected, for messages
+    known = {"true": True, "false": False}
+    if text.lower() not in known:
+        raise ValueError(f"expected true or false, got {text!r}")
+    return known[text.lower()]
+
+
 def check_number(value: object, what: str, low: float, high: float, kind: type[int] | type[float]) -> None:
     """Raises ValidationError unless `value` is a number of that kind, from `low` to `high`."""
     numeric = isinstance(value, int) if kind is int else isinstance(value, (int, float))

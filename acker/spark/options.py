@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from acker.config import check_name
+from acker.config import check_name, parse_flag
 from acker.errors import ValidationError
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
@@ -47,11 +47,6 @@ def _text(text: str) -> str:
     return text
 
 
-def _flag(text: str) -> bool:
-    """true or false"""  # noqa: D403, D415
-    return {"true": True, "false": False}[text.lower()]
-
-
 def _compression(text: str) -> str:
     """lz4, zstd or none"""  # noqa: D415
     if text not in COMPRESSIONS:
@@ -64,13 +59,15 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "topology": _text,
     "stream": _text,
     "subscription": _text,
-    "cluster": _flag,
+    "cluster": parse_flag,
     "timeout": _number(0.1, 3600),
     "ackers": _whole(0, 1024),
     "message_timeout": _number(1, 7 * 86400),
     "high_water_mark": _whole(1, 10**9),
     "slab_limit": _whole(1, 4096),
     "outcomes_kept": _whole(1, 100_000),
+    "wait_replicas": _whole(0, 16),
+    "wait_fsync": _whole(0, 1),
     "max_rows": _whole(1, 10**12),
     "max_segments": _whole(1, 10_000),
     "partitions": _whole(1, 10_000),
@@ -84,7 +81,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "spout": _text,
     "attempts": _whole(1, MOST_ATTEMPTS),
     "attempt": _text,
-    "outcomes": _flag,
+    "outcomes": parse_flag,
     "max_spout_pending": _whole(1, 10**9),
     "offset": _text,
     "partition": _text,
@@ -97,9 +94,9 @@ class Options:
 
     url, topology, stream: required. cluster: whether the URL is of a node of a Redis Cluster. timeout:
     seconds until StoreUnavailable.
-    ackers, message_timeout, high_water_mark, slab_limit, outcomes_kept: with any of them the topology is
-    made where there is none, and compared where there is one (TopologyConfigError); without, it must be
-    there (UnknownTopology).
+    ackers, message_timeout, high_water_mark, slab_limit, outcomes_kept, wait_replicas, wait_fsync: with any
+    of them the topology is made where there is none, and compared where there is one (TopologyConfigError);
+    without, it must be there (UnknownTopology).
     Reading: subscription: whose segments these are (default "default"): each subscription of a stream has
     all of them, the queries that share one have each segment once. max_rows, max_segments: most that one
     micro-batch takes (a segment is never cut, and one is always taken). partitions: most partitions of a
@@ -125,6 +122,8 @@ class Options:
     high_water_mark: int | None = None
     slab_limit: int | None = None
     outcomes_kept: int | None = None
+    wait_replicas: int | None = None
+    wait_fsync: int | None = None
     max_rows: int = MAX_ROWS
     max_segments: int = MAX_SEGMENTS
     partitions: int | None = None
@@ -183,6 +182,8 @@ class Options:
             high_water_mark=self.high_water_mark,
             slab_limit=self.slab_limit,
             outcomes_kept=self.outcomes_kept,
+            wait_replicas=self.wait_replicas,
+            wait_fsync=self.wait_fsync,
         )
 
     def tracking(self) -> Tracking | None:
@@ -218,9 +219,13 @@ def ledger(
     high_water_mark: int | None = None,
     slab_limit: int | None = None,
     outcomes_kept: int | None = None,
+    wait_replicas: int | None = None,
+    wait_fsync: int | None = None,
 ) -> Ledger:
     """The ledger of a topology, opened once in a process."""
-    explicit = (ackers, message_timeout, high_water_mark, slab_limit, outcomes_kept)
+    explicit = (
+        ackers, message_timeout, high_water_mark, slab_limit, outcomes_kept, wait_replicas, wait_fsync,
+    )  # fmt: skip
     return open_ledger(
         Store(url, timeout=timeout, cluster=cluster),
         topology,
@@ -229,5 +234,7 @@ def ledger(
         high_water_mark=high_water_mark,
         slab_limit=slab_limit,
         outcomes_kept=outcomes_kept,
+        wait_replicas=wait_replicas,
+        wait_fsync=wait_fsync,
         create=any(value is not None for value in explicit),
     )

@@ -19,6 +19,12 @@ class Configuration(Answer):
     outcomes_kept: int = Field(
         ge=1, le=100_000, description="How many of its latest failed or expired trees each shard keeps."
     )
+    wait_replicas: int = Field(ge=0, le=16, description="How many replicas have a track when it is answered.")
+    wait_fsync: int = Field(
+        ge=0,
+        le=1,
+        description="1: the server's append-only file has a track on the disk when it is answered.",
+    )
 
 
 class Counters(Answer):
@@ -93,6 +99,7 @@ class TopologySummary(Answer):
     pending: Count
     held: Count
     high_water_use: float = Field(ge=0, description="How full the fullest shard is; 1 rejects.")
+    unreadable: Count = Field(description="Records that could not be read, and were put into quarantine.")
     backlog: Count
     rotation_age: Seconds | None
 

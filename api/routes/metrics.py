@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from acker import aio, histogram, history
+from acker import aio, histogram, history, totals
 from acker.errors import UnknownTopology
 from acker.history import COLUMNS
 from acker.inspect import BUCKETS
@@ -30,7 +30,14 @@ _GAUGES = {
     "rotation_age": "Seconds since the last rotation of the shard that waits the longest.",
 }
 _NAMES = {"high_water_use": "high_water_ratio", "rotation_age": "rotation_age_seconds"}
-_UNITS = {"duplicates": "", "rotations": "", "late": "_messages", "emitted": "_tuples"}
+_UNITS = {
+    "duplicates": "",
+    "rotations": "",
+    "late": "_messages",
+    "emitted": "_tuples",
+    "unreadable": "_records",
+}
+_WHAT = {"unreadable": "Records put into quarantine, for they could not be read,"}
 # Every doubling of a latency, from 1 ms to 36 hours.
 _EDGES = range(histogram.PER_DOUBLING, 28 * histogram.PER_DOUBLING, histogram.PER_DOUBLING)
 
@@ -74,7 +81,8 @@ async def _read(service: Service, name: str) -> _Read | None:
     except UnknownTopology:
         return None
     values, latencies = await ledger.run(history.read(ledger.core))
-    return name, dict(zip(COLUMNS, values, strict=True)), latencies
+    columns = dict(zip(COLUMNS, values, strict=True))
+    return name, {**columns, "unreadable": await ledger.run(totals.unreadable(ledger.core))}, latencies
 
 
 class _Collector(Collector):
@@ -87,9 +95,9 @@ class _Collector(Collector):
         """The families of metrics."""
         yield GaugeMetricFamily("acker_topologies", "Topologies of the store.", value=self._topologies)
         yield GaugeMetricFamily("acker_event_streams", "Event streams of this server.", value=self._streams)
-        for name in history.COUNTED:
+        for name in (*history.COUNTED, "unreadable"):
             unit = _UNITS.get(name, "_trees")
-            help_text = f"{name.capitalize()} since the topology was made."
+            help_text = f"{_WHAT.get(name, name.capitalize())} since the topology was made."
             family = CounterMetricFamily(f"acker_{name}{unit}", help_text, labels=["topology"])
             for topology, values, _ in self._reads:
                 family.add_metric([topology], values[name])

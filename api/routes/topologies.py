@@ -114,6 +114,8 @@ def _configuration(config: TopologyConfig) -> Configuration:
         high_water_mark=config.high_water_mark,
         slab_limit=config.slab_limit,
         outcomes_kept=config.outcomes_kept,
+        wait_replicas=config.wait_replicas,
+        wait_fsync=config.wait_fsync,
     )
 
 
@@ -126,6 +128,7 @@ def _summary_fields(config: TopologyConfig, read: Totals) -> dict[str, Any]:
         "pending": max(0, read.pending),
         "held": max(0, read.held),
         "high_water_use": max(0.0, read.high_water_use),
+        "unreadable": read.unreadable,
         "backlog": read.backlog,
         "rotation_age": read.rotation_age,
     }

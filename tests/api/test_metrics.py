@@ -1,10 +1,11 @@
+import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from acker.ledger import open_ledger
 from acker.store import Store
 from tests.api import patient
 from tests.api.conftest import READ
-from tests.ledgers import Trees
+from tests.ledgers import Trees, told
 
 
 def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
@@ -13,6 +14,9 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
     trees = Trees(30).track(ledger)
     trees.complete(ledger, *range(10))
     ledger.fail(trees.anchors[10:12])
+    with redis.Redis.from_url(valkey_url) as raw:
+        raw.xadd(ledger.core.shards[0].outcomes(0), {"from": "a newer version"})
+    told(ledger, trees)
     answer = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"})
     assert answer.headers["content-type"].startswith("text/plain")
     found = {
@@ -24,6 +28,8 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
     assert found["acker_tracked_trees_total", topology] == 30
     assert found["acker_acked_trees_total", topology] == 10
     assert found["acker_failed_trees_total", topology] == 2
+    assert found["acker_unreadable_records_total", topology] == 1
+    assert found["acker_unreadable_records_total", ("topology", "untracked")] == 0
     assert found["acker_pending_trees", ("bucket", "nursery"), topology] == 18
     assert found["acker_complete_latency_seconds_count", topology] == 10
     assert found["acker_complete_latency_seconds_bucket", ("le", "+Inf"), topology] == 10

@@ -1,10 +1,11 @@
 import httpx
 import pytest
+import redis
 
 from acker import steps
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
-from tests.ledgers import Trees
+from tests.ledgers import Trees, told
 
 
 @pytest.fixture
@@ -28,8 +29,13 @@ def test_a_topology_tells_its_counts_and_how_full_it_is(client: httpx.Client, le
     ledger.fail(trees.anchors[:10])
     trees.complete(ledger, *range(10, 30))
     ledger.run(steps.register(ledger.core, steps.Step("split", "bolt", reads=("lines",))))
+    with redis.Redis.from_url(ledger.store.url) as raw:
+        raw.xadd(ledger.core.shards[1].outcomes(0), {"from": "a newer version"})
+    told(ledger, trees)
     found = client.get("/topologies/words").json()
     assert found["configuration"]["message_timeout"] == 60
+    assert (found["configuration"]["wait_replicas"], found["configuration"]["wait_fsync"]) == (0, 0)
+    assert found["unreadable"] == 1
     assert (found["counters"]["tracked"], found["counters"]["failed"], found["counters"]["acked"]) == (
         100,
         10,

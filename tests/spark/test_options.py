@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from acker.errors import ValidationError
+from acker.errors import TopologyConfigError, ValidationError
 from acker.spark.options import Options
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "spark.md"
@@ -27,6 +27,8 @@ def test_names_are_without_case_and_values_typed() -> None:
         ({"max_rows": "0"}, "option max_rows: expected a whole number from 1 to 1,000,000,000,000, got '0'"),
         ({"timeout": "nan"}, "option timeout: expected a number from 0.1 to 3,600, got 'nan'"),
         ({"cluster": "yes"}, "option cluster: expected true or false, got 'yes'"),
+        ({"wait_replicas": "17"}, "option wait_replicas: expected a whole number from 0 to 16, got '17'"),
+        ({"wait_fsync": "true"}, "option wait_fsync: expected a whole number from 0 to 1, got 'true'"),
         ({"subscription": "a b"}, "subscription: expected 1 to 64 of"),
         ({"stream_max_age": "0.5"}, "option stream_max_age: expected a number from 1 to 2,419,200"),
     ],
@@ -34,6 +36,15 @@ def test_names_are_without_case_and_values_typed() -> None:
 def test_a_bad_one_is_refused_with_what_was_expected(given: dict[str, str], message: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(message)):
         Options.parse({**NEEDED, **given})
+
+
+def test_a_topology_is_made_with_the_settings_that_are_named(valkey_url: str) -> None:
+    given = {"ackers": "2", "message_timeout": "45", "outcomes_kept": "77", "wait_replicas": "2"}
+    made = Options.parse({**NEEDED, "url": valkey_url, **given}).ledger().config
+    assert (made.ackers, made.message_timeout, made.outcomes_kept, made.wait_replicas) == (2, 45.0, 77, 2)
+    assert Options.parse({**NEEDED, "url": valkey_url}).ledger().config == made
+    with pytest.raises(TopologyConfigError, match="wait_replicas is 2, asked for 3"):
+        Options.parse({**NEEDED, "url": valkey_url, "wait_replicas": "3"}).ledger()
 
 
 def test_the_missing_are_named() -> None:

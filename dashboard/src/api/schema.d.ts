@@ -527,6 +527,16 @@ export interface components {
              * @example 12.5
              */
             tick_period: number;
+            /**
+             * Wait Fsync
+             * @description 1: the server's append-only file has a track on the disk when it is answered.
+             */
+            wait_fsync: number;
+            /**
+             * Wait Replicas
+             * @description How many replicas have a track when it is answered.
+             */
+            wait_replicas: number;
         };
         /**
          * Counters
@@ -1434,6 +1444,12 @@ export interface components {
              */
             topology: string;
             /**
+             * Unreadable
+             * @description Records that could not be read, and were put into quarantine.
+             * @example 1200
+             */
+            unreadable: number;
+            /**
              * Waiting Slabs
              * @example 1200
              */
@@ -1474,6 +1490,12 @@ export interface components {
              * @example wordcount
              */
             topology: string;
+            /**
+             * Unreadable
+             * @description Records that could not be read, and were put into quarantine.
+             * @example 1200
+             */
+            unreadable: number;
         };
         /**
          * Track
