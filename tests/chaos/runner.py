@@ -22,7 +22,7 @@ from tests.chaos.verdict import Collected, judge
 READY_WITHIN = 600.0
 CALM_WITHIN = 600.0
 REST_WITHIN = 900.0
-DRIVER_WITHIN = 90.0
+DRIVER_WITHIN = 60.0
 """Seconds that the plan waits at most for a driver that was killed."""
 _LOOK = 0.1
 _AGAIN = 0.5
