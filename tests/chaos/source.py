@@ -136,6 +136,19 @@ class Source:
             self.records.tell(Told(name, "expired", reason, ledger=False) for name in lost)
 
 
+def _opened(options: argparse.Namespace, stop: threading.Event) -> Topology | None:
+    """The topology, as soon as the store lets it be opened; None where it is to stop before."""
+    while not stop.is_set():
+        try:
+            return Topology(
+                options.url, options.topology, message_timeout=options.message_timeout, timeout=CLIENT_TIMEOUT
+            )
+        except AckerError as error:
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+            stop.wait(EVERY)
+    return None
+
+
 def main() -> None:
     """Runs until SIGTERM."""
     clock.install()
@@ -150,9 +163,9 @@ def main() -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     records = Records(options.records)
-    topology = Topology(
-        options.url, options.topology, message_timeout=options.message_timeout, timeout=CLIENT_TIMEOUT
-    )
+    topology = _opened(options, stop)
+    if topology is None:
+        return
     source = Source(topology, records, options.sink, options.rate)
     sys.stdout.write(f"{READY}\n")
     sys.stdout.flush()
