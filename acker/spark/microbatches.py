@@ -1,13 +1,15 @@
 """Which micro-batch of which streaming query is at work: as its tasks learn it, and as a bolt does.
 
-Spark tells both in local properties of the thread that runs the batch. On Spark Connect, a function of
-`foreachBatch` runs in a process of its own that is told no more than the batch's number: it looks for its
-query among those of the session, and tells its tasks by a tag, which Spark hands on to them.
+Spark tells both in local properties of the thread that runs the batch. One of them, the run, is the thread's
+job group, which a function of `foreachBatch` may change: so a bolt tells its tasks all by a property of its
+own. On Spark Connect, such a function runs in a process of its own that is told no more than the batch's
+number: it looks for its query among those of the session, and tells its tasks by a tag, which Spark hands on.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
@@ -18,8 +20,10 @@ _QUERY = "sql.streaming.queryId"
 _NUMBER = "streaming.sql.batchId"
 _RUN = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
+_GROUP = (_RUN, _DESCRIPTION, "spark.job.interruptOnCancel")
 _TAGS = "spark.job.tags"
 _TAG = "acker-batch:"
+_OWN = "acker.batch"
 _OUTSIDE = "a bolt is a function for DataStreamWriter.foreachBatch: call it from there only"
 
 
@@ -43,13 +47,24 @@ def of_task() -> Batch | None:
         return None
     query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_NUMBER)
     if query and number:
-        return Batch(query, int(number), context.getLocalProperty(_RUN) or "")
+        batch = Batch(query, int(number), context.getLocalProperty(_RUN) or "")
+        told = context.getLocalProperty(_OWN)
+        # A query that the bolt has started has inherited the property: it is not of that query's batches.
+        return _parse(told) if told and told.startswith(_told(replace(batch, run=""))) else batch
     for tag in (context.getLocalProperty(_TAGS) or "").split(","):
         _, found, told = tag.partition(_TAG)
         if found:
-            query, number, run = told.split(":")
-            return Batch(query, int(number), run)
+            return _parse(told)
     return None
+
+
+def _told(batch: Batch) -> str:
+    return f"{batch.query}:{batch.number}:{batch.run}"
+
+
+def _parse(told: str) -> Batch:
+    query, number, run = told.split(":", 2)
+    return Batch(query, int(number), run)
 
 
 @contextmanager
@@ -61,14 +76,24 @@ def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: s
     """
     if not hasattr(spark, "sparkContext"):
         batch = _remote(root, number, bolt)
-        tag = f"{_TAG}{batch.query}:{batch.number}:{batch.run}"
+        tag = _TAG + _told(batch)
         spark.addTag(tag)
         try:
             yield batch
         finally:
             spark.removeTag(tag)
         return
-    yield _local(spark.sparkContext, number)
+    context = spark.sparkContext
+    batch = _local(context, number)
+    before = {name: context.getLocalProperty(name) for name in (_OWN, *_GROUP)}
+    context.setLocalProperty(_OWN, _told(batch))
+    try:
+        yield batch
+    finally:
+        # The thread is the query's: a job group that the bolt has left would hide the next batch, also from
+        # Spark, which stops the jobs of a query by their group.
+        for name, value in before.items():
+            context.setLocalProperty(name, cast(str, value))  # None removes it
 
 
 def _local(context: SparkContext, number: int) -> Batch:

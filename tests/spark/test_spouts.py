@@ -195,6 +195,27 @@ def test_one_task_that_works_on_several_partitions_tracks_them_all(pipeline: Pip
     assert pipeline.counters() == {"tracked": 40, "acked": 40}
 
 
+def test_a_job_group_of_the_bolts_own_hides_no_row_and_ends_with_the_batch(pipeline: Pipeline) -> None:
+    groups: list[str | None] = []
+
+    @bolt(url=pipeline.url, topology="t", name="grouped")
+    def grouped(batch: DataFrame, collector: Collector) -> None:
+        context = batch.sparkSession.sparkContext
+        groups.append(context.getLocalProperty("spark.jobGroup.id"))
+        context.setJobGroup("mine", "a group of my own")
+        collector.emit(batch, stream="copies")
+
+    rows = files(pipeline, [f"n{n}" for n in range(20)], parts=2)
+    source = pipeline.spark.readStream.option("maxFilesPerTrigger", 1).schema(rows.schema)
+    run(pipeline, tracked(pipeline, source.text(str(pipeline.directory / "in"))), "grouped", grouped)
+    assert len(groups) == 2
+    assert len(set(groups)) == 1
+    assert "mine" not in groups
+    assert pipeline.counters() == {"tracked": 20}
+    consume(pipeline, "copies")
+    assert pipeline.counters() == {"tracked": 20, "acked": 20}
+
+
 @pytest.mark.slow
 def test_evaluations_that_disagree_fail_the_batch_before_anything_is_committed(pipeline: Pipeline) -> None:
     changing = files(pipeline, [f"n{n}" for n in range(20)]).withColumn(
