@@ -12,12 +12,16 @@
 --                      <source>|k:<stage>:<fingerprint>     -> how many such partitions the stage has
 --                      <source>|roots:<fingerprint>#<k>     -> the roots (JSON)
 --                      <source>|of:<stage>         -> how many partitions the stage has
+--                      ended                       -> 1, where it is a job's that has had its commit
 -- ARGV  1 ttl, 2 source, 3 stage, 4 partition, 5 attempt, 6 fingerprint, 7 roots that were staged
--- Returns the roots to be used: those given, or those that were given first.
+-- Returns the roots to be used: those given, or those that were given first; an error where the job ended.
 -- Bounded: one task works on at most some thousand partitions.
 local tracked, source, stage, attempt, fingerprint = KEYS[1], ARGV[2] .. '|', ARGV[3], ARGV[5], ARGV[6]
 local task = stage .. '.' .. ARGV[4]
 local call = redis.call
+if call('HEXISTS', tracked, 'ended') == 1 then
+  return redis.error_reply('ACKER they were tracked by a job that has ended')
+end
 local n = tonumber(call('HGET', tracked, source .. 'n:' .. task) or 0)
 local found, other
 for i = 1, n do

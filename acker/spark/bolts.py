@@ -19,7 +19,7 @@ from acker.config import bounded_reason, check_name
 from acker.errors import AckerError, FailedException
 from acker.ledger import Ledger
 from acker.spark import microbatches, options, tracking
-from acker.spark.collector import Collector
+from acker.spark.collector import AT_WORK, Collector
 from acker.spark.microbatches import Batch
 from acker.spark.shipping import Shipped
 from acker.steps import Step
@@ -117,28 +117,39 @@ def job(
 
     The tuples that it takes are acked at the end of the block. FailedException fails their trees and ends
     there; any other exception leaves everything as it was. run: names this run, so that the same one again
-    commits nothing (`collector.committed` tells): it is known for a month. settings: as of `bolt`.
+    commits nothing (`collector.committed` tells): it is known for a month. Rows of `acker.spark.track` are
+    tracked by the commit, which waits for room as a bolt's does. settings: as of `bolt`.
     """
     check_name(name, "name")
     writer = f"{name}:{check_name(run, 'run') if run is not None else secrets.token_hex(16)}"
     parsed = _options(name, {"url": url, "topology": topology, **settings})
     ledger = parsed.ledger()
-    collector = Collector(spark, parsed)
-    collector.committed = ledger.run(commits.finish(ledger.core, writer, 0))
+    at = Batch(writer, 0, secrets.token_hex(16), name)
+    collector = Collector(spark, parsed, job=at)
+    finish = functools.partial(commits.finish, ledger.core, writer, 0)
+    collector.committed = settler.with_room(ledger, lambda: ledger.run(finish()))
     failed = None
     with _discarding(ledger, collector):
+        outer = AT_WORK.set(collector)
         try:
             yield collector
         except FailedException as error:
             failed = _reason(error)
-    what = _commit(ledger, collector, (), failed)
-    if ledger.run(commits.commit(ledger.core, writer, 0, what)):
+        finally:
+            AT_WORK.reset(outer)
+        tracked = tracking.registered(ledger, at)
+    what = _commit(ledger, collector, tracked, failed)
+    if settler.with_room(ledger, lambda: ledger.run(commits.commit(ledger.core, writer, 0, what))):
         _register(ledger, spark, Step(name, "job"), what)
+    if tracked:
+        tracking.end(ledger, at)
 
 
 def _options(name: str, settings: dict[str, object]) -> options.Options:
     texts = {setting: str(value) for setting, value in settings.items() if value is not None}
-    return options.Options.parse({**texts, "stream": name})
+    parsed = options.Options.parse({**texts, "stream": name})
+    parsed.check_use()
+    return parsed
 
 
 @contextmanager

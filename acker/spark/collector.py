@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from logging import getLogger
 from threading import Event, Thread
@@ -21,6 +22,7 @@ from acker.ledger import Ledger
 from acker.spark import once, staging
 from acker.spark.calls import Calls, RecordFunction
 from acker.spark.mapping import CARRIED, RUN, RecordMapper, mapped_schema
+from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.pinned import pinned
 from acker.spark.staging import StagedRows
@@ -44,11 +46,15 @@ class Collector:
 
     batch_id: Spark's number of the batch, the same when it runs again; 0 in a job. committed: an earlier run
     of this job is committed, so nothing of this one will be. staged, taken, resumed: for the commit.
+    job: which one this is of, if any.
     """
 
-    def __init__(self, spark: SparkSession, options: Options, batch_id: int = 0) -> None:
+    def __init__(
+        self, spark: SparkSession, options: Options, batch_id: int = 0, job: Batch | None = None
+    ) -> None:
         self.spark = spark
         self.batch_id = batch_id
+        self.job = job
         self.committed = False
         self.name = options.stream
         self.staged: list[Staged] = []
@@ -156,6 +162,21 @@ class Collector:
         was written yet and no schema is given.
         """
         return self._take(check_name(stream, "stream"), self._subscription, schema, self.taken)
+
+    def take_replays(self, rows: DataFrame, stream: str, ledger: Ledger) -> DataFrame:
+        """Rows that a job tracks, with the replays that their spout has in a stream: once in a job.
+
+        Raises ValidationError where the ledger is not that of the job's topology.
+        """
+        own, other = self._ledger, ledger
+        if (own.config.name, own.store.url) != (other.config.name, other.store.url):
+            raise ValidationError(
+                f"track: expected the topology of the job, {own.config.name!r} in {own.store!r}, got "
+                f"{other.config.name!r} in {other.store!r}"
+            )
+        if any(one.stream == stream for one in self.taken):
+            return rows
+        return rows.unionByName(self._take(stream, DEFAULT, rows.schema, self.taken))
 
     def once(
         self,
@@ -272,6 +293,10 @@ class Collector:
         found = rows.select(ANCHORS).mapInArrow(_distinct_anchors, "anchors binary").collect()
         parts = [np.frombuffer(bytes(row["anchors"]), dtype=np.int64) for row in found]
         return np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
+
+
+AT_WORK: ContextVar[Collector | None] = ContextVar("acker job at work", default=None)
+"""The collector of the job whose block this is."""
 
 
 def _distinct_anchors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

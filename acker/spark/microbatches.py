@@ -32,6 +32,7 @@ class Batch:
     """A micro-batch. query: its id, which outlives restarts from the checkpoint. number: Spark's, from 0.
 
     run: the id of a run of the query, one from its start to its end. name: the query's; tasks do not know it.
+    A batch job is one, too: its writer in place of the query, 0, and what names this run of it.
     """
 
     query: str

@@ -17,6 +17,8 @@ from acker.streams.subscriptions import DEFAULT
 MAX_ROWS = 10_000_000
 MAX_SEGMENTS = 1_000
 _SPOUT = ("spout", "attempts", "attempt", "outcomes", "max_spout_pending", "offset", "partition")
+BATCH_WRITE = "writing a DataFrame that is not streaming"
+_ONLY = {"run": BATCH_WRITE}
 _SPARKS_OWN = {"checkpointlocation", "queryname"}
 
 
@@ -77,6 +79,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "staging_ttl": _whole(1, 7 * 86400),
     "stream_max_age": _number(1, LONGEST_AGE),
     "stream_max_bytes": _whole(1, 10**15),
+    "run": _text,
     "message_id": _text,
     "spout": _text,
     "attempts": _whole(1, MOST_ATTEMPTS),
@@ -106,6 +109,8 @@ class Options:
     seconds that what is staged waits for its commit (default 3,600): longer than a batch can take.
     stream_max_age, stream_max_bytes: sets how much the stream keeps for who has not acked it, in seconds
     (default 7 days) and bytes (default 16 GiB); what is over that is dropped, and its trees expire.
+    run: names the write of a DataFrame that is not streaming: under the same name nothing is written to that
+    stream again; known for a month.
     Writing as a spout: message_id: the column that names a row, which makes each row a tree of its own.
     spout: its name (default: the stream's). attempts, attempt, outcomes, max_spout_pending, offset,
     partition: see `acker.streams.roots.Tracking`.
@@ -133,6 +138,7 @@ class Options:
     staging_ttl: int = STAGING_TTL
     stream_max_age: float | None = None
     stream_max_bytes: int | None = None
+    run: str = ""
     message_id: str = ""
     spout: str = ""
     attempts: int = ATTEMPTS
@@ -164,11 +170,19 @@ class Options:
         check_name(options.topology, "topology")
         check_name(options.stream, "stream")
         check_name(options.subscription, "subscription")
+        if "run" in values:
+            check_name(options.run, "run")
         given_for_spout = [name for name in _SPOUT if name in values]
         if given_for_spout and not options.message_id:
             raise ValidationError(f"option {given_for_spout[0]}: expected with message_id, which is missing")
         options.tracking()
         return options
+
+    def check_use(self, *uses: str) -> None:
+        """Raises ValidationError where an option was given that is only for another use."""
+        for name, use in _ONLY.items():
+            if getattr(self, name) and use not in uses:
+                raise ValidationError(f"option {name}: only for {use}")
 
     def ledger(self) -> Ledger:
         """The ledger of the topology; one for each process and configuration."""

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from acker.errors import UnknownStream, UnknownTopology, ValidationError
-from acker.spark.options import Options
+from acker.spark.options import BATCH_WRITE, Options
 from acker.spark.reading import Reader, StreamReader
 from acker.spark.versions import spark_schema
 from acker.spark.writing import StreamWriter, Writer
@@ -45,23 +45,27 @@ class AckerSource(DataSource):
 
     def reader(self, schema: StructType) -> Reader:
         """For `spark.read`."""
-        return Reader(self._checked, schema)
+        return Reader(self._used(), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         """For `spark.readStream`."""
-        return StreamReader(self._checked, schema)
+        return StreamReader(self._used(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         """For `DataFrame.write`."""
-        return Writer(self._appending(overwrite), schema)
+        return Writer(self._appending(overwrite, BATCH_WRITE), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """For `DataFrame.writeStream`."""
         return StreamWriter(self._appending(overwrite), schema)
 
-    def _appending(self, overwrite: bool) -> Options:
+    def _appending(self, overwrite: bool, *uses: str) -> Options:
         if overwrite:
             raise ValidationError("a stream can not be overwritten, only appended to: use mode('append')")
+        return self._used(*uses)
+
+    def _used(self, *uses: str) -> Options:
+        self._checked.check_use(*uses)
         return self._checked
 
 

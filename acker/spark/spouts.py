@@ -13,6 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from acker.errors import ValidationError
 from acker.ledger import Ledger
+from acker.spark.collector import AT_WORK
 from acker.spark.options import Options
 from acker.spark.source import register
 from acker.spark.tracking import HASH, Tracker
@@ -33,7 +34,7 @@ DEAD_LETTERS = (
 def track(
     rows: DataFrame, *, url: str, topology: str, spout: str, message_id: str, **settings: object
 ) -> DataFrame:
-    """Makes a streaming DataFrame a spout: its rows get trees, and the column `_acker`.
+    """Makes a DataFrame a spout: its rows get trees, and the column `_acker`.
 
         lines = track(files, url=URL, topology="words", spout="lines", message_id="name")
         lines.writeStream.foreachBatch(split).start()
@@ -43,21 +44,23 @@ def track(
     to twice the message timeout; then SpoutPendingFull or TrackRejected ends the query, and a restart goes
     on. What failed or expired comes again among the rows of a later batch, as a replay, from the stream
     `<spout>.replays`. Rows that a bolt's function never evaluates are not tracked.
+    A DataFrame that is not streaming is tracked in the block of a `job`, and by its commit; the replays that
+    there are then come along. `format("acker").option("message_id", ...)` tracks and emits it at once.
     settings: attempts, attempt, outcomes, max_spout_pending, offset, partition, as of
     `acker.streams.roots.Tracking`, and those of the data source. Raises ValidationError.
-    A DataFrame that is not streaming is written with `format("acker").option("message_id", ...)`, which
-    tracks and emits at once.
     """
-    if not rows.isStreaming:
+    collector = None if rows.isStreaming else AT_WORK.get()
+    if not rows.isStreaming and collector is None:
         raise ValidationError(
-            "track: expected a streaming DataFrame; write one of a batch with format('acker') and the option "
-            "message_id, then read that stream"
+            "track: expected a streaming DataFrame, or one of a batch in the block of `with job(...)`; or "
+            "write it with format('acker') and the option message_id"
         )
     spark = rows.sparkSession
     register(spark)
     given = {"url": url, "topology": topology, "spout": spout, "message_id": message_id, **settings}
     texts = {name: str(value) for name, value in given.items() if value is not None}
     options = Options.parse({**texts, "stream": replays_stream(spout)})
+    options.check_use()
     how = options.tracking()
     assert how is not None
     ledger = options.ledger()
@@ -71,7 +74,10 @@ def track(
     hashed = rows.withColumn(
         HASH, F.xxhash64(*(_hashable(rows, field.name, field.dataType) for field in rows.schema))
     )
-    tracker = Tracker(ledger, how, options.staging(), secrets.token_hex(8), wanted)
+    job = collector.job if collector else None
+    tracker = Tracker(ledger, how, options.staging(), secrets.token_hex(8), wanted, job)
+    if collector is not None:
+        return collector.take_replays(hashed.mapInArrow(tracker, schema), options.stream, ledger)
     reading = {name: text for name, text in texts.items() if name in _READING}
     again = (
         spark.readStream.format("acker")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import redis
 from pyspark import TaskContext
 
 from acker import keys, scripts
@@ -26,26 +27,37 @@ from acker.streams.subscriptions import Range
 
 HASH = "_acker_hash"
 """Column: xxhash64 of all others, for the fingerprint."""
+_ENDED = "ended"
 
 
 class Tracker(Shipped):
-    """Makes roots of the rows of a task, which have a column `HASH`; what `mapInArrow` is given."""
+    """Makes roots of the rows of a task, which have a column `HASH`; what `mapInArrow` is given.
+
+    job: which one the rows are of. None: of the batch of a query, which tells its tasks.
+    """
 
     def __init__(
-        self, ledger: Ledger, how: Tracking, staging: Staging, source: str, wanted: pa.Schema
+        self,
+        ledger: Ledger,
+        how: Tracking,
+        staging: Staging,
+        source: str,
+        wanted: pa.Schema,
+        job: Batch | None = None,
     ) -> None:
         self.ledger = ledger
         self.how = how
         self.staging = staging
         self.source = source
         self.wanted = wanted
+        self.job = job
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows with their anchors; those that another attempt has registered, where one has."""
         if not self.ledger.config.ackers:
             yield from self._untracked(batches)
             return
-        context, batch = TaskContext.get(), microbatches.of_task()
+        context, batch = TaskContext.get(), self.job or microbatches.of_task()
         if context is None or batch is None:
             raise AckerError("tracked rows of a streaming DataFrame belong to a batch: start it as a query")
         rows = _Fingerprint(batches)
@@ -58,6 +70,8 @@ class Tracker(Shipped):
             rows.text(), own,
         ]  # fmt: skip
         [chosen] = self.ledger.store.send([Request(key, args, scripts.get("register_roots"), [key])])
+        if isinstance(chosen, redis.ResponseError):
+            raise AckerError(f"rows of spout {self.how.spout!r}: {str(chosen).removeprefix('ACKER ')}")
         if chosen.decode() != own:
             spent = [name for one in staged for name in roots.staged_keys(core, one)]
             for first in range(0, len(spent), 256):
@@ -118,7 +132,7 @@ def registered(ledger: Ledger, batch: Batch) -> tuple[Roots, ...]:
 
     fields = ledger.run(read())
     made: list[Roots] = []
-    for source in sorted({name.partition("|")[0] for name in fields}):
+    for source in sorted({name.partition("|")[0] for name in fields if name != _ENDED}):
         entries = {name.partition("roots:")[2] for name in fields if name.startswith(f"{source}|roots:")}
         most = max(int(fields[f"{source}|of:{stage}"]) for stage in fields[f"{source}|stages"].split())
         if most < len(entries):
@@ -140,6 +154,12 @@ def forget(ledger: Ledger, batch: Batch) -> None:
     """Drops what tasks have told of a batch."""
     notes.forget(ledger, batch)
     ledger.store.send([command("UNLINK", _key(ledger, batch))])
+
+
+def end(ledger: Ledger, job: Batch) -> None:
+    """Notes that a job has had its commit: who evaluates rows of it later is told so."""
+    key = _key(ledger, job)
+    ledger.store.send([command("HSET", key, _ENDED, 1), command("EXPIRE", key, RECORD_TTL)])
 
 
 def _key(ledger: Ledger, batch: Batch) -> bytes:

@@ -111,11 +111,12 @@ class _Stager:
 
 
 class Writer(Shipped, DataSourceArrowWriter):
-    """Writes a DataFrame: published when all tasks are done, all or nothing."""
+    """Writes a DataFrame: published when all tasks are done, all or nothing; a named run of it, once."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._stager = _Stager(options, schema)
-        self._writer = secrets.token_hex(16)
+        # No job has such a writer: a name has no "/".
+        self._writer = f"{options.stream}/{options.run or secrets.token_hex(16)}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stages the rows of a task."""
