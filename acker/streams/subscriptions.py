@@ -139,7 +139,8 @@ def log(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
     """Notes that Spark has logged a batch of a reader: it will ask for what it took, however late."""
     key = keys.Stream(core.config.name, stream).readers(slot)
     [(seconds, micros)] = yield [Request(key, ["TIME"])]
-    yield [command("HSET", key, reader, f"1 {int(seconds) * 1000 + int(micros) // 1000}")]
+    seen = int(seconds) * 1000 + int(micros) // 1000
+    yield [command("HSET", key, reader, f"1 {seen}"), command("EXPIRE", key, HOLD_TTL)]
 
 
 def settle(core: Core, what: Range, pieces: Sequence[Taken], forget: bool = False) -> Operation[int]:
