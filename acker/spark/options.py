@@ -18,7 +18,8 @@ MAX_ROWS = 10_000_000
 MAX_SEGMENTS = 1_000
 _SPOUT = ("spout", "attempts", "attempt", "outcomes", "max_spout_pending", "offset", "partition")
 BATCH_WRITE = "writing a DataFrame that is not streaming"
-_ONLY = {"run": BATCH_WRITE}
+READ = "reading"
+_ONLY = {"run": BATCH_WRITE, "dead_letters": READ}
 _SPARKS_OWN = {"checkpointlocation", "queryname"}
 
 
@@ -72,6 +73,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "wait_fsync": _whole(0, 1),
     "max_rows": _whole(1, 10**12),
     "max_segments": _whole(1, 10_000),
+    "dead_letters": parse_flag,
     "partitions": _whole(1, 10_000),
     "schema_timeout": _number(0, 86400),
     "segment_rows": _whole(1, 1 << 20),
@@ -103,8 +105,9 @@ class Options:
     Reading: subscription: whose segments these are (default "default"): each subscription of a stream has
     all of them, the queries that share one have each segment once. max_rows, max_segments: most that one
     micro-batch takes (a segment is never cut, and one is always taken). partitions: most partitions of a
-    batch (default: by its size, at most 8). schema_timeout: seconds to wait for the first write of a stream
-    whose schema is not known yet (default 0).
+    batch (default: by its size, at most 8). dead_letters: in place of the stream's rows, those of them that
+    `spout` (default: the stream's name) has given up (`acker.spark.letters`); only max_rows goes with it.
+    schema_timeout: seconds to wait for the first write of a stream whose schema is not known yet (default 0).
     Writing: segment_rows: rows of a segment at most. compression: lz4 (default), zstd or none. staging_ttl:
     seconds that what is staged waits for its commit (default 3,600): longer than a batch can take.
     stream_max_age, stream_max_bytes: sets how much the stream keeps for who has not acked it, in seconds
@@ -132,6 +135,7 @@ class Options:
     max_rows: int = MAX_ROWS
     max_segments: int = MAX_SEGMENTS
     partitions: int | None = None
+    dead_letters: bool = False
     schema_timeout: float = 0.0
     segment_rows: int = SEGMENT_ROWS
     compression: str = "lz4"
@@ -173,7 +177,9 @@ class Options:
         if "run" in values:
             check_name(options.run, "run")
         given_for_spout = [name for name in _SPOUT if name in values]
-        if given_for_spout and not options.message_id:
+        if options.dead_letters and given_for_spout == ["spout"]:
+            check_name(options.spout, "spout")
+        elif given_for_spout and not options.message_id:
             raise ValidationError(f"option {given_for_spout[0]}: expected with message_id, which is missing")
         options.tracking()
         return options

@@ -4,11 +4,13 @@ import time
 from functools import cached_property
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from acker.errors import UnknownStream, UnknownTopology, ValidationError
-from acker.spark.options import BATCH_WRITE, Options
+from acker.spark import letters
+from acker.spark.letters import DeadLetterReader, DeadLetterStreamReader
+from acker.spark.options import BATCH_WRITE, READ, Options
 from acker.spark.reading import Reader, StreamReader
 from acker.spark.versions import spark_schema
 from acker.spark.writing import StreamWriter, Writer
@@ -37,19 +39,21 @@ class AckerSource(DataSource):
             try:
                 ledger = options.ledger()
                 found = ledger.run(schemas.read(ledger.core, options.stream))
-                return spark_schema(found)
+                return spark_schema(letters.schema(found) if options.dead_letters else found)
             except (UnknownStream, UnknownTopology):
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_WAIT)
 
-    def reader(self, schema: StructType) -> Reader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return Reader(self._used(), schema)
+        kind = DeadLetterReader if self._checked.dead_letters else Reader
+        return kind(self._used(READ), schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For `spark.readStream`."""
-        return StreamReader(self._used(), schema)
+        kind = DeadLetterStreamReader if self._checked.dead_letters else StreamReader
+        return kind(self._used(READ), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         """For `DataFrame.write`."""

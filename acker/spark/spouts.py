@@ -11,8 +11,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from acker import keys
+from acker.config import check_name
 from acker.errors import ValidationError
 from acker.ledger import Ledger
+from acker.requests import command
 from acker.spark.collector import AT_WORK
 from acker.spark.options import Options
 from acker.spark.source import register
@@ -122,9 +125,25 @@ def outcomes(
 
 
 def dead_letters(
-    spark: SparkSession, *, url: str, topology: str, spout: str | None = None, **settings: object
+    spark: SparkSession,
+    *,
+    url: str,
+    topology: str,
+    spout: str | None = None,
+    stream: str | None = None,
+    streaming: bool = False,
+    **settings: object,
 ) -> DataFrame:
-    """The dead letters of a spout, or of all, that there are now. `row` holds the record as JSON."""
+    """The dead letters of a spout, or of all, that there are now. `row` holds the record as JSON.
+
+    streaming: those of a spout as they come, each once for a query; `row` is a struct of the record's
+    columns. They are those whose replays are published in `stream`: by default that of `track`, where the
+    spout has one, or else the stream of the spout's name. Raises ValidationError, UnknownStream.
+    """
+    if streaming:
+        return _dead_letters(spark, url, topology, spout, stream, settings)
+    if stream is not None:
+        raise ValidationError("dead_letters: stream goes with streaming=True")
     ledger = _ledger(url, topology, settings)
     found: list[tuple[object, ...]] = []
     after = None
@@ -140,6 +159,30 @@ def dead_letters(
         after = page.cursor
         if after is None:
             return spark.createDataFrame(found, DEAD_LETTERS)
+
+
+def _dead_letters(
+    spark: SparkSession,
+    url: str,
+    topology: str,
+    spout: str | None,
+    stream: str | None,
+    settings: dict[str, object],
+) -> DataFrame:
+    if spout is None:
+        raise ValidationError("dead_letters: expected a spout with streaming=True: its rows have one schema")
+    ledger = _ledger(url, topology, settings)
+    if stream is None:
+        own = check_name(replays_stream(spout), "spout, with .replays")
+        [tracks] = ledger.store.send([command("EXISTS", keys.Stream(topology, own).schema)])
+        stream = own if tracks else spout
+    register(spark)
+    texts = {name: str(value) for name, value in settings.items() if value is not None}
+    return (
+        spark.readStream.format("acker")
+        .options(**texts, url=url, topology=topology, stream=stream, spout=spout, dead_letters="true")
+        .load()
+    )
 
 
 def replay(*, url: str, topology: str, letter: str, **settings: object) -> int:

@@ -23,13 +23,29 @@ from acker.operations import Core
 from acker.requests import Operation, command
 from acker.streams import commits, segments
 from acker.streams.commits import Commit
-from acker.streams.kept import Settled
+from acker.streams.kept import DEAD_LETTERS, Settled
 from acker.streams.replays import emit_recorded, writer_of
 from acker.streams.roots import Roots
 from acker.streams.staging import Staging
 
 PAGE = 1_000
 """Most dead letters of a page."""
+FIRST = "0-0"
+"""Before the first dead letter of a spout."""
+FIELDS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("spout", pa.string()),
+        ("message_id", pa.binary()),
+        ("anchor", pa.int64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("attempts", pa.int32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("stream", pa.string()),
+    ]
+)
+"""What is told of a dead letter as a row of a table, beside its own row (`DeadLetter`)."""
 _ID = re.compile(r"([0-9]{1,20}-[0-9]{1,20})@([A-Za-z0-9._-]{1,64})\Z")
 _RACES = 5
 
@@ -128,6 +144,63 @@ def replay(core: Core, letter: str) -> Operation[int]:
         if (yield from commits.commit(core, writer_of(spout), number, what)):
             return int(made[0].anchors()[0])
     raise UnknownDeadLetter(f"dead letter {letter!r} could not be replayed: others are replaying, too")
+
+
+def last(core: Core, spout: str, after: str, end: str, most: int) -> Operation[str]:
+    """The number of the last of the next `most` dead letters of a spout, up to `end`; `after` for none.
+
+    The number of a letter is its id without the spout. Those of a spout ascend.
+    """
+    key = keys.Spout(core.config.name, check_name(spout, "spout")).dead
+    if most >= DEAD_LETTERS:  # there are no more
+        [found] = yield [command("XREVRANGE", key, end, f"({after}", "COUNT", 1)]
+        return found[0][0].decode() if found else after
+    while most > 0:
+        [found] = yield [command("XRANGE", key, f"({after}", end, "COUNT", min(most, PAGE))]
+        if not found:
+            break
+        after, most = found[-1][0].decode(), most - len(found)
+    return after
+
+
+def table(
+    core: Core, spout: str, stream: str, after: str, end: str, row: pa.Schema
+) -> Operation[tuple[pa.RecordBatch, str] | None]:
+    """The next page of a spout's dead letters, up to number `end`, and its last number; None at the end.
+
+    Only those whose replays are published in the stream. row: the columns of their rows (`table_schema`).
+    Raises UnreadableRecord, which names the letter.
+    """
+    key = keys.Spout(core.config.name, check_name(spout, "spout")).dead
+    [entries] = yield [command("XRANGE", key, f"({after}", end, "COUNT", PAGE)]
+    if not entries:
+        return None
+    columns: list[list[object]] = [[] for _ in FIELDS]
+    rows: list[pa.RecordBatch] = []
+    for entry_id, fields in entries:
+        letter = _parse(entry_id, spout, fields)
+        if letter.stream != stream:
+            continue
+        told = {**{name: getattr(letter, name) for name in FIELDS.names}, "at": round(letter.at * 1e6)}
+        for column, value in zip(columns, told.values(), strict=True):
+            column.append(value)
+        rows += [segments.conform(one, row) for one in segments.decode(dict(_pairs(fields))[b"row"])]
+    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, FIELDS, strict=True)]
+    if row.names:
+        parts = (
+            [pa.concat_arrays([one.column(place) for one in rows]) for place in range(len(row))]
+            if rows
+            else []
+        )
+        empty = [pa.array([], field.type) for field in row]
+        arrays.append(pa.StructArray.from_arrays(parts or empty, fields=list(row)))
+    batch = pa.RecordBatch.from_arrays(arrays, schema=table_schema(row))
+    return batch, entries[-1][0].decode()
+
+
+def table_schema(row: pa.Schema) -> pa.Schema:
+    """The schema of dead letters as a table: `FIELDS`, and the struct `row` of these columns, if any."""
+    return FIELDS.append(pa.field("row", pa.struct(list(row)))) if row.names else FIELDS
 
 
 def delete(core: Core, letter: str) -> Operation[None]:

@@ -1,0 +1,135 @@
+"""Reading the dead letters of a spout, with the columns of their rows: as they come, or what there is.
+
+Their numbers ascend, so an offset is the number of the last one that was read. Reading changes nothing: a
+dead letter stays until it is replayed or deleted, and one that was before a query came to it is passed over.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from acker.errors import SchemaMismatch
+from acker.spark.options import Options
+from acker.spark.shipping import Shipped
+from acker.spark.versions import (
+    TOLD,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    arrow_schema,
+)
+from acker.streams import dead_letters as letters
+from acker.streams import schemas, segments
+from acker.streams.kept import DEAD_LETTERS
+from acker.streams.segments import ANCHORS
+
+Offset: TypeAlias = dict[str, Any]
+
+
+class Part(InputPartition):
+    """The dead letters after number `start`, up to and including `end`."""
+
+    def __init__(self, start: str, end: str) -> None:
+        self.start = start
+        self.end = end
+
+
+def schema(rows: pa.Schema) -> pa.Schema:
+    """The schema of dead letters of a stream that has this schema."""
+    place = rows.get_field_index(ANCHORS)
+    return letters.table_schema(rows.remove(place) if place >= 0 else rows)
+
+
+class _Letters:
+    """Reads dead letters, on executors; pickled there, so it holds no connection."""
+
+    def __init__(self, options: Options, wanted: StructType) -> None:
+        self.ledger = options.ledger()
+        self.spout = options.spout or options.stream
+        self.stream = options.stream
+        self.wanted = arrow_schema(wanted)
+        self.row = pa.schema([])
+        """The columns of `row`; none where it is not wanted."""
+        for field in self.wanted:
+            if field.name == "row" and pa.types.is_struct(field.type):
+                self.row = pa.schema(list(field.type))
+            elif field.with_nullable(True) not in letters.FIELDS:
+                known = ", ".join(f"{one.name} {one.type}" for one in letters.FIELDS)
+                raise SchemaMismatch(
+                    f"dead letters have the columns {known} and the struct row, not {field.name} {field.type}"
+                )
+        self.ledger.run(schemas.check_reader(self.ledger.core, self.stream, self.row))
+
+    def last(self, after: str, end: str, most: int) -> str:
+        return self.ledger.run(letters.last(self.ledger.core, self.spout, after, end, most))
+
+    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(part, Part):
+            return
+        core, after = self.ledger.core, part.start
+        while page := self.ledger.run(
+            letters.table(core, self.spout, self.stream, after, part.end, self.row)
+        ):
+            batch, after = page
+            if batch.num_rows:
+                yield segments.conform(batch, self.wanted)
+
+
+class DeadLetterReader(Shipped, DataSourceReader):
+    """Reads the dead letters that there are now."""
+
+    def __init__(self, options: Options, wanted: StructType) -> None:
+        self._letters = _Letters(options, wanted)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One, of all."""
+        return [Part(letters.FIRST, "+")]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition."""
+        return self._letters.read(partition)
+
+
+class DeadLetterStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads dead letters as they come, each once, micro-batch by micro-batch."""
+
+    def __init__(self, options: Options, wanted: StructType) -> None:
+        self._letters = _Letters(options, wanted)
+        self._most = options.max_rows
+        self._end = "+"
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Before the first dead letter."""
+        return {"at": letters.FIRST}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Notes what is there now as the end of this run."""
+        self._end = self._letters.last(letters.FIRST, "+", DEAD_LETTERS)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The options' `max_rows`."""
+        return ReadMaxRows(self._most)
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: N802
+        """The end of the next batch: at most `max_rows` further on, unless Spark wants all.
+
+        A Spark before 4.2 does not tell where it is, and gets all.
+        """
+        everything = start is None or (TOLD and isinstance(limit, ReadAllAvailable))
+        after = start["at"] if start else letters.FIRST
+        return {"at": self._letters.last(after, self._end, DEAD_LETTERS if everything else self._most)}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """One, of a range."""
+        return [Part(start["at"], end["at"])] if start["at"] != end["at"] else []
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition."""
+        return self._letters.read(partition)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing: dead letters stay until they are replayed or deleted."""
