@@ -193,6 +193,43 @@ def test_a_job_takes_streams_and_commits_once(pipeline: Pipeline) -> None:
     assert {step.kind for step in pipeline.ledger.run(steps.steps(pipeline.ledger.core))} == {"job"}
 
 
+def test_a_job_joins_holds_maps_and_fails_as_a_bolt_does(pipeline: Pipeline) -> None:
+    def number(record: dict[str, Any]) -> tuple[str, int]:
+        return record["line"], int(record["line"])
+
+    def run() -> None:
+        with job(pipeline.spark, url=pipeline.url, topology="t", name="nightly") as collector:
+            orders, payments = collector.take("orders"), collector.take("payments")
+            rows = orders.unionByName(collector.held(orders.schema)).alias("o")
+            both = F.array("o._acker", "p._acker").alias("_acker")
+            collector.emit(rows.join(payments.alias("p"), "line").select("line", both), stream="paid")
+            collector.hold(rows.join(payments, "line", "left_anti"))
+            collector.emit_map(payments, number, "line string, n int", "numbers")
+            collector.fail(payments.filter("line = '1'"), F.concat(F.lit("refused "), "line"))
+
+    pipeline.spout(["1", "2", "3"], "orders")
+    pipeline.spout(["1", "x"], "payments")
+    run()
+    assert [row["line"] for row in pipeline.rows("paid")] == ["1"]
+    assert sorted(str(row["line"]) for row in pipeline.rows("nightly.held")) == ["2", "3"]
+    assert [row["n"] for row in pipeline.rows("numbers")] == [1]
+    pipeline.spout(["4"], "orders")
+    pipeline.spout(["2", "4"], "payments")
+    run()
+    assert sorted(str(row["line"]) for row in pipeline.rows("paid")) == ["1", "2", "4"]
+    assert [row["line"] for row in pipeline.rows("nightly.held")] == ["3"]
+    reasons = pipeline.outcomes()
+    assert reasons.pop("refused 1") == 1
+    [failed] = reasons
+    assert failed.startswith("ValueError: ")
+    consume(pipeline, "paid")
+    consume(pipeline, "numbers")
+    counted = pipeline.counters()
+    assert counted.pop("late") > 0
+    assert counted == {"tracked": 8, "acked": 5, "failed": 2}  # the order 3 is held
+    assert not pipeline.without_time_to_live("staged", "failing", "notes")
+
+
 def test_a_slow_step_keeps_its_trees_alive(pipeline: Pipeline) -> None:
     ledger = open_ledger(Store(pipeline.url), "slow", ackers=2, message_timeout=1.0)
     slow = Pipeline(pipeline.spark, ledger, pipeline.url, pipeline.directory)

@@ -105,6 +105,40 @@ def test_a_query_takes_as_much_as_it_may_and_tells_how_far_behind_it_is(pipeline
     assert (default.name, default.rows_acked, default.rows_behind) == ("default", 200, 0)
 
 
+def test_a_batch_is_read_by_as_many_tasks_as_asked_for(pipeline: Pipeline) -> None:
+    tasks: list[int] = []
+
+    @bolt(url=pipeline.url, topology="t", name="count")
+    def count(batch: DataFrame, collector: Collector) -> None:
+        rows = batch.groupBy(F.spark_partition_id()).count().collect()
+        assert sum(row["count"] for row in rows) == 60
+        tasks.append(len(rows))
+
+    for partitions in (4, 100, None):
+        pipeline.spout(["x"] * 60, segments=6)
+        pipeline.run("count", "lines", count, **({"partitions": partitions} if partitions else {}))
+    assert tasks == [4, 6, 1]  # a segment is not cut, and so few rows are not worth a second task
+
+
+def test_a_batch_whose_segments_were_dropped_fails_and_goes_on_without_them(pipeline: Pipeline) -> None:
+    seen: list[int] = []
+
+    @bolt(url=pipeline.url, topology="t", name="late")
+    def late(batch: DataFrame, collector: Collector) -> None:
+        if not seen:
+            seen.append(-1)
+            Stream(pipeline.ledger, "lines").limit(max_bytes=1)
+            pipeline.spout(["new"] * 5)  # whoever writes looks at the limits
+        seen.append(batch.count())
+
+    pipeline.spout(["old"] * 20, segments=2)
+    with pytest.raises(Exception, match=r"SegmentGone.* was acked or dropped after this batch was planned"):
+        pipeline.run("late", "lines", late)
+    pipeline.run("late", "lines", late)
+    assert seen == [-1, 0, 5]
+    assert pipeline.counters() == {"tracked": 25, "acked": 5}  # the others expire, and are replayed
+
+
 def test_a_batch_run_again_after_its_ack_reads_the_same_rows(pipeline: Pipeline) -> None:
     """A stateful operator needs them: its state is made again from what the batch reads."""
     directory = pipeline.directory / "distinct"

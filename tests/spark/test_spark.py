@@ -83,6 +83,21 @@ def test_a_wrong_schema_is_an_error_before_anything_is_written(pipeline: Pipelin
     assert len(pipeline.rows("numbers")) == 3
 
 
+def test_a_schema_evolves_by_added_columns(pipeline: Pipeline) -> None:
+    def write(*columns: str) -> None:
+        rows = pipeline.spark.range(2).selectExpr(*columns)
+        rows.write.format("acker").options(**pipeline.options("numbers")).mode("append").save()
+
+    write("id")
+    write("id", "named_struct('text', cast(id as string)) as more")
+    write("id")  # who does not know the new column goes on
+    back = pipeline.spark.read.format("acker").options(**pipeline.options("numbers")).load()
+    assert back.schema.simpleString() == "struct<id:bigint,more:struct<text:string>>"
+    assert sorted(str(row.more and row.more.text) for row in back.collect()) == ["0", "1", *["None"] * 4]
+    with pytest.raises(Exception, match="id is int64, not missing"):
+        write("named_struct('text', 'x') as more")
+
+
 @pytest.mark.everywhere
 def test_two_jobs_in_a_chain_with_bad_records(pipeline: Pipeline) -> None:
     @bolt(url=pipeline.url, topology="t", name="split")

@@ -303,6 +303,23 @@ def test_a_batch_waits_for_room_while_outcomes_are_told_and_a_watermark_follows(
     assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 150}
 
 
+def test_a_source_that_is_not_files_is_a_spout_too(pipeline: Pipeline) -> None:
+    rate = pipeline.spark.readStream.format("rate-micro-batch").option("numPartitions", 2)
+    rows = tracked(pipeline, rate.option("rowsPerBatch", 20).load())
+
+    @bolt(url=pipeline.url, topology="t", name="odd")
+    def odd(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch.filter("value % 2 = 1"), stream="odd")
+
+    for _ in range(2):
+        run(pipeline, rows, "odd", odd)
+    found = sorted(int(str(row["value"])) for row in pipeline.rows("odd"))
+    assert found == list(range(1, 2 * len(found), 2))
+    consume(pipeline, "odd")
+    assert pipeline.counters() == {"tracked": 2 * len(found), "acked": 2 * len(found)}
+    assert len(found) >= 20
+
+
 def test_a_dataframe_that_can_not_be_tracked_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
     stream = files(pipeline, ["a"])
     with pytest.raises(ValidationError, match="message_id: expected one of the columns value, got 'nope'"):
