@@ -36,7 +36,9 @@ PROGRAMS = (
     "api/test_load.py",
     "api/test_serve.py",
     "test_benchmarks.py",
+    "test_chaos.py",
     "test_demo_run.py",
+    "test_soak.py",
 )
 
 
