@@ -200,15 +200,16 @@ class CutWriter(StreamWriter):
 
 
 class CutSource(AckerSource):
-    """The data source with such a writer: `timeout` is how many exchanges, the URL's fragment its marker."""
+    """The data source with such a writer: `timeout` is how many exchanges, `marker` its file."""
 
     @classmethod
     def name(cls) -> str:
         return "cut"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        marker = self.options.pop("marker")
         options = self._appending(overwrite)
-        return CutWriter(options, schema, int(options.timeout), options.url.split("#")[1])
+        return CutWriter(options, schema, int(options.timeout), marker)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ def test_a_commit_of_a_streaming_write_cut_anywhere_is_finished_by_the_rerun(
             words.filter(F.rand() < 0.5)
             .writeStream.format("cut")
             .options(**pipeline.options("words", timeout=after))
-            .option("url", f"{pipeline.url}#{pipeline.directory / 'cut'}")
+            .option("marker", str(pipeline.directory / "cut"))
             .option("checkpointLocation", str(pipeline.directory / "direct"))
             .trigger(availableNow=True)
         )
