@@ -257,9 +257,10 @@ def test_nothing_moves_while_a_view_is_live(new_page: NewPage) -> None:
 
 
 def test_trouble_that_comes_up_is_told_and_moves_nothing(new_page: NewPage, world: World) -> None:
-    filling = world.ledger("filling", ackers=1, high_water_mark=100, message_timeout=3600.0)
+    name = f"filling-{ids.new_id():x}"  # a rerun fills one of its own
+    filling = world.ledger(name, ackers=1, high_water_mark=100, message_timeout=3600.0)
     Trees(50).track(filling, "lines")
-    page = new_page("/t/filling")
+    page = new_page(f"/t/{name}")
     expect(page.locator(".chart canvas")).to_have_count(5)
     expect(page.locator("[data-connection=live]")).to_be_attached()
     expect(page.get_by_text("healthy")).to_be_visible()
