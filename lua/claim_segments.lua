@@ -13,6 +13,8 @@
 --       7 ttl            seconds for which what the reader has taken is kept
 -- Returns {number of the last segment, whether there may be more}; an error without the subscription.
 -- What was given before, and is in no batch, comes first and alone.
+-- A late copy of a call whose reader has gone on and forgotten what it took is refused by the first XADD,
+-- whose number is not above the last one: a segment is given first, and only then taken from where it was.
 -- Bounded: looks at 500 segments at most.
 local slot, reader, at = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local most_rows, most = tonumber(ARGV[4]), math.min(500, tonumber(ARGV[5]))
@@ -49,8 +51,8 @@ for _, one in ipairs(redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', most)) do
   local of = tonumber(one[2][6])
   full = not room(of)
   if full then break end
-  redis.call('XDEL', KEYS[3], one[1])
   give(one[2][2], one[2][4], of)
+  redis.call('XDEL', KEYS[3], one[1])
 end
 if given > 0 and redis.call('XLEN', KEYS[3]) == 0 then redis.call('UNLINK', KEYS[3]) end
 

@@ -8,8 +8,9 @@ import pytest
 import redis
 
 from acker import keys
-from acker.errors import AckerError, UnknownSubscription, ValidationError
+from acker.errors import AckerError, StoreError, UnknownSubscription, ValidationError
 from acker.ledger import Ledger, open_ledger
+from acker.requests import Request
 from acker.store import Store
 from acker.streams import (
     Stream,
@@ -26,7 +27,18 @@ from acker.streams.reader import payload_of
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Range, Taken
 from tests.servers import raw_client, wait_until
-from tests.test_streams import commit, consume, counters, emit, kept, rows, run_cut, stage, take
+from tests.test_streams import (
+    commit,
+    consume,
+    counters,
+    emit,
+    kept,
+    record_requests,
+    rows,
+    run_cut,
+    stage,
+    take,
+)
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -264,6 +276,21 @@ def test_readers_that_were_silent_for_long_are_forgotten(
     raw.delete(keys.Stream("t", "lines").taken(batch.slot, "reader"))  # its time is over, too
     assert ledger.run(subscriptions.recover(ledger.core, "lines", batch.slot)) == 0
     assert stream.readers() == {}
+
+
+def test_a_late_copy_of_a_claim_loses_nothing_that_was_given_back(ledger: Ledger) -> None:
+    for _ in range(3):
+        emit(ledger, 10)
+    sent: list[Request] = []
+    first = record_requests(ledger, lambda: take(ledger, "lines", segments=1), sent)
+    take(ledger, "lines", reader="gone", segments=1)
+    ack(ledger, first)
+    ledger.run(subscriptions.forget(ledger.core, first))
+    assert Stream(ledger, "lines").give_back("gone") == 1
+    with pytest.raises(StoreError, match="equal or smaller"):
+        ledger.store.send(sent)
+    assert consume(ledger, "lines") == 2
+    assert counters(ledger) == {"tracked": 30, "acked": 30}
 
 
 # What is kept
