@@ -240,15 +240,36 @@ def test_slots_move_while_traffic_flows_and_nothing_is_lost_or_doubled(tmp_path:
                     ledger.run(ledger.core.counters())
             cluster.end_move(slot, source, target)
         traffic.more(5)
-        done = traffic.stop()
-        trees = 3 * len(done)
-        outcomes = told(ledger, *done)
-        assert set(outcomes.values()) == {1}
-        assert {status for _, status, _ in outcomes} == {"acked"}
-        assert len(outcomes) == trees
-        counters = ledger.counters()
-        assert (counters["tracked"], counters["acked"], counters["late"]) == (trees, trees, 0)
-        assert confirm_all(ledger) == trees
+        assert_each_is_acked_once(ledger, traffic.stop())
+
+
+@pytest.mark.parametrize("program", KINDS[:1])  # Valkey 9 and later
+def test_slots_that_a_server_moves_by_itself_take_all_that_is_under_way_with_them(
+    tmp_path: Path, program: str
+) -> None:
+    with Cluster(tmp_path, binary=binary(program), replicas=False, patient=True) as cluster:
+        ledger = opened(cluster.url, ackers=6, timeout=PATIENCE)
+        traffic = Traffic(ledger)
+        keys_moved = [clock_of(ledger, shard) for shard in range(6)] + [keys.config("tested")]
+        for source in (0, 1, 2, 0):
+            traffic.more(5)
+            slots = [key_slot(key) for key in keys_moved if cluster.owner(key) == source]
+            cluster.migrate(slots, source, (source + 1) % 3)
+            ledger.run(ledger.core.counters())
+        traffic.more(5)
+        assert {cluster.owner(key) for key in keys_moved} == {1}
+        assert_each_is_acked_once(ledger, traffic.stop())
+
+
+def assert_each_is_acked_once(ledger: Ledger, done: list[Trees]) -> None:
+    trees = 3 * len(done)
+    outcomes = told(ledger, *done)
+    assert set(outcomes.values()) == {1}
+    assert {status for _, status, _ in outcomes} == {"acked"}
+    assert len(outcomes) == trees
+    counters = ledger.counters()
+    assert (counters["tracked"], counters["acked"], counters["late"]) == (trees, trees, 0)
+    assert confirm_all(ledger) == trees
 
 
 def test_a_master_that_is_killed_is_followed_by_its_replica(cluster: Cluster) -> None:
