@@ -24,6 +24,14 @@ SLAB_TREES = 1 << INDEX_BITS
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
+# SplitMix64, a block at a time: what a block works on stays in the processor's cache.
+_WORD = (1 << 64) - 1
+_GAMMA = 0x9E3779B97F4A7C15
+_BLOCK = 8192
+_STEPS = np.arange(1, _BLOCK + 1, dtype=np.uint64) * np.uint64(_GAMMA)
+_MIXES = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
+_LAST_SHIFT = np.uint64(31)
+
 
 def as_ids(values: IdsLike, what: str = "ids") -> Ids:
     """One-dimensional int64 array of `values`, without a copy where it is one already.
@@ -85,17 +93,20 @@ def seeded_ids(seed: int, start: int, count: int) -> Ids:
     They are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014), so that a
     segment needs to keep its seed only.
     """
-    with np.errstate(over="ignore"):
-        z = np.arange(start + 1, start + count + 1, dtype=np.uint64)
-        z *= np.uint64(0x9E3779B97F4A7C15)
-        z += np.uint64(seed & 0xFFFFFFFFFFFFFFFF)
-        z ^= z >> np.uint64(30)
-        z *= np.uint64(0xBF58476D1CE4E5B9)
-        z ^= z >> np.uint64(27)
-        z *= np.uint64(0x94D049BB133111EB)
-        z ^= z >> np.uint64(31)
-    z[z == 0] = np.uint64(1)
-    return z.view(np.int64)
+    ids = np.empty(count, dtype=np.uint64)
+    mixed = np.empty(min(count, _BLOCK), dtype=np.uint64)
+    for at in range(0, count, _BLOCK):
+        z = ids[at : at + _BLOCK]
+        scratch = mixed[: len(z)]
+        np.add(_STEPS[: len(z)], np.uint64((seed + (start + at) * _GAMMA) & _WORD), out=z)
+        for shift, factor in _MIXES:
+            np.right_shift(z, shift, out=scratch)
+            z ^= scratch
+            z *= factor
+        np.right_shift(z, _LAST_SHIFT, out=scratch)
+        z ^= scratch
+    ids[ids == 0] = np.uint64(1)
+    return ids.view(np.int64)
 
 
 def slab_of(anchor: int) -> bytes:
