@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from acker.topology import Topology
 
 TOLD_A_CALL = 100_000
-"""Outcomes that one call of `Spout.outcomes` gives where fewer are left, and that have to wait for emit to wait."""
+"""Outcomes that one call of `Spout.outcomes` gives where fewer are left. While so many wait, emit waits."""
 _WAIT = 0.1
 _HURRY = 2.0
 
@@ -109,8 +109,8 @@ class Spout:
         With a message id (at most 1 KiB; the same may be in flight more than once) a tree is tracked, within
         the topology's linger, and its outcome told; without targets it is acked at once. Without message id
         the tuples are untracked. Over `max_spout_pending` it waits until an outcome has come, reading
-        outcomes itself if nobody else does, for `timeout` seconds (None: 2 x message timeout); and while 100,000
-        outcomes are not taken, until `outcomes` has gone to its end.
+        outcomes itself if nobody else does, for `timeout` seconds (None: 2 x message timeout). So it does
+        while 100,000 outcomes are not taken.
 
         Raises ValidationError; SpoutPendingFull over `max_spout_pending` where `wait` is False or the timeout
         is over; StoreUnavailable or StoreError where the buffer is full and can not be sent. Nothing is
@@ -233,16 +233,16 @@ class Spout:
     def outcomes(self, timeout: float | None = None) -> Iterator[Outcome]:
         """The outcomes that have come: waits up to `timeout` seconds for the first (None or 0: not at all).
 
-        Ends when no further outcome is there, and after 100,000 where fewer than so many are left. An outcome is told once by
-        this spout, and again by the next of its name until it is confirmed. Trees that the store has lost, or
-        that could not be asked for, are told as `expired` within 2 x message timeout of their emit, provided
-        that this is called. Raises StoreUnavailable only where it has nothing to tell and no tree is pending.
+        Ends when no further outcome is there, and after 100,000 where fewer than so many are left. An outcome
+        is told once by this spout, and again by the next of its name until it is confirmed. Trees that the
+        store has lost, or that could not be asked for, are told as `expired` within 2 x message timeout of
+        their emit, provided that this is called. Raises StoreUnavailable only where it has nothing to tell
+        and no tree is pending.
         """
         deadline = time.monotonic() + (timeout or 0.0)
         self._outbox.hurry()
         told = 0
-        # Who emits and takes outcomes in one thread must be able to emit after this: emit waits for outcomes to
-        # be taken while so many are there.
+        # Who emits and takes outcomes in one thread must be able to emit after this: see _prepare.
         while told < TOLD_A_CALL or len(self._ready) >= TOLD_A_CALL:
             with self._outbox.lock:
                 outcome = self._ready.popleft() if self._ready else None

@@ -80,6 +80,13 @@ def test_seeded_ids_are_those_of_splitmix64() -> None:
     assert ids.seeded_ids(1234567, 0, 4).view(np.uint64).tolist() == expected
 
 
+def test_seeded_ids_are_made_in_blocks_that_nobody_sees() -> None:
+    whole = ids.seeded_ids(1234567, 3, 20_000)
+    for at in (8191, 8192, 8193, 16_384, 19_999):
+        assert ids.seeded_ids(1234567, 3 + at, 1)[0] == whole[at]
+    assert len(np.unique(whole)) == 20_000
+
+
 @given(st.lists(st.tuples(st.sampled_from([-(2**63), -1, 0, 1, 4096, 2**63 - 1]) | SIGNED, SIGNED)))
 def test_fold_xors_the_values_of_each_anchor(pairs: list[tuple[int, int]]) -> None:
     expected: dict[int, int] = {}

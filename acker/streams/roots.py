@@ -32,6 +32,8 @@ MOST_ATTEMPTS = 1_000
 MOST_SLABS = 1_000
 """Most slabs of roots: what one call of lua/keep.lua takes."""
 MOST_PARTITIONS = 1_000
+KEPT_ROWS = 131_072
+"""Most rows of a piece: it is kept until the last of them is settled, and read as a whole for a replay."""
 _MOST_OFFSET = 2**53 - 1
 _STAGE_CALLS = 64
 _SLOT = 0
@@ -251,7 +253,7 @@ def anchored_schema(schema: pa.Schema, how: Tracking) -> pa.Schema:
 
 
 def _cut(core: Core, staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    return pieces(replace(staging, rows=min(staging.rows, most_rows(core))), batches)
+    return pieces(replace(staging, rows=min(staging.rows, KEPT_ROWS, most_rows(core))), batches)
 
 
 def _stage_piece(

@@ -23,10 +23,11 @@ from acker.ids import Ids
 ANCHORS = "_acker"
 """The column that holds the anchors of a row."""
 COMPRESSIONS = ("lz4", "zstd", "none")
-SEGMENT_ROWS = 131_072
+SEGMENT_ROWS = 524_288
 """Rows after which a writer starts another segment."""
 SEGMENT_BYTES = 16 << 20
 """Bytes of rows, before compression, after which a writer starts another segment."""
+_BATCH_ROWS = 65_536
 UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 """What JSON that is not what was written raises, somewhere."""
 _OTHER_SLOTS = 0x5851F42D4C957F2D
@@ -124,14 +125,14 @@ def edge_ids(seed: int, slot: int, places: Ids) -> Ids:
 
 
 def encode(batches: Sequence[pa.RecordBatch], compression: str) -> bytes:
-    """Rows as a segment's payload: one Arrow IPC stream, its batches put together."""
+    """Rows as a segment's payload: one Arrow IPC stream, in batches that a reader can work on one by one."""
     if compression not in COMPRESSIONS:
         raise ValidationError(f"compression: expected one of {', '.join(COMPRESSIONS)}, got {compression!r}")
     table = pa.Table.from_batches(batches).combine_chunks()
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
+        writer.write_table(table, max_chunksize=_BATCH_ROWS)
     payload: bytes = sink.getvalue().to_pybytes()
     return payload
 

@@ -63,7 +63,7 @@ class StreamWriter:
         self._recorded: pa.Schema | None = None
 
     def batch(self, rows: pa.Table) -> Batch:
-        """Rows (1 to 131,072, without a column `_acker`) with the seed of their tuple ids; not sent yet.
+        """Rows (1 to 524,288, without a column `_acker`) with the seed of their tuple ids; not sent yet.
 
         They are for the subscriptions that the stream has now.
         """
