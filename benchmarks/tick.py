@@ -4,7 +4,9 @@
     uv run python -m benchmarks tick [--tick-trees 100000,1000000,10000000] [--tick-rounds 5] ...
 
 Tells how long the other client waited (percentiles of its round trips, and of those without any tick before),
-the longest command by the server's own slow log, and how many trees expired per second.
+the longest command by the server's own slow log, the most processor time of the server for a call, and how
+many trees expired per second. The slow log counts also for how long the server waited for a processor in the
+middle of a command, as where more processes are busy than there are processors; its processor time does not.
 """
 
 import argparse
@@ -12,16 +14,18 @@ import json
 import multiprocessing
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import numpy as np
 import redis
 
 from acker.embedded import EmbeddedServer
-from acker.ledger import open_ledger
+from acker.ledger import Ledger, open_ledger
+from acker.requests import Reply, Request
 from acker.store import Store
 from benchmarks.figures import Sample
 from benchmarks.ledger import new_slabs, track
@@ -52,6 +56,8 @@ def samples(sizes: Sizes) -> Iterator[Sample]:
                 )
                 yield Sample(f"{trees:,} trees: drained", found["expired per second"], "trees/s")
                 yield Sample(f"{trees:,} trees: longest command", found["slowest command (ms)"], "ms")
+                most = found["most processor time of a call (ms)"]
+                yield Sample(f"{trees:,} trees: most processor time of a call", most, "ms")
                 for part in ("p50", "p99.9", "longest"):
                     value = found[f"another client without tick, {part} (ms)"]
                     yield Sample(f"{before}, {part}", value, "ms")
@@ -97,6 +103,27 @@ class Pinger:
         }
 
 
+class Metered(Store):
+    """A store that notes the most processor time which a server of this machine took for a batch of requests.
+
+    most: seconds. The kernel counts nanoseconds of the server's main thread; INFO is a call itself.
+    """
+
+    def __init__(self, url: str, server: int) -> None:
+        super().__init__(url, timeout=60)
+        self.most = 0.0
+        self._spent = Path(f"/proc/{server}/task/{server}/schedstat")
+
+    def send(self, requests: Sequence[Request]) -> list[Reply]:
+        """As any store."""
+        before, replies, after = self._seconds(), super().send(requests), self._seconds()
+        self.most = max(self.most, after - before)
+        return replies
+
+    def _seconds(self) -> float:
+        return int(self._spent.read_text().split()[0]) / 1e9
+
+
 def measure(url: str, trees: int, slab: int, before: float = 5.0) -> dict[str, float]:
     """Tracks, ticks three times, drains; what it cost."""
     raw = redis.Redis.from_url(url)
@@ -111,8 +138,10 @@ def measure(url: str, trees: int, slab: int, before: float = 5.0) -> dict[str, f
     quiet = pinger.stop()
     raw.slowlog_reset()
     pinger = Pinger(url)
+    metered = Metered(url, raw.info("server")["process_id"])
+    ticking = Ledger(metered, ledger.core)
     start = time.perf_counter()
-    expired = sum(ledger.tick(force=True).expired for _ in range(3))
+    expired = sum(ticking.tick(force=True).expired for _ in range(3))
     seconds = time.perf_counter() - start
     during = pinger.stop()
     assert expired == trees, (expired, trees)
@@ -121,6 +150,7 @@ def measure(url: str, trees: int, slab: int, before: float = 5.0) -> dict[str, f
         "trees": trees,
         "expired per second": expired / seconds,
         "slowest command (ms)": slowest,
+        "most processor time of a call (ms)": metered.most * 1000,
         **{f"another client without tick, {name} (ms)": value for name, value in quiet.items()},
         **{f"another client during ticks, {name} (ms)": value for name, value in during.items()},
     }

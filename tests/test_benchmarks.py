@@ -47,6 +47,7 @@ NAMES = {
     },
     "tick": {
         "2,000 trees: drained", "2,000 trees: longest command",
+        "2,000 trees: most processor time of a call",
         *(
             f"2,000 trees: another client, {when}, {part}"
             for when in ("without tick", "during ticks")
