@@ -24,14 +24,19 @@ CONNECT = WHERE.startswith("sc://")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """All tests here start or use Spark; some, Spark Connect only."""
+    """All tests here start or use Spark; some run with Spark Connect only."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
-    elsewhere = [item for item in items if item.get_closest_marker("connect") and not CONNECT]
+    elsewhere = [item for item in items if _connect_only(item) and not CONNECT]
     if elsewhere:
         config.hook.pytest_deselected(items=elsewhere)
         items[:] = [item for item in items if item not in elsewhere]
+
+
+def _connect_only(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("connect")
+    return mark is not None and bool(mark.kwargs.get("only", True))
 
 
 @pytest.fixture(scope="session")

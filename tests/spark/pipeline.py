@@ -1,8 +1,10 @@
 """What a test needs to run jobs that hand records to each other."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,27 @@ from acker.ids import Ids
 from acker.ledger import Ledger
 from acker.streams import StreamReader, StreamWriter
 from acker.submissions import NewSlab
+
+
+@dataclass(frozen=True)
+class Diary:
+    """What functions tell a test, from whichever process they run in: on Spark Connect it is another one."""
+
+    path: Path
+
+    def note(self, what: object) -> int:
+        """Adds an entry, anything that JSON knows; returns how many there are now."""
+        with self.path.open("a") as file:
+            file.write(json.dumps(what) + "\n")
+        return len(self.read())
+
+    def read(self) -> list[Any]:
+        """All entries."""
+        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self.path.unlink(missing_ok=True)
 
 
 @dataclass

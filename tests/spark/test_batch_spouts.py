@@ -28,6 +28,7 @@ def load(pipeline: Pipeline, count: int, run: str, **settings: Any) -> bool:
     return collector.committed
 
 
+@pytest.mark.connect(only=False)
 def test_a_job_tracks_what_it_reads_and_its_next_run_has_the_replays(pipeline: Pipeline) -> None:
     settings = {"attempts": 2, "attempt": "attempt", "outcomes": True, "offset": "id"}
     assert not load(pipeline, 30, "monday", **settings)
@@ -113,6 +114,7 @@ def test_a_batch_is_tracked_in_a_job_of_its_topology_only(pipeline: Pipeline) ->
         tracked(pipeline, pipeline.spark.readStream.format("rate").load(), message_id="value", run="monday")
 
 
+@pytest.mark.connect(only=False)
 def test_a_named_write_tracks_and_emits_once(pipeline: Pipeline) -> None:
     rows = pipeline.spark.range(0, 50, 1, 2)
     flaky = rows.mapInArrow(failing_at_the_end, rows.schema)

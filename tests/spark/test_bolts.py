@@ -1,6 +1,5 @@
-"""What a bolt can do with a batch: many inputs and outputs, rows held, effects had once; and batch jobs."""
+"""What a bolt can do with a batch: many inputs and outputs, rows held; and batch jobs."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from acker.ledger import open_ledger
 from acker.spark import Collector, FailedException, bolt, job
 from acker.store import Store
 from tests.servers import wait_until
-from tests.spark.pipeline import Pipeline
+from tests.spark.pipeline import Diary, Pipeline
 from tests.spark.test_exactness import consume
 
 
@@ -61,19 +60,20 @@ def test_two_streams_are_joined_and_go_to_several(pipeline: Pipeline) -> None:
     assert step.application_id == pipeline.spark.conf.get("spark.app.id")
 
 
+@pytest.mark.connect(only=False)
 def test_held_rows_wait_for_a_later_batch_also_over_restarts_and_reruns(pipeline: Pipeline) -> None:
     """Pairs: a row is held until its partner comes, in one of the next batches."""
-    calls: list[int] = []
+    calls = Diary(pipeline.directory / "calls")
 
     @bolt(url=pipeline.url, topology="t", name="pair", segment_rows=10)
     def pair(batch: DataFrame, collector: Collector) -> None:
-        calls.append(collector.batch_id)
+        times = calls.note(collector.batch_id)
         rows = batch.union(collector.held("line string"))
         groups = rows.groupBy("line").agg(F.count("*").alias("n"), F.collect_list("_acker").alias("_acker"))
         collector.emit(groups.filter("n = 2"), stream="pairs")
         alone = groups.filter("n = 1 and line != 'never'")
         collector.hold(alone.select("line", col("_acker")[0].alias("_acker")))
-        if len(calls) == 2:
+        if times == 2:
             raise RuntimeError("on purpose")
 
     def acked() -> int:
@@ -89,7 +89,7 @@ def test_held_rows_wait_for_a_later_batch_also_over_restarts_and_reruns(pipeline
     assert len(pipeline.rows("pair.held")) == 40
     assert pipeline.rows("pairs") == []
     pipeline.run("pair", "lines", pair)
-    assert calls == [0, 1, 1]
+    assert calls.read() == [0, 1, 1]
     assert sorted(str(row["line"]) for row in pipeline.rows("pair.held")) == [f"n{n}" for n in range(30, 40)]
     assert len(pipeline.rows("pairs")) == 30
     assert pipeline.counters() == {"tracked": 71, "acked": 1}  # what is neither emitted nor held any more
@@ -113,53 +113,6 @@ def test_held_rows_wait_for_a_later_batch_also_over_restarts_and_reruns(pipeline
     assert pipeline.outcomes() == {"stop": 1, "too late": 1}
     assert pipeline.counters() == {"tracked": 73, "acked": 71, "failed": 2, "late": 1}
     assert not pipeline.without_time_to_live("staged", "payload", "failing", "notes")
-
-
-def test_a_row_has_its_effect_once_over_replays_and_reruns(pipeline: Pipeline) -> None:
-    effects: list[tuple[int, str]] = []
-    crash: list[int] = []
-
-    async def post(record: dict[str, Any]) -> str:
-        await asyncio.sleep(0)
-        if record["line"].endswith("!"):
-            raise ConnectionError("no answer")
-        return str(record["line"])
-
-    @bolt(url=pipeline.url, topology="t", name="post")
-    def post_all(batch: DataFrame, collector: Collector) -> None:
-        rows = batch.withColumn("key", F.nullif(F.regexp_replace("line", "!", ""), F.lit("none")))
-        fresh = collector.once(rows, "key", horizon=3600)
-        collector.fail(fresh.filter("line = 'bad'"), "bad")
-        good = fresh.filter("line != 'bad'")
-        done = collector.map(good, post, "line string", concurrency=8, timeout=10)
-        effects.extend((collector.batch_id, row.line) for row in done.collect())
-        if crash:
-            crash.clear()
-            raise RuntimeError("after the effect, before the commit")
-
-    def attempt(*lines: str) -> set[str]:
-        effects.clear()
-        pipeline.spout(list(lines), segments=min(2, len(lines)))
-        pipeline.run("post", "lines", post_all)
-        return {line for _, line in effects}
-
-    assert attempt("a", "b", "b", "bad", "c!", "none") == {"a", "b"}
-    assert pipeline.outcomes() == {"bad": 1, "ConnectionError: no answer": 1, "once: the key is null": 1}
-    # Replays: what had its effect is acked without one, what failed gets its chance.
-    assert attempt("a", "b", "bad", "c", "d") == {"c", "d"}
-    assert attempt("a", "b", "c", "d") == set()
-    crash.append(1)
-    with pytest.raises(Exception, match="before the commit"):
-        attempt("d", "e")
-    assert effects == [(3, "e")]
-    # The rerun sees what the first run saw: the batch is the same, and so is its effect.
-    pipeline.run("post", "lines", post_all)
-    assert effects == [(3, "e"), (3, "e")]
-    assert attempt("e") == set()
-    counted = pipeline.counters()
-    assert counted.pop("late") == 4
-    assert counted == {"tracked": 18, "acked": 14, "failed": 4}
-    assert not pipeline.without_time_to_live("once", "effects", "staged", "payload")
 
 
 @pytest.mark.everywhere
@@ -230,6 +183,7 @@ def test_a_job_joins_holds_maps_and_fails_as_a_bolt_does(pipeline: Pipeline) -> 
     assert not pipeline.without_time_to_live("staged", "failing", "notes")
 
 
+@pytest.mark.connect(only=False)
 def test_a_slow_step_keeps_its_trees_alive(pipeline: Pipeline) -> None:
     ledger = open_ledger(Store(pipeline.url), "slow", ackers=2, message_timeout=1.0)
     slow = Pipeline(pipeline.spark, ledger, pipeline.url, pipeline.directory)

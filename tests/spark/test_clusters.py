@@ -28,9 +28,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 def run_everywhere(
     directory: Path, where: str, python: list[str] | None = None, options: list[str] | None = None
 ) -> None:
-    """Runs these tests on a master, or with the Spark Connect server of a URL."""
+    """Runs these tests on a master, or with the Spark Connect server of a URL: there, some more."""
     command = [*(python or [sys.executable]), "-m", "pytest", "tests/spark", "-q", "-x"]
-    command += ["-m", "everywhere or connect", "-p", "no:cacheprovider", "--color=no"]
+    command += ["-o", "timeout=600"]  # of each: Spark Connect takes its time
+    marks = "everywhere or connect" if where.startswith("sc://") else "everywhere"
+    command += ["-m", marks, "-p", "no:cacheprovider", "--color=no"]
     command += ["--basetemp", str(directory / "inner"), *(options or [])]
     environment = {**os.environ, "ACKER_TEST_SPARK": where, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

@@ -1,12 +1,14 @@
 """What is different on Spark Connect."""
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
 from acker import steps
-from acker.spark import Collector, bolt
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_exactness import words
+from acker.spark import Collector, bolt, outcomes, settling
+from acker.streams import kept
+from tests.spark.pipeline import Diary, Pipeline
+from tests.spark.test_exactness import consume, words
 
 pytestmark = pytest.mark.connect
 
@@ -31,3 +33,33 @@ def test_a_bolt_in_a_session_of_several_queries_goes_by_the_name_of_its_own(pipe
     assert pipeline.rows("lines") == []
     [step] = pipeline.ledger.run(steps.steps(pipeline.ledger.core))
     assert (step.name, step.query) == ("split", "split")
+
+
+def test_outcomes_are_told_to_a_callback_here_and_to_a_query_there(pipeline: Pipeline) -> None:
+    numbers = pipeline.options("numbers", message_id="id", attempts=1, outcomes=True)
+    pipeline.spark.range(50).write.format("acker").mode("append").options(**numbers).save()
+    bad = [row["_acker"] for row in pipeline.rows("numbers") if row["id"] == 7]
+    pipeline.ledger.fail(bad, "seven")  # type: ignore[arg-type]
+    consume(pipeline, "numbers")
+    tables: list[pa.Table] = []
+    with settling(url=pipeline.url, topology="t", spout="numbers", on_outcomes=tables.append) as settler:
+        settler.step()
+    assert pipeline.ledger.run(kept.pending(pipeline.ledger.core, "numbers"))["pending"] == 0
+    assert sum(table.num_rows for table in tables) == 50
+
+    diary = Diary(pipeline.directory / "told")
+
+    @bolt(url=pipeline.url, topology="t", name="late")
+    def late(batch: DataFrame, collector: Collector) -> None:
+        for row in batch.filter("status != 'acked'").collect():
+            diary.note([bytes(row.message_id).decode(), row.status, row.reason, row.final])
+
+    found = outcomes(pipeline.spark, url=pipeline.url, topology="t", spout="numbers")
+    for _ in range(2):
+        pipeline.finish(
+            found.writeStream.foreachBatch(late)
+            .option("checkpointLocation", str(pipeline.directory / "late"))
+            .trigger(availableNow=True)
+        )
+    assert diary.read() == [["7", "failed", "seven", True]]
+    assert pipeline.rows("numbers.outcomes") == []

@@ -1,0 +1,86 @@
+"""Effects that a row has once: over replays and reruns."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+
+from acker.spark import Collector, bolt
+from tests.spark.pipeline import Diary, Pipeline
+
+
+@dataclass
+class Poster:
+    """A bolt that posts lines somewhere, and notes which. It raises after that, once, if it is told to."""
+
+    pipeline: Pipeline
+
+    @property
+    def effects(self) -> Diary:
+        return Diary(self.pipeline.directory / "effects")
+
+    def crash(self) -> None:
+        (self.pipeline.directory / "crash").touch()
+
+    def run(self) -> set[str]:
+        """Runs the query until it has worked on all there is; the lines that it has posted."""
+        effects, crash = self.effects, self.pipeline.directory / "crash"
+
+        async def post(record: dict[str, Any]) -> str:
+            await asyncio.sleep(0)
+            if record["line"].endswith("!"):
+                raise ConnectionError("no answer")
+            return str(record["line"])
+
+        @bolt(url=self.pipeline.url, topology="t", name="post")
+        def post_all(batch: DataFrame, collector: Collector) -> None:
+            rows = batch.withColumn("key", F.nullif(F.regexp_replace("line", "!", ""), F.lit("none")))
+            fresh = collector.once(rows, "key", horizon=3600)
+            collector.fail(fresh.filter("line = 'bad'"), "bad")
+            good = fresh.filter("line != 'bad'")
+            done = collector.map(good, post, "line string", concurrency=8, timeout=10)
+            for row in done.collect():
+                effects.note([collector.batch_id, row.line])
+            if crash.exists():
+                crash.unlink()
+                raise RuntimeError("after the effect, before the commit")
+
+        effects.clear()
+        self.pipeline.run("post", "lines", post_all)
+        return {line for _, line in effects.read()}
+
+    def post(self, *lines: str) -> set[str]:
+        self.pipeline.spout(list(lines), segments=min(2, len(lines)))
+        return self.run()
+
+
+@pytest.mark.connect(only=False)
+def test_a_row_has_its_effect_once_over_replays(pipeline: Pipeline) -> None:
+    poster = Poster(pipeline)
+    assert poster.post("a", "b", "b", "bad", "c!", "none") == {"a", "b"}
+    assert pipeline.outcomes() == {"bad": 1, "ConnectionError: no answer": 1, "once: the key is null": 1}
+    # Replays: what had its effect is acked without one, what failed gets its chance.
+    assert poster.post("a", "b", "bad", "c", "d") == {"c", "d"}
+    counted = pipeline.counters()
+    assert counted.pop("late") == 4
+    assert counted == {"tracked": 11, "acked": 7, "failed": 4}
+    assert not pipeline.without_time_to_live("once", "effects", "staged", "payload")
+
+
+def test_a_row_has_its_effect_once_over_reruns(pipeline: Pipeline) -> None:
+    poster = Poster(pipeline)
+    assert poster.post("a", "b") == {"a", "b"}
+    assert poster.post("a", "b") == set()
+    poster.crash()
+    with pytest.raises(Exception, match="before the commit"):
+        poster.post("b", "c")
+    assert poster.effects.read() == [[2, "c"]]
+    # The rerun sees what the first run saw: the batch is the same, and so is its effect.
+    poster.run()
+    assert poster.effects.read() == [[2, "c"]]
+    assert poster.post("c") == set()
+    assert pipeline.counters() == {"tracked": 7, "acked": 7}
+    assert not pipeline.without_time_to_live("once", "effects", "staged", "payload")
