@@ -9,6 +9,9 @@
 --       2 ...     fields and values of the hash
 -- Returns 1, or 0 where the token is staged already: a copy of the call that comes late changes nothing.
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
-redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+-- Lua unpacks up to 8,000 values; bounded by the caller: a segment has some megabytes of vectors.
+for first = 2, #ARGV, 1000 do
+  redis.call('HSET', KEYS[1], unpack(ARGV, first, math.min(first + 999, #ARGV)))
+end
 redis.call('EXPIRE', KEYS[1], ARGV[1])
 return 1

@@ -1,0 +1,43 @@
+"""Segments at their limits."""
+
+import numpy as np
+import pyarrow as pa
+import redis
+
+from acker import Topology
+from acker.streams import schemas, segments, staging, vectors
+from acker.streams.segments import ANCHORS, SEGMENT_ROWS
+from acker.streams.staging import Staging
+
+SCHEMA = pa.schema([("word", pa.string()), (ANCHORS, pa.int64())])
+
+
+def test_a_segment_may_have_vectors_of_any_number_of_chunks(url: str) -> None:
+    """Trees that were tracked alone are a thousand to a chunk, and Lua unpacks no more than 8,000 values."""
+    rows = 700_000
+    anchors = np.random.default_rng(1).integers(-(1 << 63), -1, rows)
+    batch = pa.RecordBatch.from_arrays([pa.nulls(rows, pa.string()), pa.array(anchors)], schema=SCHEMA)
+    with Topology(url, "t", ackers=1) as topology:
+        core = topology.ledger.core
+        topology.ledger.run(schemas.record(core, "words", SCHEMA))
+        staged = topology.ledger.run(staging.stage(core, Staging("words", rows=1 << 20), [batch]))
+        [segment] = staged.segments
+        [(key, _)] = vectors.places(core, segment)
+        with redis.Redis.from_url(url) as store:
+            found = store.hgetall(key)
+    chunks = len(found[b"state"])
+    assert chunks == rows // 1000
+    ones = b"".join(found[b"ones:%d" % chunk] for chunk in range(chunks))
+    assert len(ones) == len(found[b"slabs"]) == 8 * rows
+    deltas = dict(
+        zip(np.frombuffer(found[b"slabs"], ">i8").tolist(), np.frombuffer(ones, "<i8"), strict=True)
+    )
+    expected = segments.edge_ids(segment.seed, segment.slots[0], np.arange(rows))
+    assert [deltas[anchor] for anchor in anchors.tolist()] == expected.tolist()
+
+
+def test_the_rows_of_a_segment_come_in_batches_that_fit_a_reader() -> None:
+    rows = pa.RecordBatch.from_arrays([pa.array(np.arange(SEGMENT_ROWS))], ["number"])
+    found = list(segments.decode(segments.encode([rows], "lz4")))
+    assert {batch.num_rows for batch in found} == {65_536}
+    assert pa.Table.from_batches(found).equals(pa.Table.from_batches([rows]))
