@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary
 
 import redis
@@ -17,6 +17,7 @@ from acker import config, histogram, inspect, operations
 from acker import totals as all_totals
 from acker.address import Node
 from acker.batch import LOST, REFUSED, Batch, Parcel, check_server, no_answer, pauses, refusal
+from acker.config import Settings
 from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable
 from acker.ids import IdsLike, as_ids
 from acker.inspect import Bucket, Page, State, Tree
@@ -327,26 +328,11 @@ async def open_ledger(
     store: AsyncStore,
     name: str,
     *,
-    ackers: int | None = None,
-    message_timeout: float | None = None,
-    high_water_mark: int | None = None,
-    slab_limit: int | None = None,
-    outcomes_kept: int | None = None,
-    wait_replicas: int | None = None,
-    wait_fsync: int | None = None,
     create: bool = True,
+    **settings: Unpack[Settings],
 ) -> AsyncLedger:
     """Opens the ledger of a topology, as `acker.ledger.open_ledger` does."""
-    asked = {
-        "ackers": ackers,
-        "message_timeout": message_timeout,
-        "high_water_mark": high_water_mark,
-        "slab_limit": slab_limit,
-        "outcomes_kept": outcomes_kept,
-        "wait_replicas": wait_replicas,
-        "wait_fsync": wait_fsync,
-    }
-    return AsyncLedger(store, await store.run(operations.open_topology(name, asked, create)))
+    return AsyncLedger(store, await store.run(operations.open_topology(name, settings, create)))
 
 
 async def topologies(store: AsyncStore) -> list[str]:

@@ -1,7 +1,9 @@
 """A topology's configuration, and the rules for names and values."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple, TypedDict, TypeVar, cast
 
 from acker.errors import ValidationError
 from acker.ids import SLAB_TREES
@@ -75,6 +77,36 @@ def check_number(value: object, what: str, low: float, high: float, kind: type[i
         raise ValidationError(f"{what}: expected {kind.__name__} from {low:,} to {high:,}, got {value!r}")
 
 
+class Settings(TypedDict, total=False):
+    """The settings of a topology as keyword arguments (PEP 692); `TopologyConfig` tells what each is.
+
+    What is left out, or None, is taken as it is stored, or from the default.
+    """
+
+    ackers: int | None
+    message_timeout: float | None
+    high_water_mark: int | None
+    slab_limit: int | None
+    outcomes_kept: int | None
+    wait_replicas: int | None
+    wait_fsync: int | None
+
+
+class Range(NamedTuple):
+    """What a setting can be: a number of that kind, from `low` to `high`."""
+
+    low: float
+    high: float
+    kind: type[int] | type[float]
+
+
+T = TypeVar("T", int, float)
+
+
+def _setting(default: T, low: T, high: T) -> T:
+    return field(default=default, metadata={"range": Range(low, high, type(default))})
+
+
 @dataclass(frozen=True, slots=True)
 class TopologyConfig:
     """The configuration of a topology, the same for everyone who opens it.
@@ -94,24 +126,26 @@ class TopologyConfig:
     """
 
     name: str
-    ackers: int = 4
-    message_timeout: float = 30.0
-    high_water_mark: int = 20_000_000
-    slab_limit: int = 1024
-    outcomes_kept: int = OUTCOMES_KEPT
-    wait_replicas: int = 0
-    wait_fsync: int = 0
+    ackers: int = _setting(4, 0, MAX_ACKERS)
+    message_timeout: float = _setting(30.0, 1.0, 7 * 86400.0)
+    high_water_mark: int = _setting(20_000_000, 1, 10**9)
+    slab_limit: int = _setting(1024, 1, SLAB_TREES)
+    outcomes_kept: int = _setting(OUTCOMES_KEPT, 1, 100_000)
+    wait_replicas: int = _setting(0, 0, 16)
+    wait_fsync: int = _setting(0, 0, 1)
     schema: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
         check_name(self.name, "topology")
-        check_number(self.ackers, "ackers", 0, MAX_ACKERS, int)
-        check_number(self.message_timeout, "message_timeout", 1.0, 7 * 86400.0, float)
-        check_number(self.high_water_mark, "high_water_mark", max(1, self.ackers), 10**9, int)
-        check_number(self.slab_limit, "slab_limit", 1, SLAB_TREES, int)
-        check_number(self.outcomes_kept, "outcomes_kept", 1, 100_000, int)
-        check_number(self.wait_replicas, "wait_replicas", 0, 16, int)
-        check_number(self.wait_fsync, "wait_fsync", 0, 1, int)
+        for setting, (low, high, kind) in RANGES.items():
+            if setting == "high_water_mark":
+                low = max(low, self.ackers)  # each shard may hold a tree at least
+            check_number(getattr(self, setting), setting, low, high, kind)
+
+    @property
+    def settings(self) -> Settings:
+        """All settings, in their order."""
+        return cast(Settings, {setting: getattr(self, setting) for setting in RANGES})
 
     @property
     def timeout_ms(self) -> int:
@@ -132,3 +166,24 @@ class TopologyConfig:
     def slab_trees(self) -> int:
         """Most trees in a slab that acker makes: the slab limit, or less where a shard holds less."""
         return min(self.slab_limit, self.shard_limit)
+
+
+RANGES: Mapping[str, Range] = {
+    one.name: one.metadata["range"] for one in fields(TopologyConfig) if "range" in one.metadata
+}
+"""The settings, in their order, and what each can be."""
+
+
+def check_settings(asked: Settings) -> dict[str, int | float]:
+    """Those that are asked for, so all but None, each within its range by itself.
+
+    Raises ValidationError that names the value and what was expected, TypeError for what is no setting.
+    """
+    for setting in asked:
+        if setting not in RANGES:
+            raise TypeError(f"{setting!r} is no setting of a topology; known are {', '.join(RANGES)}")
+    values = cast(Mapping[str, int | float | None], asked)
+    given = {setting: value for setting, value in values.items() if value is not None}
+    for setting, value in given.items():
+        check_number(value, setting, *RANGES[setting])
+    return given

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from acker import config, histogram, operations
+from acker.config import Settings
 from acker.errors import TrackConflict, TrackRejected, UnreadableRecord
 from acker.ids import Ids, IdsLike, as_ids
 from acker.operations import Core
@@ -171,27 +172,13 @@ def open_ledger(
     store: Store,
     name: str,
     *,
-    ackers: int | None = None,
-    message_timeout: float | None = None,
-    high_water_mark: int | None = None,
-    slab_limit: int | None = None,
-    outcomes_kept: int | None = None,
-    wait_replicas: int | None = None,
-    wait_fsync: int | None = None,
     create: bool = True,
+    **settings: Unpack[Settings],
 ) -> Ledger:
     """Opens the ledger of a topology, whose configuration is stored at first use.
 
+    settings: see `acker.config.TopologyConfig`; None takes what is stored, or the default.
     Raises ValidationError, TopologyConfigError, UnknownTopology (`create` False), StoreUnavailable and
     StoreMisconfigured.
     """
-    asked = {
-        "ackers": ackers,
-        "message_timeout": message_timeout,
-        "high_water_mark": high_water_mark,
-        "slab_limit": slab_limit,
-        "outcomes_kept": outcomes_kept,
-        "wait_replicas": wait_replicas,
-        "wait_fsync": wait_fsync,
-    }
-    return Ledger(store, store.run(operations.open_topology(name, asked, create)))
+    return Ledger(store, store.run(operations.open_topology(name, settings, create)))

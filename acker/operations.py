@@ -15,7 +15,7 @@ from typing import TypeVar
 import redis
 
 from acker import encoding, ids, keys, scripts, topologies
-from acker.config import TopologyConfig, check_name
+from acker.config import Settings, TopologyConfig, check_name
 from acker.errors import StoreError, ValidationError, WritersFull
 from acker.ids import Ids
 from acker.requests import NOTHING, Operation, Reply, Request, command
@@ -396,7 +396,7 @@ class Core:
         return totals
 
 
-def open_topology(name: str, asked: dict[str, int | float | None], create: bool = True) -> Operation[Core]:
+def open_topology(name: str, asked: Settings, create: bool = True) -> Operation[Core]:
     """Opens a topology: takes what `acker.topologies.register` takes, and raises what that raises."""
     stored = yield from topologies.register(name, asked, create)
     return Core(stored.config, stored.spouts)

@@ -9,9 +9,22 @@ from dataclasses import dataclass
 import redis
 
 from acker import keys, scripts
-from acker.config import MAX_SPOUTS, OUTCOMES_KEPT, SCHEMA_VERSION, TopologyConfig, check_name
+from acker.config import (
+    MAX_SPOUTS,
+    RANGES,
+    SCHEMA_VERSION,
+    Settings,
+    TopologyConfig,
+    check_name,
+    check_settings,
+)
 from acker.errors import AckerError, TopologyConfigError, UnknownTopology, UnreadableRecord
 from acker.requests import Operation, Reply, Request, command
+
+_TIMEOUT = "message_timeout"
+_STORED_TIMEOUT = "message_timeout_ms"
+_LATER = ("outcomes_kept", "wait_replicas", "wait_fsync")
+"""Settings that a topology may lack which was stored before they were known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +41,14 @@ def names() -> Operation[list[str]]:
     return sorted(name.decode("utf-8", "replace") for name in found)
 
 
-def register(name: str, asked: dict[str, int | float | None], create: bool = True) -> Operation[Stored]:
+def register(name: str, asked: Settings, create: bool = True) -> Operation[Stored]:
     """Stores the configuration of a topology at its first use, compares with what is stored after that.
 
-    asked: settings of `TopologyConfig` by their names; None takes what is stored, or the default.
     Raises ValidationError for bad values, TopologyConfigError for other values than the stored ones,
     UnknownTopology where there is none and `create` is False, and UnreadableRecord.
     """
-    given = {setting: value for setting, value in asked.items() if value is not None}
     check_name(name, "topology")
-    for setting, value in given.items():  # each alone: how they agree is told only with the stored ones
-        TopologyConfig(name, **{"ackers": 0, setting: value})  # type: ignore[arg-type]
+    given = check_settings(asked)  # each alone: how they agree is told only with the stored ones
     key = keys.config(name)
     stored, listed = yield [command("HGETALL", key), command("SISMEMBER", keys.TOPOLOGIES, name)]
     if create:
@@ -49,12 +59,12 @@ def register(name: str, asked: dict[str, int | float | None], create: bool = Tru
                 # A server without such a command or file is refused before anything is stored.
                 clocks = [keys.Shard(name, number).clock for number in range(wanted.ackers)]
                 yield [Request(clock, ["WAITAOF", 1, 0, 1]) for clock in clocks]
-            fields: list[bytes | str | int | float] = [
-                "schema", wanted.schema, "ackers", wanted.ackers, "message_timeout_ms", wanted.timeout_ms,
-                "high_water_mark", wanted.high_water_mark, "slab_limit", wanted.slab_limit,
-                "outcomes_kept", wanted.outcomes_kept,
-                "wait_replicas", wanted.wait_replicas, "wait_fsync", wanted.wait_fsync,
-            ]  # fmt: skip
+            fields: list[str | int] = ["schema", wanted.schema]
+            for setting in RANGES:
+                timeout = setting == _TIMEOUT
+                fields += (
+                    [_STORED_TIMEOUT, wanted.timeout_ms] if timeout else [setting, getattr(wanted, setting)]
+                )
             requests.append(Request(key, fields, scripts.get("open_topology"), [key]))
             replies = yield requests
             stored = replies[-1]
@@ -72,7 +82,7 @@ def register(name: str, asked: dict[str, int | float | None], create: bool = Tru
         setting: (getattr(config, setting), value)
         for setting, value in given.items()
         if getattr(config, setting) != value
-        and not (setting == "message_timeout" and config.timeout_ms == round(value * 1000))
+        and not (setting == _TIMEOUT and config.timeout_ms == round(value * 1000))
     }
     if differences:
         raise TopologyConfigError(name, differences)
@@ -81,16 +91,7 @@ def register(name: str, asked: dict[str, int | float | None], create: bool = Tru
 
 def register_again(config: TopologyConfig) -> Operation[Stored]:
     """Stores a configuration again, in a store that lost it. TopologyConfigError where there is another."""
-    settings: dict[str, int | float | None] = {
-        "ackers": config.ackers,
-        "message_timeout": config.message_timeout,
-        "high_water_mark": config.high_water_mark,
-        "slab_limit": config.slab_limit,
-        "outcomes_kept": config.outcomes_kept,
-        "wait_replicas": config.wait_replicas,
-        "wait_fsync": config.wait_fsync,
-    }
-    return (yield from register(config.name, settings))
+    return (yield from register(config.name, config.settings))
 
 
 def spouts(name: str) -> Operation[dict[str, int] | None]:
@@ -111,16 +112,12 @@ def register_spout(topology: str, name: str) -> Operation[int]:
 
 def _config(name: str, values: dict[str, str]) -> TopologyConfig:
     try:
-        return TopologyConfig(
-            name,
-            int(values["ackers"]),
-            int(values["message_timeout_ms"]) / 1000,
-            int(values["high_water_mark"]),
-            int(values["slab_limit"]),
-            int(values.get("outcomes_kept", OUTCOMES_KEPT)),
-            int(values.get("wait_replicas", 0)),
-            int(values.get("wait_fsync", 0)),
-        )
+        counts = {
+            setting: int(values[setting])
+            for setting in RANGES
+            if setting != _TIMEOUT and (setting in values or setting not in _LATER)
+        }
+        return TopologyConfig(name, message_timeout=int(values[_STORED_TIMEOUT]) / 1000, **counts)
     except (KeyError, ValueError, OverflowError) as error:
         raise UnreadableRecord(
             f"the configuration of topology {name!r} can not be read: {error!r:.200}"

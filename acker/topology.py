@@ -4,10 +4,11 @@ import logging
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from acker import config, steps
 from acker.bolt import BasicBolt, Bolt, Collector, Errors
+from acker.config import Settings
 from acker.errors import AckerError
 from acker.ids import check_id
 from acker.ledger import Ledger, open_ledger
@@ -33,8 +34,8 @@ log = logging.getLogger("acker")
 class Topology:
     """A topology at the store behind `url`; its configuration is stored at first use.
 
-    url: see `acker.address`. ackers, message_timeout, high_water_mark, slab_limit, outcomes_kept,
-    wait_replicas, wait_fsync: see `acker.config.TopologyConfig`; None takes what is stored, or the default.
+    url: see `acker.address`. settings (ackers, message_timeout ...): see `acker.config.TopologyConfig`; None
+    takes what is stored, or the default.
     timeout: seconds until StoreUnavailable. linger: seconds for which spouts and bolts gather what they send,
     0 to 60 and at most half the message timeout. cluster: a plain URL is of a node of a Redis Cluster.
 
@@ -47,29 +48,13 @@ class Topology:
         url: str,
         name: str,
         *,
-        ackers: int | None = None,
-        message_timeout: float | None = None,
-        high_water_mark: int | None = None,
-        slab_limit: int | None = None,
-        outcomes_kept: int | None = None,
-        wait_replicas: int | None = None,
-        wait_fsync: int | None = None,
         timeout: float = 10.0,
         linger: float = 0.005,
         cluster: bool = False,
+        **settings: Unpack[Settings],
     ) -> None:
         config.check_number(linger, "linger", 0.0, LONGEST_LINGER, float)
-        ledger = open_ledger(
-            Store(url, timeout=timeout, cluster=cluster),
-            name,
-            ackers=ackers,
-            message_timeout=message_timeout,
-            high_water_mark=high_water_mark,
-            slab_limit=slab_limit,
-            outcomes_kept=outcomes_kept,
-            wait_replicas=wait_replicas,
-            wait_fsync=wait_fsync,
-        )
+        ledger = open_ledger(Store(url, timeout=timeout, cluster=cluster), name, **settings)
         self._set_up(ledger, linger)
 
     def _set_up(self, ledger: Ledger, linger: float) -> None:

@@ -1,9 +1,11 @@
 """Names and values of a topology: what is taken, and that the error names what was wrong."""
 
+from typing import get_type_hints
+
 import pytest
 
 from acker import config
-from acker.config import TopologyConfig
+from acker.config import Settings, TopologyConfig
 from acker.errors import AckerError, ValidationError
 
 
@@ -26,6 +28,8 @@ def test_other_names_are_an_error(name: object) -> None:
         ("high_water_mark", 4, 10**9),
         ("slab_limit", 1, 4096),
         ("outcomes_kept", 1, 100_000),
+        ("wait_replicas", 0, 16),
+        ("wait_fsync", 0, 1),
     ],
 )
 def test_each_setting_has_its_range(setting: str, lowest: float, highest: float) -> None:
@@ -37,10 +41,29 @@ def test_each_setting_has_its_range(setting: str, lowest: float, highest: float)
             TopologyConfig("t", **{setting: wrong})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("setting", ["ackers", "high_water_mark", "slab_limit", "outcomes_kept"])
+@pytest.mark.parametrize(
+    "setting", ["ackers", "high_water_mark", "slab_limit", "outcomes_kept", "wait_replicas", "wait_fsync"]
+)
 def test_counts_are_whole_numbers(setting: str) -> None:
     with pytest.raises(ValidationError, match=setting):
         TopologyConfig("t", **{setting: 5.0})  # type: ignore[arg-type]
+
+
+def test_each_setting_can_be_asked_for_by_its_name() -> None:
+    asked = get_type_hints(Settings)
+    kept = get_type_hints(TopologyConfig)
+    assert list(asked) == list(config.RANGES) == list(TopologyConfig("t").settings)
+    assert asked == {setting: kept[setting] | None for setting in asked}
+    assert not set(kept) - set(asked) - {"name", "schema"}
+
+
+def test_what_is_asked_for_is_checked_and_what_is_left_open_left_out() -> None:
+    assert config.check_settings({"ackers": 2, "slab_limit": None}) == {"ackers": 2}
+    with pytest.raises(ValidationError, match="ackers: expected int from 0 to 1,024, got 1025"):
+        config.check_settings({"ackers": 1025})
+    for unknown in ("acker", "schema", "name"):
+        with pytest.raises(TypeError, match=f"'{unknown}' is no setting of a topology; known are ackers, "):
+            config.check_settings({unknown: None})  # type: ignore[misc]
 
 
 def test_each_shard_may_hold_a_tree_at_least() -> None:

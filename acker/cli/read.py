@@ -165,16 +165,7 @@ def _message_id(text: str | None, as_base64: str | None) -> bytes | None:
 
 
 def _config_fields(config: TopologyConfig) -> dict[str, Any]:
-    return {
-        "topology": config.name,
-        "ackers": config.ackers,
-        "message_timeout": config.message_timeout,
-        "high_water_mark": config.high_water_mark,
-        "slab_limit": config.slab_limit,
-        "outcomes_kept": config.outcomes_kept,
-        "wait_replicas": config.wait_replicas,
-        "wait_fsync": config.wait_fsync,
-    }
+    return {"topology": config.name, **config.settings}
 
 
 def _stats_fields(ledger: Ledger, read: Totals, latency: list[float | None]) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Unpack, cast
 
-from acker.config import check_name, parse_flag
+from acker.config import RANGES, Settings, check_name, parse_flag
 from acker.errors import ValidationError
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
@@ -23,7 +24,7 @@ _ONLY = {"run": BATCH_WRITE, "dead_letters": READ}
 _SPARKS_OWN = {"checkpointlocation", "queryname"}
 
 
-def _whole(low: int, high: int) -> Callable[[str], int]:
+def _whole(low: float, high: float) -> Callable[[str], int]:
     def parse(text: str) -> int:
         value = int(text)
         if not low <= value <= high:
@@ -41,7 +42,7 @@ def _number(low: float, high: float) -> Callable[[str], float]:
             raise ValueError(text)
         return value
 
-    parse.__doc__ = f"a number from {low:,} to {high:,}"
+    parse.__doc__ = f"a number from {low:,.15g} to {high:,.15g}"
     return parse
 
 
@@ -57,20 +58,17 @@ def _compression(text: str) -> str:
     return text
 
 
-_PARSERS: dict[str, Callable[[str], object]] = {
+PARSERS: Mapping[str, Callable[[str], object]] = {
     "url": _text,
     "topology": _text,
     "stream": _text,
     "subscription": _text,
     "cluster": parse_flag,
     "timeout": _number(0.1, 3600),
-    "ackers": _whole(0, 1024),
-    "message_timeout": _number(1, 7 * 86400),
-    "high_water_mark": _whole(1, 10**9),
-    "slab_limit": _whole(1, 4096),
-    "outcomes_kept": _whole(1, 100_000),
-    "wait_replicas": _whole(0, 16),
-    "wait_fsync": _whole(0, 1),
+    **{
+        setting: (_whole if kind is int else _number)(low, high)
+        for setting, (low, high, kind) in RANGES.items()
+    },
     "max_rows": _whole(1, 10**12),
     "max_segments": _whole(1, 10_000),
     "dead_letters": parse_flag,
@@ -91,6 +89,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "offset": _text,
     "partition": _text,
 }
+"""All options, and how each is read: the docstring of a parser tells what it expects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +98,8 @@ class Options:
 
     url, topology, stream: required. cluster: whether the URL is of a node of a Redis Cluster. timeout:
     seconds until StoreUnavailable.
-    ackers, message_timeout, high_water_mark, slab_limit, outcomes_kept, wait_replicas, wait_fsync: with any
-    of them the topology is made where there is none, and compared where there is one (TopologyConfigError);
+    settings: those of the topology (`acker.config.TopologyConfig`), each an option of its own. With any of
+    them the topology is made where there is none, and compared where there is one (TopologyConfigError);
     without, it must be there (UnknownTopology).
     Reading: subscription: whose segments these are (default "default"): each subscription of a stream has
     all of them, the queries that share one have each segment once. max_rows, max_segments: most that one
@@ -125,13 +124,7 @@ class Options:
     subscription: str = DEFAULT
     cluster: bool = False
     timeout: float = 10.0
-    ackers: int | None = None
-    message_timeout: float | None = None
-    high_water_mark: int | None = None
-    slab_limit: int | None = None
-    outcomes_kept: int | None = None
-    wait_replicas: int | None = None
-    wait_fsync: int | None = None
+    settings: Settings = field(default_factory=Settings)
     max_rows: int = MAX_ROWS
     max_segments: int = MAX_SEGMENTS
     partitions: int | None = None
@@ -160,17 +153,18 @@ class Options:
             name = name.lower()
             if name in _SPARKS_OWN:
                 continue
-            parser = _PARSERS.get(name)
+            parser = PARSERS.get(name)
             if parser is None:
-                raise ValidationError(f"unknown option {name!r}; known are {', '.join(_PARSERS)}")
+                raise ValidationError(f"unknown option {name!r}; known are {', '.join(PARSERS)}")
             try:
                 values[name] = parser(text)
             except (ValueError, KeyError):
                 raise ValidationError(f"option {name}: expected {parser.__doc__}, got {text!r}") from None
         missing = [name for name in ("url", "topology", "stream") if name not in values]
         if missing:
-            raise ValidationError(f"missing option {', '.join(missing)}; known are {', '.join(_PARSERS)}")
-        options = cls(**values)  # type: ignore[arg-type]
+            raise ValidationError(f"missing option {', '.join(missing)}; known are {', '.join(PARSERS)}")
+        settings = {setting: values.pop(setting) for setting in RANGES if setting in values}
+        options = cls(**values, settings=cast(Settings, settings))  # type: ignore[arg-type]
         check_name(options.topology, "topology")
         check_name(options.stream, "stream")
         check_name(options.subscription, "subscription")
@@ -192,19 +186,7 @@ class Options:
 
     def ledger(self) -> Ledger:
         """The ledger of the topology; one for each process and configuration."""
-        return ledger(
-            self.url,
-            self.topology,
-            cluster=self.cluster,
-            timeout=self.timeout,
-            ackers=self.ackers,
-            message_timeout=self.message_timeout,
-            high_water_mark=self.high_water_mark,
-            slab_limit=self.slab_limit,
-            outcomes_kept=self.outcomes_kept,
-            wait_replicas=self.wait_replicas,
-            wait_fsync=self.wait_fsync,
-        )
+        return _ledger(self.url, self.topology, self.cluster, self.timeout, **self.settings)
 
     def tracking(self) -> Tracking | None:
         """How rows that are written become roots; None where they do not."""
@@ -228,33 +210,7 @@ class Options:
 
 
 @lru_cache(maxsize=64)
-def ledger(
-    url: str,
-    topology: str,
-    *,
-    cluster: bool = False,
-    timeout: float = 10.0,
-    ackers: int | None = None,
-    message_timeout: float | None = None,
-    high_water_mark: int | None = None,
-    slab_limit: int | None = None,
-    outcomes_kept: int | None = None,
-    wait_replicas: int | None = None,
-    wait_fsync: int | None = None,
-) -> Ledger:
-    """The ledger of a topology, opened once in a process."""
-    explicit = (
-        ackers, message_timeout, high_water_mark, slab_limit, outcomes_kept, wait_replicas, wait_fsync,
-    )  # fmt: skip
+def _ledger(url: str, topology: str, cluster: bool, timeout: float, **settings: Unpack[Settings]) -> Ledger:
     return open_ledger(
-        Store(url, timeout=timeout, cluster=cluster),
-        topology,
-        ackers=ackers,
-        message_timeout=message_timeout,
-        high_water_mark=high_water_mark,
-        slab_limit=slab_limit,
-        outcomes_kept=outcomes_kept,
-        wait_replicas=wait_replicas,
-        wait_fsync=wait_fsync,
-        create=any(value is not None for value in explicit),
+        Store(url, timeout=timeout, cluster=cluster), topology, **settings, create=bool(settings)
     )

@@ -107,16 +107,7 @@ def health(config: TopologyConfig, rotation_age: float | None, use: float, backl
 
 
 def _configuration(config: TopologyConfig) -> Configuration:
-    return Configuration(
-        ackers=config.ackers,
-        message_timeout=config.message_timeout,
-        tick_period=config.tick_ms / 1000,
-        high_water_mark=config.high_water_mark,
-        slab_limit=config.slab_limit,
-        outcomes_kept=config.outcomes_kept,
-        wait_replicas=config.wait_replicas,
-        wait_fsync=config.wait_fsync,
-    )
+    return Configuration.model_validate({**config.settings, "tick_period": config.tick_ms / 1000})
 
 
 def _summary_fields(config: TopologyConfig, read: Totals) -> dict[str, Any]:
