@@ -80,7 +80,10 @@ def test_input_that_is_not_there_is_refused(tmp_path: Path) -> None:
         find_files([str(tmp_path)])
 
 
-@pytest.mark.parametrize("wrong", [{"lines": -1}, {"max_spout_pending": 0}, {"topology": "a b"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"lines": -1}, {"max_spout_pending": 0}, {"topology": "a b"}, {"settings": {"wait_replicas": 17}}],
+)
 def test_options_that_can_not_be_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Options(**wrong)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from acker.cli.output import duration, facts, row, show, show_json, table
+from acker.config import Settings
 from acker.demo import options as demo_options
 from acker.demo.faults import FLAKY_WORDS, POISON_EVERY, Faults
 from acker.errors import AckerError
@@ -40,6 +41,12 @@ def demo(
     message_timeout: Annotated[
         float, typer.Option(help="Seconds after which a tree expires.")
     ] = demo_options.MESSAGE_TIMEOUT,
+    wait_replicas: Annotated[
+        int, typer.Option(help="How many replicas of the store have a line's tree before it goes on.")
+    ] = 0,
+    wait_fsync: Annotated[
+        int, typer.Option(help="1: the store's append-only file has it on the disk before that; else 0.")
+    ] = 0,
     flaky: Annotated[
         str, typer.Option(metavar="WORDS", help="Words that fail their line at first.")
     ] = ",".join(FLAKY_WORDS),
@@ -71,7 +78,9 @@ def demo(
         inputs=(*(inputs or ()), *(paths or ())),
         lines=lines,
         max_spout_pending=max_spout_pending,
-        message_timeout=message_timeout,
+        settings=Settings(
+            message_timeout=message_timeout, wait_replicas=wait_replicas, wait_fsync=wait_fsync
+        ),
         port=port,
         faults=Faults.parse(flaky, poison_every),
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from acker.config import check_name, check_number
+from acker.config import Settings, check_name, check_number, check_settings
 from acker.demo.faults import Faults
 
 LINES = 20_000
@@ -20,7 +20,7 @@ class Options:
 
     url: the store; None starts the embedded server. topology: its name, which must not be there yet; None
     makes one. inputs: files and directories; none: the standard library. lines: how many are read; 0: all.
-    port: of the dashboard; 0: a free one.
+    settings: those of the topology (`acker.config.TopologyConfig`). port: of the dashboard; 0: a free one.
     """
 
     url: str | None = field(default=None, repr=False)
@@ -28,13 +28,14 @@ class Options:
     inputs: tuple[str, ...] = ()
     lines: int = LINES
     max_spout_pending: int = MAX_SPOUT_PENDING
-    message_timeout: float = MESSAGE_TIMEOUT
+    settings: Settings = field(default_factory=lambda: Settings(message_timeout=MESSAGE_TIMEOUT))
     port: int = 0
     faults: Faults = field(default_factory=Faults)
 
     def __post_init__(self) -> None:
         if self.topology is not None:
             check_name(self.topology, "--topology")
+        check_settings(self.settings)
         check_number(self.lines, "--lines", 0, BILLION, int)
         check_number(self.max_spout_pending, "--max-spout-pending", 1, BILLION, int)
         check_number(self.port, "--port", 0, 65_535, int)

@@ -67,7 +67,7 @@ def starting(options: Options, progress: Progress) -> Iterator["Demo"]:
         progress.say(f"store {shown(url)}, Java {java.version}, {len(files):,} files of text")
         name = options.topology or f"demo-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
         _refuse_known(url, name)
-        topology = stack.enter_context(Topology(url, name, message_timeout=options.message_timeout))
+        topology = stack.enter_context(Topology(url, name, **options.settings))
         demo = Demo(options, progress, directory, topology, files, started)
         try:
             yield demo
