@@ -5,24 +5,15 @@ from pydantic import Field
 from acker.inspect import Bucket
 from api.fields import Answer, Count, Instant
 from api.models.outcomes import Outcome
-from api.models.stats import EMITTED
+from api.models.stats import Counted
 from api.models.topologies import Health, Latency
 
 
-class Sample(Answer):
+class Sample(Counted[Count]):
     """Event `sample`, once a second: what changed since the one before. Its id resumes the stream."""
 
     at: Instant
     seconds: float | None = Field(description="Since the reading before; null where there was none.")
-    tracked: Count
-    emitted: Count = Field(description=EMITTED)
-    acked: Count
-    failed: Count
-    expired: Count
-    rejected: Count
-    late: Count
-    orphaned: Count
-    duplicates: Count
     pending: Count
     held: Count
     waiting_slabs: Count

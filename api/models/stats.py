@@ -1,6 +1,6 @@
 """History: series of exact counts."""
 
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -11,7 +11,24 @@ from api.models.topologies import Latency
 Window = Literal["10m", "3h", "1d", "all"]
 """All is 30 days."""
 Series = list[Count]
-EMITTED = "Tuples emitted: into streams, rows once for each subscription, and by collectors into trees."
+Counts = TypeVar("Counts")
+
+
+class Counted(Answer, Generic[Counts]):
+    """What is counted over a time: one number of each, or a series."""
+
+    tracked: Counts
+    emitted: Counts = Field(
+        description="Tuples emitted: into streams, rows once for each subscription, "
+        "and by collectors into trees."
+    )
+    acked: Counts
+    failed: Counts
+    expired: Counts
+    rejected: Counts
+    late: Counts
+    orphaned: Counts
+    duplicates: Counts
 
 
 class LatencySeries(Answer):
@@ -22,22 +39,13 @@ class LatencySeries(Answer):
     p99: list[float | None]
 
 
-class WindowTotals(Answer):
+class WindowTotals(Counted[Count]):
     """What was counted in the whole window."""
 
-    tracked: Count
-    emitted: Count = Field(description=EMITTED)
-    acked: Count
-    failed: Count
-    expired: Count
-    rejected: Count
-    late: Count
-    orphaned: Count
-    duplicates: Count
     latency: Latency
 
 
-class Stats(Answer):
+class Stats(Counted[Series]):
     """Series of a topology, column by column: the n-th value of each is of the n-th point.
 
     A count is the difference of two readings of the ledger's exact counters, so the points of a window add up
@@ -53,15 +61,6 @@ class Stats(Answer):
         description="How many seconds each point counts: more than the step where no service was running; "
         "null for the first point of all, which counts what was before the history began."
     )
-    tracked: Series
-    emitted: Series = Field(description=EMITTED)
-    acked: Series
-    failed: Series
-    expired: Series
-    rejected: Series
-    late: Series
-    orphaned: Series
-    duplicates: Series
     pending: Series = Field(description="Trees in flight at the end of each point.")
     held: Series
     buckets: dict[Bucket, Series] = Field(description="Trees in flight by bucket, at the end of each point.")
