@@ -158,6 +158,11 @@ class TopologyConfig:
         return -(-self.timeout_ms // 2)
 
     @property
+    def tick_limit(self) -> float:
+        """Seconds by which a tick is late before nobody seems to tick: half a tick period, but 5 to 60."""
+        return min(60.0, max(5.0, self.tick_ms / 2000))
+
+    @property
     def shard_limit(self) -> int:
         """Most trees that one shard holds."""
         return self.high_water_mark // max(1, self.ackers)

@@ -53,8 +53,9 @@ class Tree:
     tracked_at: Unix seconds when it was tracked (while it waits: when its slab's first message came).
     age: seconds since then.
     time_left_earliest, time_left_latest: seconds until it expires, unless it is reset: with ticks on time,
-        and with each tick late by `TICK_LAG`. The latter is None where a tick is overdue by more than that,
-        so that no ticker seems to run; both are None when finished.
+        and with each tick late by `TICK_LAG`; one that is later already has until the `tick_limit` of the
+        configuration. The latter is None where it is overdue by more than that, so that no ticker seems to
+        run; both are None when finished.
     bucket: None when finished.
     """
 
@@ -114,7 +115,10 @@ class Clock:
             return 0.0, TICK_LAG
         overdue = self.overdue(config)
         earliest = max(0.0, -overdue) + (ticks - 1) * config.tick_ms / 1000
-        return earliest, earliest + ticks * TICK_LAG if overdue <= TICK_LAG else None
+        if overdue > config.tick_limit:
+            return earliest, None
+        lag = TICK_LAG if overdue <= TICK_LAG else config.tick_limit - overdue  # of the next of them
+        return earliest, earliest + lag + (ticks - 1) * TICK_LAG
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,13 @@ def test_all_shards_together_never_hold_more_than_the_high_water_mark(ackers: in
     assert made.slab_trees <= made.shard_limit
 
 
+@pytest.mark.parametrize(("timeout", "limit"), [(1, 5), (20, 5), (30, 7.5), (240, 60), (604800, 60)])
+def test_a_tick_may_be_late_by_a_part_of_its_period_that_is_neither_short_nor_long(
+    timeout: float, limit: float
+) -> None:
+    assert TopologyConfig("t", message_timeout=timeout).tick_limit == limit
+
+
 def test_a_configuration_does_not_change() -> None:
     with pytest.raises(AttributeError):
         TopologyConfig("t").ackers = 7  # type: ignore[misc]

@@ -7,6 +7,7 @@ import pytest
 import redis
 
 from acker import cursors, ids, inspect
+from acker.config import TopologyConfig
 from acker.errors import ValidationError
 from acker.ids import Ids
 from acker.inspect import PAGE_TREES, Page, Tree
@@ -137,9 +138,21 @@ def test_no_latest_time_is_told_where_no_ticker_seems_to_run(ledger: Ledger, raw
     found = tree(ledger, anchor)
     clock = ledger.core.shards[found.shard].clock
     rotated_at = int(raw.hget(clock, "rotated_at") or 0)
-    raw.hset(clock, "rotated_at", rotated_at - 40_000)
+    raw.hset(clock, "rotated_at", rotated_at - 50_000)
     found = tree(ledger, anchor)
     assert (found.time_left_earliest, found.time_left_latest) == (60.0, None)
+
+
+@pytest.mark.parametrize(
+    ("late", "latest"),
+    [(-10.0, 73.0), (1.0, 63.0), (1.5, 60.0 + 13.5 + 2), (15.0, 62.0), (15.001, None)],
+)
+def test_a_tick_that_is_late_is_waited_for_until_nobody_seems_to_tick(
+    late: float, latest: float | None
+) -> None:
+    config = TopologyConfig("t", message_timeout=60.0)
+    clock = inspect.Clock(1_000_000 + round(1000 * late), 4, 1_000_000 - 30_000, 4)
+    assert clock.time_left(config, 4) == (60.0 + max(0.0, -late), latest)
 
 
 def test_a_reset_gives_the_whole_time_again(ledger: Ledger) -> None:

@@ -78,14 +78,17 @@ class ShardState(Answer):
 
 
 Trouble = Literal["no-ticks", "nearly-full", "full", "drain-behind"]
-"""no-ticks: a rotation is overdue by more than a second, so no ticker runs. nearly-full, full: a shard holds
-80 %, or all, of what it may. drain-behind: the rotation before last is not drained."""
+"""no-ticks: a rotation is overdue by more than half a tick period (5 to 60 s), so no ticker runs.
+nearly-full, full: a shard holds 80 %, or all, of what it may. drain-behind: the rotation before last is not
+drained."""
 
 
 class Health(Answer):
     """Whether something needs a human."""
 
-    ticking: bool = Field(description="No rotation is overdue by more than a second.")
+    ticking: bool = Field(
+        description="No rotation is overdue by more than half a tick period (but 5 to 60 s)."
+    )
     troubles: list[Trouble]
 
 

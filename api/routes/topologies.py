@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from acker import aio, steps
 from acker.config import TopologyConfig
 from acker.errors import UnknownTopology
-from acker.inspect import BUCKETS, TICK_LAG
+from acker.inspect import BUCKETS
 from acker.stream_totals import StreamTotals, stream_totals
 from acker.totals import BucketTotals, ShardTotals, Totals
 from api.fields import Name, instant
@@ -95,7 +95,7 @@ async def _summary_of(service: Service, name: str) -> TopologySummary | None:
 
 def health(config: TopologyConfig, rotation_age: float | None, use: float, backlog: int) -> Health:
     """Whether a topology needs a human. rotation_age: seconds; use: of the fullest shard, 1 is full."""
-    ticking = rotation_age is None or rotation_age <= config.tick_ms / 1000 + TICK_LAG
+    ticking = rotation_age is None or rotation_age <= config.tick_ms / 1000 + config.tick_limit
     troubles: list[Trouble] = []
     if not ticking:
         troubles.append("no-ticks")

@@ -3,8 +3,10 @@ import pytest
 import redis
 
 from acker import steps
+from acker.config import TopologyConfig
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
+from api.routes.topologies import health
 from tests.ledgers import Trees, told
 
 
@@ -51,6 +53,16 @@ def test_a_topology_tells_its_counts_and_how_full_it_is(client: httpx.Client, le
         ("split", ["lines"], False)
     ]
     assert found["health"] == {"ticking": True, "troubles": []}
+
+
+@pytest.mark.parametrize("timeout", [1.0, 30.0, 604800.0])
+def test_a_late_tick_is_a_trouble_only_when_nobody_seems_to_tick(timeout: float) -> None:
+    config = TopologyConfig("t", message_timeout=timeout)
+    due = config.tick_ms / 1000
+    for age in (None, 0.0, due, due + 1.5, due + config.tick_limit):
+        assert health(config, age, 0.0, 0).model_dump() == {"ticking": True, "troubles": []}
+    found = health(config, due + config.tick_limit + 0.1, 0.0, 0)
+    assert found.model_dump() == {"ticking": False, "troubles": ["no-ticks"]}
 
 
 def test_an_unknown_topology_is_a_problem(client: httpx.Client) -> None:
