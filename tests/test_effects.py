@@ -17,7 +17,7 @@ from acker.streams.commits import Commit
 from acker.streams.effects import EFFECT
 from acker.streams.staging import FAILED, Staged, Staging
 from tests.servers import wait_until
-from tests.test_streams import emit, run_cut, take
+from tests.streaming import emit, run_cut, take
 
 HOUR = 3_600_000
 

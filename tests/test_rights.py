@@ -22,7 +22,7 @@ from tests.api.conftest import calling, serving
 from tests.conftest import NewServer
 from tests.ledgers import Trees, confirm_all
 from tests.rights import FILE, ROLES, Rights, users
-from tests.test_streams import commit, stage, take
+from tests.streaming import commit, stage, take
 
 
 @pytest.fixture

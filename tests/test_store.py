@@ -1,13 +1,11 @@
 """Connections: lazily made, shared by threads, not by processes, and errors that come in time."""
 
-import multiprocessing
 import os
 import pickle
 import signal
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -22,16 +20,12 @@ from acker.errors import (
     StoreError,
     StoreMisconfigured,
     StoreUnavailable,
-    TopologyConfigError,
-    TrackRejected,
-    UnknownTopology,
     ValidationError,
 )
 from acker.ledger import Ledger, open_ledger
 from acker.operations import Core
 from acker.requests import command
 from acker.store import Store
-from acker.writers import Writer
 from tests.conftest import NewServer
 from tests.ledgers import Trees, counted, opened, told
 
@@ -41,19 +35,6 @@ def silent_port() -> Iterator[int]:
     """A port that takes connections and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Runs `work` in a forked child; returns its exit status, 0 where nothing was raised."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "127.0.0.1:6379", "", None, 7, "redis://127.0.0.1:port"])
@@ -189,128 +170,6 @@ def ledger_core() -> Core:
     return Core(TopologyConfig("core", 3))
 
 
-def test_a_ledger_works_after_a_fork_in_parent_and_child(url: str) -> None:
-    ledger = opened(url)
-    mine, yours = Trees(2).track(ledger), Trees(2).track(ledger)
-
-    def child() -> None:
-        for _ in range(20):
-            Trees(1).track(ledger)
-        yours.complete(ledger)
-
-    assert in_child(child) == 0
-    for _ in range(20):
-        Trees(1).track(ledger)
-    mine.complete(ledger)
-    counted(ledger, tracked=44, acked=4)
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_fork_while_other_threads_are_in_mid_call_harms_nobody(url: str) -> None:
-    ledger = opened(url)
-    stop = threading.Event()
-    counts = [0] * 3
-
-    def track(number: int) -> None:
-        while not stop.is_set():
-            Trees(1).track(ledger)
-            counts[number] += 1
-
-    threads = [threading.Thread(target=track, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(8):
-            assert in_child(lambda: Trees(1).track(ledger)) == 0
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    counted(ledger, tracked=sum(counts) + 8)
-
-
-def test_a_writer_of_the_parent_is_never_used_by_its_child(url: str) -> None:
-    ledger = opened(url)
-    Trees(1).track(ledger)
-    writer = ledger.core.writers.take()
-    ledger.core.writers.give(writer)
-
-    def child() -> None:
-        assert ledger.core.writers.take().id != writer.id
-
-    assert in_child(child) == 0
-    assert ledger.core.writers.take().id == writer.id
-
-
-def test_a_writer_that_was_used_for_long_is_not_shared_between_threads() -> None:
-    core = Core(TopologyConfig("core", 1))
-    taken: list[Writer] = []
-
-    def use(_: int) -> bool:
-        writer = core.writers.take()
-        alone = writer not in taken
-        taken.append(writer)
-        taken.remove(writer)
-        core.writers.give(writer)
-        return alone
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(use, range(2000)))
-
-
-def test_a_pickled_ledger_works_in_another_process(url: str) -> None:
-    ledger = opened(url, ackers=2)
-    trees = [Trees(3).track(ledger) for _ in range(4)]
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(2) as pool:
-        pool.starmap(complete, [(pickle.dumps(ledger), one) for one in trees])
-    counted(ledger, tracked=12, acked=12)
-
-
-def complete(pickled: bytes, trees: Trees) -> None:
-    ledger: Ledger = pickle.loads(pickled)
-    trees.complete(ledger)
-
-
-def test_a_copy_shares_no_writer_with_its_original(url: str) -> None:
-    ledger = opened(url)
-    Trees(1).track(ledger)
-    copy: Ledger = pickle.loads(pickle.dumps(ledger))
-    assert copy.config == ledger.config
-    assert copy.core.spouts == ledger.core.spouts
-    assert copy.core.writers.take().id != ledger.core.writers.take().id
-
-
-def test_threads_share_one_ledger(url: str) -> None:
-    ledger = opened(url, ackers=2)
-
-    def work(number: int) -> None:
-        trees = Trees(number % 5 + 1).track(ledger, f"spout-{number % 7}")
-        trees.complete(ledger, 0)
-        ledger.fail(trees.anchors[1:2], "bad")
-
-    with ThreadPoolExecutor(12) as pool:
-        list(pool.map(work, range(200)))
-    sizes = [number % 5 + 1 for number in range(200)]
-    counted(ledger, tracked=sum(sizes), acked=200, failed=sum(size > 1 for size in sizes))
-
-
-def test_the_high_water_mark_is_exact_under_threads_that_track_at_once(url: str) -> None:
-    clients = [opened(url, high_water_mark=100) for _ in range(4)]
-
-    def track(number: int) -> int:
-        try:
-            Trees(3).track(clients[number % 4], f"spout-{number % 3}")
-        except TrackRejected:
-            return 0
-        return 3
-
-    with ThreadPoolExecutor(8) as pool:
-        accepted = sum(pool.map(track, range(80)))
-    assert accepted == 99
-    counted(clients[0], tracked=99, rejected=3 * 80 - 99)
-
-
 def test_who_is_interrupted_leaves_no_reply_behind_for_the_next(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,62 +267,3 @@ def test_a_server_that_lost_everything_is_used_again(url: str, raw: "redis.Redis
     counted(ledger, tracked=2, acked=2)
     ledger.register_spout("another")
     assert open_ledger(Store(url), "tested", ackers=1).config == ledger.config
-
-
-def test_the_configuration_is_stored_at_first_use_and_taken_by_who_asks_for_none(url: str) -> None:
-    first = opened(url, "t", ackers=2, message_timeout=2.5, high_water_mark=7, slab_limit=3, outcomes_kept=9)
-    assert first.config == TopologyConfig("t", 2, 2.5, 7, 3, 9)
-    assert open_ledger(Store(url), "t").config == first.config
-    assert open_ledger(Store(url), "t", message_timeout=2.5004, high_water_mark=7).config == first.config
-    assert open_ledger(Store(url), "t", create=False).config == first.config
-
-
-def test_a_topology_that_was_stored_before_a_setting_was_known_has_its_default(
-    url: str, raw: "redis.Redis"
-) -> None:
-    opened(url, "t")
-    raw.hdel("acker:{t}:config", "outcomes_kept")
-    assert open_ledger(Store(url), "t").config.outcomes_kept == 10_000
-
-
-def test_other_values_are_an_error_that_lists_each_and_changes_nothing(url: str, raw: "redis.Redis") -> None:
-    opened(url, "t", ackers=2, high_water_mark=3)
-    before = raw.hgetall("acker:{t}:config")
-    with pytest.raises(TopologyConfigError) as caught:
-        open_ledger(Store(url), "t", ackers=4, message_timeout=60, high_water_mark=3, slab_limit=9)
-    assert caught.value.differences == {
-        "ackers": (2, 4),
-        "message_timeout": (30.0, 60),
-        "slab_limit": (1024, 9),
-    }
-    for said in ("ackers is 2, asked for 4", "message_timeout is 30.0, asked for 60", "slab_limit"):
-        assert said in str(caught.value)
-    assert pickle.loads(pickle.dumps(caught.value)).differences == caught.value.differences
-    assert raw.hgetall("acker:{t}:config") == before
-
-
-def test_a_topology_of_another_version_is_an_error(url: str, raw: "redis.Redis") -> None:
-    opened(url, "t")
-    raw.hset("acker:{t}:config", "schema", "99")
-    with pytest.raises(TopologyConfigError, match="schema is 99"):
-        open_ledger(Store(url), "t")
-
-
-def test_a_topology_that_is_not_there_is_an_error_and_is_not_made(url: str, raw: "redis.Redis") -> None:
-    with pytest.raises(UnknownTopology, match="'t'"):
-        open_ledger(Store(url), "t", create=False)
-    with pytest.raises(ValidationError):
-        open_ledger(Store(url), "t", ackers=4, high_water_mark=3)
-    assert not raw.keys("*")
-
-
-def test_a_topology_has_at_most_64_spouts(url: str) -> None:
-    ledger, other = opened(url), opened(url)
-    assert [ledger.register_spout(f"spout-{number}") for number in range(64)] == list(range(64))
-    assert other.register_spout("spout-9") == 9
-    for client in (ledger, other):
-        with pytest.raises(AckerError, match="64 spouts"):
-            client.register_spout("one-too-many")
-    trees = Trees(2).track(other, "spout-63")
-    trees.complete(ledger)
-    assert len(told(ledger, trees, spout="spout-63")) == 2

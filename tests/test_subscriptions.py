@@ -27,7 +27,7 @@ from acker.streams.reader import payload_of
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Range, Taken
 from tests.servers import raw_client, wait_until
-from tests.test_streams import (
+from tests.streaming import (
     commit,
     consume,
     counters,

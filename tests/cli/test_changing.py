@@ -1,0 +1,125 @@
+"""The command line: changing something by hand, and what is asked wrongly."""
+
+import json
+import re
+
+import pyarrow as pa
+import pytest
+
+from acker import ids
+from acker.ledger import Ledger
+from acker.streams import StreamReader
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
+from tests.cli.conftest import HOSTILE, Acker, good, one_error, positive_and_negative, track
+
+
+def test_trees_are_failed_by_hand(acker: Acker, ledger: Ledger) -> None:
+    pair = positive_and_negative(ledger)
+    waiting = int(ids.new_anchors(1)[0])
+    assert good(acker("fail", "words", *pair, waiting, pair[0], "--reason", "by hand", "--json")) == {
+        "failed": 2, "late": 0, "waiting": 1, "orphaned": 0,
+    }  # fmt: skip
+    assert ledger.counters()["failed"] == 2
+    assert re.search(r"^finished before +1 *$", acker("fail", "words", pair[1]).out, re.MULTILINE)
+    tree = good(acker("tree", "words", waiting, "--json"))
+    assert isinstance(tree, dict)
+    assert (tree["state"], tree["failure"]) == ("waiting", "by hand")
+
+
+def test_timeouts_are_reset_by_hand(acker: Acker, ledger: Ledger) -> None:
+    anchors = track(ledger, "a", "b")
+    assert good(acker("reset-timeout", "words", *anchors.tolist(), "--json")) == {"slabs": 1}
+    assert acker("reset-timeout", "words", ids.new_anchors(1)[0]).out == "0 slabs reset\n"
+
+
+def test_dead_letters_are_listed_and_replayed(acker: Acker, ledger: Ledger) -> None:
+    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=2))
+    spout.write(pa.table({"id": ["a", "b", HOSTILE], "n": [1, 2, 3]}))
+    for _ in range(2):
+        reader = StreamReader(ledger, "lines")
+        ledger.fail([row["_acker"] for row in reader.rows()], f"no {HOSTILE}")  # type: ignore[misc]
+        reader.ack()
+        acker("tick", "--once")  # settles, too
+    shown = acker("dead-letters", "words")
+    assert HOSTILE not in shown.out
+    assert re.search(r"@lines\s.*\ba\b.*failed", shown.out)
+    first = json.loads(acker("dead-letters", "words", "--count", 1, "--json").out)
+    [letter] = first["dead_letters"]
+    assert (letter["message_id"], letter["attempts"], letter["record"]) == ("a", 2, {"id": "a", "n": 1})
+    assert letter["reason"] == f"no {HOSTILE}"
+    rest = json.loads(acker("dead-letters", "words", "--after", first["cursor"], "--json").out)
+    assert [one["message_id"] for one in rest["dead_letters"]] == ["b", HOSTILE]
+    assert rest["cursor"] is None
+
+    assert acker("replay", "words", letter["id"]).out == "1 replayed\n"
+    again = acker("replay", "words", letter["id"])
+    assert (again.status, "has no dead letter" in again.error) == (1, True)
+    assert acker("replay", "words", "--all", "--spout", "lines").out == "2 replayed\n"
+    assert acker("dead-letters", "words").out == "no dead letters\n"
+    assert [row["id"] for row in StreamReader(ledger, "lines").rows()] == ["a", "b", HOSTILE]
+    for wrong in ((), ("1-1@x", "--all"), ("1-1@x", "--spout", "x"), ("nonsense",)):
+        assert acker("replay", "words", *wrong).status == 2
+
+
+def test_one_tick_rotates_what_is_due(acker: Acker, ledger: Ledger) -> None:
+    assert good(acker("tick", "--once", "--json", "words")) == [
+        {"topology": "words", "rotated": 0, "expired": 0, "orphaned": 0}
+    ]
+    track(ledger, "a")
+    for _ in range(3):
+        ledger.run(ledger.core.rotate(force=True))
+    assert re.search(r"^words +0 +1 +0$", acker("tick", "--once").out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["tree", "words"], "ANCHOR"),
+        (["tree", "words", "twelve"], "anchor"),
+        (["tree", "words", "99999999999999999999"], "anchor"),
+        (["tree", "words", "--what"], "--what"),
+        (["trees", "words", "--limit", "0"], "limit"),
+        (["trees", "words", "--limit", "many"], "limit"),
+        (["trees", "words", "--cursor", "x"], "cursor"),
+        (["trees", "words", "--spout", "nobody"], "nobody"),
+        (["trees", "words", "--message-id", "a", "--spout", "lines"], "--message-id"),
+        (["trees", "words", "--message-id-base64", "?"], "base64"),
+        (["stats", "no name"], "topology"),
+        (["fail", "words"], "ANCHOR"),
+        (["fail", "words", "1", "--reason", "x" * 2000], "reason"),
+        (["server", "--port", "70000"], "port"),
+        (["stats", "words", "--url", "http://x"], "url"),
+        (["stats", "words", "--timeout", "0"], "timeout"),
+        (["dance"], "dance"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_what_is_asked_wrongly_is_one_line_and_status_2(
+    acker: Acker, ledger: Ledger, arguments: list[str], told: str
+) -> None:
+    assert told in one_error(acker(*arguments), 2)
+
+
+def test_a_store_must_be_named(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ACKER_URL")
+    assert "ACKER_URL" in one_error(acker("topologies"), 2)
+
+
+def test_what_fails_is_one_line_and_status_1(acker: Acker) -> None:
+    assert "'words'" in one_error(acker("stats", "words"), 1)
+    away = "redis://:secret@127.0.0.1:1/0"
+    error = one_error(acker("topologies", "--url", away, "--timeout", "0.2"), 1)
+    assert "did not answer" in error
+    assert "secret" not in error
+
+
+def test_the_version_is_told(acker: Acker) -> None:
+    assert re.fullmatch(r"acker \d+\.\d+\.\d+\S*\n", acker("--version").out)
+
+
+def test_help_lists_the_commands(acker: Acker) -> None:
+    run = acker("--help")
+    assert run.status == 0
+    for command in ("topologies", "stats", "trees", "tree", "fail", "reset-timeout", "tick", "server"):
+        assert re.search(rf"^ +{command}\b", run.out, re.MULTILINE)

@@ -1,0 +1,179 @@
+"""The command line, as a person and as a program meet it: looking."""
+
+import base64
+import re
+
+import pyarrow as pa
+import pytest
+import redis
+
+from acker import ids, steps
+from acker.ledger import Ledger, open_ledger
+from acker.steps import Step
+from acker.store import Store
+from acker.streams import Stream, StreamReader, StreamWriter
+from tests.cli.conftest import HOSTILE, Acker, good, one_error, positive_and_negative, track
+
+
+def test_topologies_are_listed(acker: Acker, ledger: Ledger) -> None:
+    open_ledger(Store(ledger.store.url), "other", ackers=0)
+    track(ledger, "a", "b")
+    shown = acker("topologies")
+    assert shown.status == 0
+    assert re.search(r"^words +2 +1 min 0 s +2 +2 ", shown.out, re.MULTILINE)
+    listed = good(acker("topologies", "--json"))
+    assert isinstance(listed, list)
+    other, words = listed
+    assert (other["topology"], other["ackers"]) == ("other", 0)
+    assert (words["topology"], words["message_timeout"], words["pending"]) == ("words", 60.0, 2)
+
+
+def test_an_empty_store_has_no_topologies(acker: Acker) -> None:
+    assert acker("topologies").out == "no topologies\n"
+    assert good(acker("topologies", "--json")) == []
+
+
+def test_stats_are_those_of_the_ledger(acker: Acker, ledger: Ledger) -> None:
+    anchors = track(ledger, "a", "b", "c")
+    ledger.fail(anchors[:1])
+    assert re.search(r"^failed +1$", acker("stats", "words").out, re.MULTILINE)
+    stats = good(acker("stats", "words", "--json"))
+    assert isinstance(stats, dict)
+    assert stats["counters"] == ledger.counters()
+    assert stats["unreadable"] == 0
+    with redis.Redis.from_url(ledger.store.url) as raw:
+        raw.hset(ledger.core.shards[0].counters, "unreadable", 3)
+    assert re.search(r"^unreadable +3$", acker("stats", "words").out, re.MULTILINE)
+    assert (stats["pending"], stats["held"], stats["spouts"]) == (2, 3, ["lines"])
+    assert stats["buckets"] == {"nursery": 2, "middle": 0, "oldest": 0, "expiring": 0}
+    assert sum(shard["pending"] for shard in stats["shards"]) == 2
+    assert set(stats["latency"]) == {"p50", "p95", "p99"}
+    assert stats["steps"] == []
+
+
+def test_stats_list_the_steps_of_spark_jobs(acker: Acker, ledger: Ledger) -> None:
+    split = Step("split", "bolt", "app-1", HOSTILE, "q1", batch=3, reads=("lines",), emits=("a", "b"))
+    ledger.run(steps.register(ledger.core, split))
+    shown = acker("stats", "words").out
+    assert re.search(r"split +bolt +.*app-1.* 3 +lines +a, b", shown)
+    assert "\x1b[31m" not in shown
+    stats = good(acker("stats", "words", "--json"))
+    assert isinstance(stats, dict)
+    [step] = stats["steps"]
+    assert (step["name"], step["application"], step["batch"]) == ("split", HOSTILE, 3)
+    assert step["emits"] == ["a", "b"]
+
+
+def test_streams_show_how_far_behind_each_subscription_is(acker: Acker, ledger: Ledger) -> None:
+    assert acker("streams", "words").out == "no streams\n"
+    stream, writer = Stream(ledger, "lines"), StreamWriter(ledger, "lines")
+    writer.write(pa.table({"line": ["a"] * 1200}))
+    assert re.search(r"^lines +1 .* \(waits for one\) +1,200 +1,200 +0 ", acker("streams", "words").out, re.M)
+    stream.subscribe("split")
+    stream.subscribe("audit")
+    writer.write(pa.table({"line": ["b"]}))
+    StreamReader(ledger, "lines", "split").ack_all()
+    assert re.search(r"^ +audit +1 +1 +0 ", acker("streams", "words").out, re.MULTILINE)
+    found = good(acker("streams", "words", "--json"))
+    assert isinstance(found, list)
+    [listed] = found
+    assert (listed["name"], listed["segments"], listed["dropped"]) == ("lines", 1, 0)
+    split, audit = listed["subscriptions"]
+    assert (split["name"], split["rows_acked"], split["rows_behind"]) == ("split", 1201, 0)
+    assert (audit["name"], audit["rows_published"], audit["rows_behind"]) == ("audit", 1, 1)
+    assert split["unread_age"] is None
+    assert audit["unread_age"] >= 0
+    assert acker("unsubscribe", "words", "lines", "audit", "--ack").out == "1 segment acked\n"
+    assert "no subscription 'audit'" in one_error(acker("unsubscribe", "words", "lines", "audit"), 1)
+    assert good(acker("unsubscribe", "words", "lines", "split", "--json")) == {"segments": 0}
+
+
+def test_a_tree_is_shown_by_its_anchor_negative_or_not(acker: Acker, ledger: Ledger) -> None:
+    for anchor in positive_and_negative(ledger):
+        for arguments in (
+            ("words", anchor, "--json"),
+            ("--json", "words", anchor),
+            ("--json", "words", "--", anchor),
+        ):
+            tree = good(acker("tree", *arguments))
+            assert isinstance(tree, dict)
+            assert tree["anchor"] == str(anchor)
+            assert isinstance(tree["ack_value"], str)
+            assert (tree["state"], tree["spout"], tree["message_id"]) == ("pending", "lines", "m")
+        assert re.search(rf"^anchor +{anchor}\b", acker("tree", "words", anchor).out, re.MULTILINE)
+
+
+def test_an_unknown_tree_is_an_error(acker: Acker, ledger: Ledger) -> None:
+    assert "knows no tree -4096" in one_error(acker("tree", ledger.config.name, "-4096"), 1)
+
+
+def test_trees_are_listed_page_by_page(acker: Acker, ledger: Ledger) -> None:
+    expected = [str(anchor) for anchor in track(ledger, *(f"m{number}" for number in range(7))).tolist()]
+    found, cursor = [], None
+    for _ in range(4):
+        page = good(
+            acker("trees", "words", "--json", "--limit", 2, *(["--cursor", cursor] if cursor else []))
+        )
+        assert isinstance(page, dict)
+        found += [tree["anchor"] for tree in page["trees"]]
+        cursor = page["cursor"]
+        if cursor is None:
+            break
+    assert found == expected
+    shown = acker("trees", "words", "--limit", 2)
+    assert expected[1] in shown.out
+    assert expected[2] not in shown.out
+    assert re.fullmatch(r"more: --cursor \S+\n", shown.error)
+
+
+def test_trees_are_filtered(acker: Acker, ledger: Ledger) -> None:
+    anchors = track(ledger, "a", "b")
+
+    def count(*filters: object) -> int:
+        page = good(acker("trees", "words", "--json", *filters))
+        assert isinstance(page, dict)
+        return len(page["trees"])
+
+    shard = ids.shard_of(ids.slab_of(int(anchors[0])), 2)
+    assert (
+        count() == count("--bucket", "nursery") == count("--spout", "lines") == count("--shard", shard) == 2
+    )
+    assert count("--bucket", "oldest") == count("--shard", 1 - shard) == count("--older-than", 3600) == 0
+    assert count("--message-id", "a") == count("--message-id-base64", base64.b64encode(b"b").decode()) == 1
+    assert acker("trees", "words", "--bucket", "oldest").out == "no trees\n"
+
+
+@pytest.mark.parametrize(
+    ("message_id", "text"),
+    [(b"\xff\x00", None), (b"", ""), ("\u00e9".encode(), "\u00e9"), (HOSTILE.encode(), HOSTILE)],
+)
+def test_json_keeps_message_ids_whole(
+    acker: Acker, ledger: Ledger, message_id: bytes, text: str | None
+) -> None:
+    track(ledger, message_id)
+    run = acker("trees", "words", "--json")
+    assert run.out.isascii()
+    assert re.search(r"[\x00-\x09\x0b-\x1f\x7f]", run.out) is None
+    page = good(run)
+    assert isinstance(page, dict)
+    assert page["trees"][0]["message_id"] == text
+    assert base64.b64decode(page["trees"][0]["message_id_base64"]) == message_id
+
+
+def test_hostile_text_reaches_no_terminal_as_it_is(acker: Acker, ledger: Ledger) -> None:
+    anchors = track(ledger, HOSTILE)
+    waiting = ids.new_anchors(1)
+    ledger.fail(waiting, HOSTILE)
+    shown = [
+        acker("trees", "words"),
+        acker("tree", "words", anchors[0]),
+        acker("tree", "words", waiting[0]),
+        acker("tree", "words", HOSTILE),
+        acker("trees", "words", "--bucket", HOSTILE),
+        acker("stats", HOSTILE),
+        acker(HOSTILE),
+    ]
+    for run in shown:
+        assert (run.out + run.error).replace("\n", "").isprintable()
+    for run in shown[:3]:
+        assert r"\x1b[31mred[/]\x07\x7f\u202e[bold]" in run.out

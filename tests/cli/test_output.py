@@ -1,0 +1,27 @@
+"""How things are shown."""
+
+import pytest
+
+from acker.cli.output import duration, message_id_fields, one_line, printable
+
+
+def test_printable_text_stays_and_the_rest_is_escaped() -> None:
+    assert printable("plain: é 語 [x]") == "plain: é 語 [x]"
+    assert printable(b"\xff\n\x1b[0m") == r"\xff\n\x1b[0m"
+    assert printable("\u2028\ufeff\U000e0001") == r"\u2028\ufeff\U000e0001"
+    assert one_line("a\nb\x07") == r"a b\x07"
+
+
+def test_no_message_id_is_null() -> None:
+    assert message_id_fields(None) == {"message_id": None, "message_id_base64": None}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, "-"), (0.0123, "12 ms"), (5.0, "5.0 s"), (61.2, "1 min 1 s"), (7384.0, "2 h 3 min"),
+        (200_000.0, "2 d 7 h"),
+    ],
+)  # fmt: skip
+def test_durations_are_for_people(seconds: float | None, shown: str) -> None:
+    assert duration(seconds) == shown

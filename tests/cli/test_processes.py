@@ -1,0 +1,145 @@
+"""The command line as real processes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from acker.embedded import EmbeddedServer
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from tests.cli.conftest import track
+from tests.servers import wait_until
+
+# Real processes
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Starts `acker` as a process of its own."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from acker.cli import main; main()", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Unbuffered, Python takes a write that was cut short for a whole one.
+            env={**os.environ, "PYTHONUNBUFFERED": "", **environment},
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_the_program_is_installed(ledger: Ledger) -> None:
+    program = Path(sys.executable).parent / "acker"
+    run = subprocess.run(
+        [program, "stats", "words", "--json"],
+        env={**os.environ, "ACKER_URL": ledger.store.url},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(run.stdout)["topology"] == "words"
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(
+    ledger: Ledger, start: Callable[..., "subprocess.Popen[str]"]
+) -> None:
+    for _ in range(3):
+        track(ledger, *["x" * 1000] * 300)
+    process = start("trees", "words", "--limit", "1000", "--json", ACKER_URL=ledger.store.url)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(30) == 1
+
+
+def test_the_ticker_is_a_process_that_ticks_and_stops_when_told(
+    url: str, start: Callable[..., "subprocess.Popen[str]"]
+) -> None:
+    ledger = open_ledger(Store(url), "brief", ackers=2, message_timeout=1.0)
+    track(ledger, "a")
+    process = start("tick", "--json", "brief", ACKER_URL=url)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert "ticking brief" in process.stderr.readline()
+    assert json.loads(process.stdout.readline())["topology"] == "brief"
+    wait_until(lambda: ledger.counters()["expired"] == 1, timeout=60)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+
+
+def test_a_ticker_of_an_unknown_topology_says_so(
+    url: str, start: Callable[..., "subprocess.Popen[str]"]
+) -> None:
+    process = start("tick", "nobody", ACKER_URL=url)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (1, "acker: the store holds no topology 'nobody'\n")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_server_runs_until_it_is_stopped_and_keeps_its_data(
+    tmp_path: Path, start: Callable[..., "subprocess.Popen[str]"], how: signal.Signals
+) -> None:
+    for times in range(2):
+        process = start("server", "--port", "0", "--dir", str(tmp_path / "data"))
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        store = Store(url)
+        ledger = open_ledger(store, "kept", ackers=1)
+        assert ledger.counters()["tracked"] == times
+        track(ledger, "a")
+        process.send_signal(how)
+        assert process.wait(30) == 0
+
+
+def test_a_server_that_dies_ends_the_command(
+    tmp_path: Path, start: Callable[..., "subprocess.Popen[str]"]
+) -> None:
+    process = start("server", "--port", "0", "--json", "--no-append-only", "--dir", str(tmp_path))
+    assert process.stdout is not None
+    text = ""
+    while not text.endswith("}\n"):
+        text += process.stdout.readline()
+    told = json.loads(text)
+    os.kill(told["pid"], signal.SIGKILL)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert re.fullmatch(r"acker: the server ended by itself[^\n]+\n", error)
+
+
+def test_a_taken_port_is_one_line(
+    tmp_path: Path, server: EmbeddedServer, start: Callable[..., "subprocess.Popen[str]"]
+) -> None:
+    process = start("server", "--port", str(server.port), "--dir", str(tmp_path))
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert error.count("\n") == 1
+
+
+def test_without_its_extra_the_command_line_names_it(start: Callable[..., "subprocess.Popen[str]"]) -> None:
+    program = """
+import sys
+sys.modules["typer"] = None
+from acker.cli import main
+main()
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == "acker: the command line is not installed: pip install 'acker[cli]'\n"

@@ -1,0 +1,41 @@
+"""Spouts whose rows the store keeps, in few words."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from acker.ledger import Ledger
+from acker.streams import StreamReader, dead_letters, kept
+from acker.streams.roots import Tracking
+
+HOW = Tracking("s", "lines", "id", attempts=3, attempt="attempt")
+
+
+def lines(count: int, first: int = 0) -> pa.Table:
+    numbers = range(first, first + count)
+    return pa.table({"id": list(numbers), "line": [f"line {n}" for n in numbers], "offset": list(numbers)})
+
+
+def rows(ledger: Ledger, stream: str = "lines") -> list[dict[str, Any]]:
+    return list(StreamReader(ledger, stream).rows())
+
+
+def consume(ledger: Ledger, stream: str = "lines") -> int:
+    return StreamReader(ledger, stream).ack_all()
+
+
+def fail(ledger: Ledger, wanted: Callable[[dict[str, Any]], bool], reason: str = "bad") -> None:
+    """A bolt: fails some rows of the stream, acks the others."""
+    bad = [row["_acker"] for row in rows(ledger) if wanted(row)]
+    if bad:
+        ledger.fail(bad, reason)
+    consume(ledger)
+
+
+def pending(ledger: Ledger) -> dict[str, int]:
+    return ledger.run(kept.pending(ledger.core, "s"))
+
+
+def letters(ledger: Ledger, **asked: Any) -> list[dead_letters.DeadLetter]:
+    return list(ledger.run(dead_letters.page(ledger.core, **asked)).letters)

@@ -1,0 +1,153 @@
+"""Commits of what was staged: once, whole, and in their order."""
+
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acker import keys
+from acker.errors import (
+    CommitOrderError,
+    StagingExpired,
+)
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams import commits
+from acker.streams.commits import Commit
+from tests.servers import raw_client
+from tests.streaming import (
+    commit,
+    consume,
+    counters,
+    emit,
+    interleave,
+    kept,
+    record_requests,
+    rows,
+    run_cut,
+    stage,
+    take,
+)
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return open_ledger(Store(url), "t", ackers=3)
+
+
+@pytest.mark.parametrize("failed", [None, "why"])
+def test_a_commit_cut_anywhere_is_finished_as_it_was_stored(url: str, failed: str | None) -> None:
+    for after in count():
+        ledger = open_ledger(Store(url), f"cut{after}", ackers=2)
+        anchors = emit(ledger, 30)
+        first = (stage(ledger, np.repeat(anchors, 2), rows=25), stage(ledger, anchors[:1], "others"))
+        inputs = (take(ledger, "lines"),)
+        what = Commit(first, inputs) if failed is None else Commit(inputs=inputs, failed=failed)
+        cut = run_cut(ledger, commits.commit(ledger.core, "writer", 7, what), after)
+        assert ledger.run(commits.known(ledger.core, "writer", 7))
+        # The rerun has made something else of the batch.
+        second = (stage(ledger, anchors[:7]),)
+        assert not commit(ledger, 7, Commit(second, inputs))
+        commit(ledger, 7, Commit((stage(ledger, anchors[:3]),), inputs))
+        assert rows(ledger, "lines") == []
+        assert len(rows(ledger, "words")) == (60 if failed is None else 0)
+        consume(ledger, "words")
+        consume(ledger, "others")
+        total = counters(ledger)
+        total.pop("duplicates", None)
+        assert total == {"tracked": 30, "failed" if failed else "acked": 30}
+        assert not kept(url, b"staged")
+        assert not kept(url, b"payload")
+        if not cut:
+            assert after > 5
+            return
+
+
+def test_two_drivers_of_one_batch_carry_one_of_the_commits_out(ledger: Ledger) -> None:
+    anchors = emit(ledger, 20)
+    inputs = (take(ledger, "lines"),)
+    one = commits.commit(ledger.core, "writer", 0, Commit((stage(ledger, anchors),), inputs))
+    two = commits.commit(ledger.core, "writer", 0, Commit((stage(ledger, np.repeat(anchors, 2)),), inputs))
+    results = interleave(ledger, one, two)
+    assert sorted(results) == [False, True]
+    assert len(rows(ledger, "words")) == (20 if results[0] else 40)
+    consume(ledger, "words")
+    total = counters(ledger)
+    total.pop("duplicates", None)
+    assert total == {"tracked": 20, "acked": 20}
+
+
+def test_staged_data_that_timed_out_is_an_error_and_not_a_loss(ledger: Ledger) -> None:
+    anchors = emit(ledger, 10)
+    staged = stage(ledger, anchors)
+    token = staged.segments[0].token
+    shard = staged.segments[0].shards[0]
+    batch = take(ledger, "lines")
+    ledger.store.send([_command("DEL", ledger.core.shards[shard].staged(token, 0))])
+    with pytest.raises(StagingExpired):
+        commit(ledger, 0, Commit((staged,), (batch,)))
+    assert rows(ledger, "words") == []
+    assert len(rows(ledger, "lines")) == 10
+    # The batch can run again.
+    assert commit(ledger, 0, Commit((stage(ledger, anchors),), (batch,)))
+    consume(ledger, "words")
+    assert counters(ledger) == {"tracked": 10, "acked": 10}
+
+
+def test_a_stored_commit_whose_data_timed_out_gives_way_to_the_rerun(ledger: Ledger) -> None:
+    anchors = emit(ledger, 10)
+    staged = stage(ledger, anchors)
+    assert run_cut(ledger, commits.commit(ledger.core, "writer", 0, Commit((staged,))), 0)
+    assert ledger.run(commits.known(ledger.core, "writer", 0))
+    ledger.run(commits.discard(ledger.core, Commit((staged,))))
+    assert not ledger.run(commits.finish(ledger.core, "writer", 0))
+    assert commit(ledger, 0, Commit((stage(ledger, anchors),), (take(ledger, "lines"),)))
+    assert len(rows(ledger, "words")) == 10
+
+
+def test_a_commit_sent_again_is_known_as_the_same(ledger: Ledger) -> None:
+    what = Commit((stage(ledger, emit(ledger, 5)),), (take(ledger, "lines"),))
+    assert commit(ledger, 3, what)
+    assert commit(ledger, 3, what)
+    assert len(rows(ledger, "words")) == 5
+    assert ledger.run(commits.finish(ledger.core, "writer", 3))
+    assert not ledger.run(commits.finish(ledger.core, "writer", 4))
+
+
+def test_commits_of_a_writer_go_forward_only_and_the_last_two_are_kept(ledger: Ledger, url: str) -> None:
+    for number in range(5):
+        commit(ledger, number, Commit())
+    assert commit(ledger, 3, Commit())
+    with pytest.raises(CommitOrderError, match="commit 2 comes after commit 4"):
+        commit(ledger, 2, Commit())
+    with raw_client(url) as client:
+        stored = client.hgetall(keys.commits("t", "writer"))
+    assert set(stored) == {b"last", b"3:state", b"3:what", b"4:state", b"4:what"}
+    assert not kept(url, b"commits")
+
+
+def test_what_is_staged_and_not_committed_times_out(ledger: Ledger, url: str) -> None:
+    stage(ledger, emit(ledger, 100), rows=10, ttl=100)
+    assert not kept(url, b"staged")
+    assert not kept(url, b"words}:payload")
+    with raw_client(url) as client:
+        assert all(0 < client.ttl(key) <= 100 for key in client.scan_iter(b"*words}:payload*"))
+
+
+def test_a_late_copy_of_a_stage_call_does_not_undo_what_happened_since(ledger: Ledger) -> None:
+    anchors = emit(ledger, 10)
+    sent: list[Any] = []
+    staged = record_requests(ledger, lambda: stage(ledger, anchors), sent)
+    commit(ledger, 0, Commit((staged,), (take(ledger, "lines"),)))
+    ledger.store.send(sent)
+    consume(ledger, "words")
+    assert counters(ledger) == {"tracked": 10, "acked": 10}
+
+
+def _command(name: str, key: bytes) -> Any:
+    from acker.requests import command
+
+    return command(name, key)

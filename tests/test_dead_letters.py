@@ -1,0 +1,109 @@
+"""What failed too often becomes a dead letter, which is replayed once or deleted."""
+
+from typing import Any
+
+import pytest
+import redis
+
+from acker.errors import DeadLettersFull, UnknownDeadLetter, ValidationError
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams import dead_letters, kept, settler
+from acker.streams.replays import Stepped
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
+from tests.kept_rows import HOW, consume, fail, letters, lines, pending, rows
+from tests.leaks import assert_settled
+from tests.streaming import counters
+
+pytestmark = pytest.mark.cluster(slow=True)
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return open_ledger(Store(url), "t", ackers=3, slab_limit=100)
+
+
+def test_what_failed_is_tried_again_then_becomes_a_dead_letter(ledger: Ledger, raw: "redis.Redis") -> None:
+    StreamSpout(ledger, HOW).write(lines(1000))
+    fail(ledger, lambda row: row["id"] % 10 == 0)
+    assert settler.settle(ledger) == Stepped(acked=900, replayed=100)
+    again = rows(ledger)
+    assert [(row["id"], row["line"], row["attempt"]) for row in again] == [
+        (n, f"line {n}", 2) for n in range(0, 1000, 10)
+    ]
+    assert pending(ledger)["pending"] == 100
+    fail(ledger, lambda row: row["id"] % 20 == 0, "still bad")
+    assert settler.settle(ledger) == Stepped(acked=50, replayed=50)
+    assert {row["attempt"] for row in rows(ledger)} == {3}
+    for _ in range(3):
+        ledger.tick(force=True)
+    assert settler.settle(ledger) == Stepped(dead=50)
+    consume(ledger)
+    found = letters(ledger)
+    assert [letter.message_id for letter in found] == [b"%d" % n for n in range(0, 1000, 20)]
+    assert {(one.status, one.reason, one.attempts, one.stream) for one in found} == {
+        ("expired", "", 3, "lines")
+    }
+    assert found[1].row == {"id": 20, "line": "line 20", "offset": 20, "attempt": 3}
+    assert pending(ledger) == {"pending": 0, "acked": 950, "replayed": 150, "dead": 50}
+    assert counters(ledger)["tracked"] == 1150
+    for _ in range(3):
+        ledger.tick(force=True)  # the acks of what had expired by then waited
+    assert_settled(raw)
+
+
+def test_dead_letters_are_paged_replayed_once_and_deleted(ledger: Ledger, raw: "redis.Redis") -> None:
+    once = Tracking("s", "lines", "id", attempts=1)
+    StreamSpout(ledger, once).write(lines(25))
+    StreamSpout(ledger, Tracking("z", "lines", "id", attempts=1)).write(lines(3, first=100))
+    fail(ledger, lambda row: True)
+    settler.settle(ledger)
+    assert ledger.run(dead_letters.count(ledger.core)) == 28
+    seen, cursor = [], None
+    while True:
+        page = ledger.run(dead_letters.page(ledger.core, after=cursor, count=10))
+        seen += [int(letter.message_id) for letter in page.letters]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert seen == [*range(25), *range(100, 103)]
+    assert [int(one.message_id) for one in letters(ledger, spout="z")] == [100, 101, 102]
+
+    first, second, *_ = letters(ledger)
+    anchor = ledger.run(dead_letters.replay(ledger.core, first.id))
+    [row] = rows(ledger)
+    assert (row["id"], row["_acker"]) == (0, anchor)
+    for again in (dead_letters.replay, dead_letters.get):
+        with pytest.raises(UnknownDeadLetter, match="has no dead letter"):
+            ledger.run(again(ledger.core, first.id))
+    ledger.run(dead_letters.delete(ledger.core, second.id))
+    with pytest.raises(UnknownDeadLetter):
+        ledger.run(dead_letters.delete(ledger.core, second.id))
+    assert [int(one.message_id) for one in letters(ledger, count=2)] == [2, 3]
+    consume(ledger)
+    assert settler.settle(ledger) == Stepped(acked=1)
+    assert_settled(raw)
+
+
+@pytest.mark.parametrize("letter", ["", "1-1", "1-1@", "x@s", "1-1@a b", 7, None, "1-1@s\n"])
+def test_a_malformed_id_of_a_dead_letter_is_told(ledger: Ledger, letter: Any) -> None:
+    with pytest.raises(ValidationError, match="expected an id as <number>-<number>@<spout>"):
+        ledger.run(dead_letters.get(ledger.core, letter))
+
+
+def test_a_full_store_of_dead_letters_holds_outcomes_back(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "DEAD_LETTERS", 5)
+    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1)).write(lines(8))
+    fail(ledger, lambda row: True)
+    for _ in range(2):
+        with pytest.raises(DeadLettersFull, match="5 dead letters, its most"):
+            settler.settle(ledger)
+    assert pending(ledger) == {"pending": 3, "acked": 0, "replayed": 0, "dead": 5}
+    for letter in letters(ledger)[:3]:
+        ledger.run(dead_letters.delete(ledger.core, letter.id))
+    settler.settle(ledger)
+    assert [int(one.message_id) for one in letters(ledger)] == [3, 4, 5, 6, 7]
+    assert pending(ledger) == {"pending": 0, "acked": 0, "replayed": 0, "dead": 8}

@@ -1,0 +1,135 @@
+"""Schemas of streams, and the values that they take."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from acker.errors import (
+    SchemaMismatch,
+    StoreError,
+    UnknownStream,
+    ValidationError,
+)
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams import StreamReader, StreamWriter, schemas, segments, staging
+from acker.streams.commits import Commit
+from acker.streams.segments import Segment
+from acker.streams.staging import Staging
+from tests.servers import raw_client
+from tests.streaming import commit, interleave, rows
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return open_ledger(Store(url), "t", ackers=3)
+
+
+def test_a_stream_keeps_the_schema_of_its_first_write(ledger: Ledger) -> None:
+    writer = StreamWriter(ledger, "lines")
+    writer.write(pa.table({"line": pa.array(["a"], pa.large_string()), "n": [1]}))
+    writer.write(pa.table({"line": ["b"], "n": [2]}))
+    with pytest.raises(SchemaMismatch, match=r"n is int64, not double; line is string, not missing"):
+        StreamWriter(ledger, "lines").write(pa.table({"n": [1.5], "x": ["y"]}))
+    assert [row["line"] for row in rows(ledger, "lines")] == ["a", "b"]
+    ledger.run(schemas.check_reader(ledger.core, "lines", pa.schema([("n", pa.int64())])))
+    with pytest.raises(SchemaMismatch, match="n is int64, not int32"):
+        ledger.run(schemas.check_reader(ledger.core, "lines", pa.schema([("n", pa.int32())])))
+
+
+def test_a_schema_evolves_by_added_columns(ledger: Ledger) -> None:
+    old, new = StreamWriter(ledger, "lines"), StreamWriter(ledger, "lines")
+    old.write(pa.table({"n": [1]}))
+    new.write(pa.table({"n": [2], "x": ["b"], "s": [{"y": 1.5}]}))
+    old.write(pa.table({"n": [3]}))
+    StreamWriter(ledger, "lines").write(pa.table({"n": [4], "s": [{"y": 2.5}]}))
+    assert [(row["n"], row["x"], row["s"]) for row in rows(ledger, "lines")] == [
+        (1, None, None),
+        (2, "b", {"y": 1.5}),
+        (3, None, None),
+        (4, None, {"y": 2.5}),
+    ]
+    with pytest.raises(SchemaMismatch, match=r"s is struct<y: double>, not string"):
+        new.write(pa.table({"n": [2], "s": ["b"]}))
+    with pytest.raises(SchemaMismatch, match="n is int64, not missing"):
+        new.write(pa.table({"x": ["b"]}))
+    # Unanchored rows need no column for it.
+    staged = ledger.run(staging.stage(ledger.core, Staging("lines"), pa.table({"n": [5]}).to_batches()))
+    commit(ledger, 0, Commit((staged,)))
+    assert rows(ledger, "lines")[-1] == {"n": 5, "x": None, "s": None, "_acker": None}
+
+
+def test_two_writers_that_add_columns_at_once_both_add_them(ledger: Ledger) -> None:
+    StreamWriter(ledger, "lines").write(pa.table({"n": [1]}))
+    one, two = (
+        schemas.record(ledger.core, "lines", pa.schema([("n", pa.int64()), (name, pa.string())]))
+        for name in ("one", "two")
+    )
+    interleave(ledger, one, two)
+    assert set(StreamReader(ledger, "lines").schema().names) == {"n", "_acker", "one", "two"}
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([1], pa.uint8()), "column s.x: expected a type that Spark has, got uint8"),
+        (pa.array([1], pa.time32("s")), r"column s.x: expected a type that Spark has, got time32\[s\]"),
+        (pa.array([1001], pa.timestamp("ns")), "column s: Casting from timestamp"),
+    ],
+)
+def test_what_spark_could_not_read_is_refused(ledger: Ledger, column: Any, message: str) -> None:
+    table = pa.table({"s": pa.StructArray.from_arrays([column], ["x"])})
+    with pytest.raises(ValidationError, match=message):
+        StreamWriter(ledger, "lines").write(table)
+    assert rows(ledger, "lines") == []
+
+
+def test_a_column_that_is_there_twice_is_refused(ledger: Ledger) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"])
+    with pytest.raises(ValidationError, match="expected each once, got n more often"):
+        StreamWriter(ledger, "lines").write(table)
+
+
+def test_a_writer_records_its_schema_again_in_a_store_that_lost_everything(ledger: Ledger, url: str) -> None:
+    writer = StreamWriter(ledger, "lines")
+    writer.write(pa.table({"n": [1]}))
+    with raw_client(url) as client:
+        client.flushall()
+    writer.write(pa.table({"n": [2]}))
+    assert [row["n"] for row in StreamReader(ledger, "lines").rows()] == [2]
+
+
+def test_a_stream_nobody_wrote_is_unknown_and_reads_as_empty(ledger: Ledger) -> None:
+    reader = StreamReader(ledger, "nothing")
+    assert list(reader.tables()) == []
+    with pytest.raises(UnknownStream, match="nothing"):
+        reader.schema()
+
+
+def test_bad_values_are_refused(ledger: Ledger) -> None:
+    writer = StreamWriter(ledger, "lines")
+    with pytest.raises(ValidationError, match="rows: expected 1 to"):
+        writer.batch(pa.table({"a": []}))
+    with pytest.raises(ValidationError, match="_acker"):
+        writer.batch(pa.table({"_acker": [1]}))
+    with pytest.raises(ValidationError, match="anchors: expected 1, got 2"):
+        writer.publish(writer.batch(pa.table({"a": [1]})), [1, 2])
+    with pytest.raises(ValidationError, match="compression: expected one of lz4, zstd, none"):
+        StreamWriter(ledger, "lines", compression="gzip")
+    with pytest.raises(ValidationError, match="expected bigint or array<bigint>, got string"):
+        segments.edges(pa.array(["a"]))
+    with pytest.raises(StoreError):
+        Segment.parse(b"[1]")
+    with pytest.raises(StoreError):
+        Commit.load("{}")
+
+
+def test_large_rows_start_a_segment_by_their_bytes(ledger: Ledger) -> None:
+    table = pa.table({"text": ["x" * 1000] * 1000})
+    ledger.run(schemas.record(ledger.core, "big", table.schema))
+    staged = ledger.run(staging.stage(ledger.core, Staging("big", bytes=100_000), table.to_batches()))
+    assert sum(segment.rows for segment in staged.segments) == 1000
+    assert max(segment.rows for segment in staged.segments) < 200  # the last batch may take it over the limit
