@@ -23,6 +23,7 @@ from acker.ids import IdsLike, as_ids
 from acker.inspect import Bucket, Page, State, Tree
 from acker.nodes import Nodes
 from acker.operations import Core
+from acker.removal import remove
 from acker.requests import Operation, Reply, Request
 from acker.store import CONNECTIONS, Store, connecting
 from acker.submissions import Failed, Submission, Ticked
@@ -237,8 +238,8 @@ async def _reply(connection: Any) -> Reply:
 class AsyncLedger:
     """The ledger of one topology for a service: its reads, the tick, and what an operator does by hand.
 
-    Every method is that of the same name in `acker.ledger`, `acker.inspect` or `acker.totals`, and raises
-    what that raises.
+    Every method is that of the same name in `acker.ledger`, `acker.inspect`, `acker.totals` or
+    `acker.removal`, and raises what that raises.
     """
 
     def __init__(self, store: AsyncStore, core: Core) -> None:
@@ -311,6 +312,10 @@ class AsyncLedger:
     async def drain(self, most: int | None = None) -> Ticked:
         """Expires what rotations set aside: all of it, or about `most` trees."""
         return await self.run(self.core.drain(most))
+
+    async def remove(self, force: bool = False) -> int:
+        """Removes the topology with all that it holds; returns how many trees went with it."""
+        return await self.run(remove(self.config.name, force=force))
 
     async def fail(self, anchors: IdsLike, reason: str = "") -> Failed:
         """Fails trees: final and at once. `reason` is at most 1 KiB."""

@@ -33,6 +33,10 @@ class UnknownTopology(AckerError):
     """The store holds no topology of that name."""
 
 
+class TopologyInUse(AckerError):
+    """A topology that was to be removed has trees in flight, or outcomes that are not confirmed."""
+
+
 class StoreUnavailable(AckerError):
     """The store did not answer within the time allowed.
 

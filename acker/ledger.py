@@ -123,6 +123,12 @@ class Ledger:
         """Rotates the buckets of shards whose time has come (`force`: of all), and drains what expired."""
         return self.run(self.core.tick(force))
 
+    def remove(self, force: bool = False) -> int:
+        """Removes the topology with all that it holds: see `acker.removal.remove`; how many trees went."""
+        from acker.removal import remove
+
+        return self.run(remove(self.config.name, force=force))
+
     def outcomes(self, reader: OutcomeReader, timeout: float = 0.0) -> list[Entry]:
         """The next outcomes of a spout; waits up to `timeout` seconds for the first."""
         deadline = time.monotonic() + timeout

@@ -15,6 +15,7 @@ from acker.errors import (
     AckerError,
     StoreMisconfigured,
     StoreUnavailable,
+    TopologyInUse,
     UnknownTopology,
     ValidationError,
     WritersFull,
@@ -121,6 +122,8 @@ def _acker(request: Request, error: Exception) -> Response:
         return answer(422, "invalid-request", str(error))
     if isinstance(error, UnknownTopology):
         return answer(404, "unknown-topology", str(error))
+    if isinstance(error, TopologyInUse):
+        return answer(409, "topology-in-use", str(error))
     for kind, name in _PASSING.items():
         if isinstance(error, kind):
             return answer(503, name, str(error), headers={"Retry-After": str(RETRY_AFTER)})

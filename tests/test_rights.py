@@ -12,6 +12,7 @@ import redis
 from acker import Topology, cli, history, ids, inspect, scripts, steps
 from acker.errors import AckerError, StoreError
 from acker.ledger import open_ledger
+from acker.removal import remove
 from acker.steps import Step
 from acker.store import Store
 from acker.streams import Stream, StreamReader, dead_letters, settler
@@ -148,6 +149,14 @@ def test_each_role_can_do_its_work(rights: Rights) -> None:
     reader_works(rights.url("reader"))
     confirm_all(open_ledger(Store(rights.url("spout")), "t"))
     assert rights.denied() == []
+
+
+def test_the_service_can_remove_a_topology_with_all_that_it_holds(rights: Rights) -> None:
+    spout_works(rights.url("spout"))
+    executor_works(rights.url("executor"))
+    assert Store(rights.url("service")).run(remove("t", force=True)) > 0
+    assert rights.denied() == []
+    assert {rights.operator.ttl(key) == -1 for key in rights.operator.scan_iter()} == {False}
 
 
 FORBIDDEN = (

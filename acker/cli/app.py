@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from acker.cli import dead_letters, demo, read, serve, server, streams, tick, write
+from acker.cli import dead_letters, demo, read, remove, serve, server, streams, tick, write
 from acker.cli.output import one_line
 from acker.errors import AckerError, ValidationError
 
@@ -36,6 +36,7 @@ app.command("streams")(streams.streams)
 app.command("unsubscribe")(streams.unsubscribe)
 app.command("dead-letters")(dead_letters.dead_letters)
 app.command("replay")(dead_letters.replay)
+app.command("remove")(remove.remove)
 app.command("tick")(tick.tick)
 app.command("serve")(serve.serve)
 app.command("server")(server.server)

@@ -114,6 +114,13 @@ class Topologies(Answer):
     cursor: Name | None = Field(description="Of the next page; null at the end.")
 
 
+class Removed(Answer):
+    """A topology that is gone."""
+
+    topology: Name
+    dropped: Count = Field(description="Its trees that were in flight, or had an outcome not confirmed.")
+
+
 class Step(Answer):
     """A spout or bolt of a Spark job, as it has said of itself."""
 

@@ -20,6 +20,7 @@ from api.models.topologies import (
     Counters,
     Health,
     Latency,
+    Removed,
     ShardState,
     Step,
     StreamState,
@@ -83,6 +84,24 @@ async def get_topology(ledger: LedgerDep) -> TopologyState:
         streams=[_stream(stream) for stream in await ledger.run(stream_totals(ledger.core))],
         steps=[_step(step) for step in await ledger.run(steps.steps(ledger.core))],
     )
+
+
+class RemovalQuery(BaseModel):
+    """Whether a topology is removed whatever it holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    force: bool = Field(default=False, description="Also with trees in flight: no spout hears of them again.")
+
+
+@router.delete("/{topology}", responses=declared(404, 409, 429))
+async def remove_topology(ledger: LedgerDep, query: Annotated[RemovalQuery, Query()]) -> Removed:
+    """Removes a topology with all that it holds: streams, kept rows and dead letters, too.
+
+    Refused while trees are in flight or have an outcome that is not confirmed, unless it is forced. Stop its
+    jobs first: who still works on it stores it again.
+    """
+    return Removed(topology=ledger.config.name, dropped=await ledger.remove(query.force))
 
 
 async def _summary_of(service: Service, name: str) -> TopologySummary | None:

@@ -7,7 +7,8 @@ from acker.config import TopologyConfig
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
 from api.routes.topologies import health
-from tests.ledgers import Trees, told
+from tests.api.conftest import READ, calling
+from tests.ledgers import Trees, confirm_all, told
 
 
 @pytest.fixture
@@ -63,6 +64,27 @@ def test_a_late_tick_is_a_trouble_only_when_nobody_seems_to_tick(timeout: float)
         assert health(config, age, 0.0, 0).model_dump() == {"ticking": True, "troubles": []}
     found = health(config, due + config.tick_limit + 0.1, 0.0, 0)
     assert found.model_dump() == {"ticking": False, "troubles": ["no-ticks"]}
+
+
+def test_a_topology_is_removed_when_no_tree_is_in_flight_or_it_is_forced(
+    client: httpx.Client, address: str, ledger: Ledger
+) -> None:
+    trees = Trees(10).track(ledger)
+    refused = client.delete("/topologies/words")
+    assert refused.status_code == 409
+    assert refused.json()["type"] == "urn:acker:topology-in-use"
+    assert "10 trees in flight" in refused.json()["detail"]
+    with calling(address, READ) as reader:
+        assert reader.delete("/topologies/words", params={"force": True}).status_code == 403
+    assert client.get("/topologies/words").json()["pending"] == 10
+    answer = client.delete("/topologies/words", params={"force": True})
+    assert (answer.status_code, answer.json()) == (200, {"topology": "words", "dropped": 10})
+    assert client.get("/topologies/words").status_code == 404
+    assert client.delete("/topologies/words").status_code == 404
+    assert client.get("/topologies").json()["topologies"] == []
+    trees.track(open_ledger(ledger.store, "words", ackers=2)).complete(ledger)
+    confirm_all(ledger)
+    assert client.delete("/topologies/words").json()["dropped"] == 0
 
 
 def test_an_unknown_topology_is_a_problem(client: httpx.Client) -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from acker import ids
-from acker.ledger import Ledger
+from acker.ledger import Ledger, open_ledger
 from acker.streams import StreamReader
 from acker.streams.roots import Tracking
 from acker.streams.spout import StreamSpout
@@ -72,6 +72,23 @@ def test_one_tick_rotates_what_is_due(acker: Acker, ledger: Ledger) -> None:
     assert re.search(r"^words +0 +1 +0$", acker("tick", "--once").out, re.MULTILINE)
 
 
+def test_a_topology_is_removed_when_that_is_meant(acker: Acker, ledger: Ledger) -> None:
+    track(ledger, "m", "other")
+    assert "has 2 trees in flight" in one_error(acker("remove", "words", "--yes"), 1)
+    assert [one["topology"] for one in listed(acker)] == ["words"]
+    assert good(acker("remove", "words", "--yes", "--force", "--json")) == {"topology": "words", "dropped": 2}
+    assert listed(acker) == []
+    assert "'words'" in one_error(acker("remove", "words", "--yes"), 1)
+    open_ledger(ledger.store, "words")
+    assert acker("remove", "words", "--yes").out == "words removed\n"
+
+
+def listed(acker: Acker) -> list[dict[str, object]]:
+    found = good(acker("topologies", "--json"))
+    assert isinstance(found, list)
+    return found
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -91,6 +108,8 @@ def test_one_tick_rotates_what_is_due(acker: Acker, ledger: Ledger) -> None:
         (["server", "--port", "70000"], "port"),
         (["stats", "words", "--url", "http://x"], "url"),
         (["stats", "words", "--timeout", "0"], "timeout"),
+        (["remove", "words"], "--yes"),
+        (["remove", "no name", "--yes"], "topology"),
         (["dance"], "dance"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
@@ -121,5 +140,6 @@ def test_the_version_is_told(acker: Acker) -> None:
 def test_help_lists_the_commands(acker: Acker) -> None:
     run = acker("--help")
     assert run.status == 0
-    for command in ("topologies", "stats", "trees", "tree", "fail", "reset-timeout", "tick", "server"):
+    commands = "topologies", "stats", "trees", "tree", "fail", "reset-timeout", "remove", "tick", "server"
+    for command in commands:
         assert re.search(rf"^ +{command}\b", run.out, re.MULTILINE)

@@ -58,7 +58,14 @@ export interface paths {
         get: operations["get_topology"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Remove Topology
+         * @description Removes a topology with all that it holds: streams, kept rows and dead letters, too.
+         *
+         *     Refused while trees are in flight or have an outcome that is not confirmed, unless it is forced. Stop its
+         *     jobs first: who still works on it stores it again.
+         */
+        delete: operations["remove_topology"];
         options?: never;
         head?: never;
         patch?: never;
@@ -790,7 +797,7 @@ export interface components {
         Health: {
             /**
              * Ticking
-             * @description No rotation is overdue by more than a second.
+             * @description No rotation is overdue by more than half a tick period (but 5 to 60 s).
              */
             ticking: boolean;
             /** Troubles */
@@ -961,6 +968,23 @@ export interface components {
              * @example urn:acker:unknown-topology
              */
             type: string;
+        };
+        /**
+         * Removed
+         * @description A topology that is gone.
+         */
+        Removed: {
+            /**
+             * Dropped
+             * @description Its trees that were in flight, or had an outcome not confirmed.
+             * @example 1200
+             */
+            dropped: number;
+            /**
+             * Topology
+             * @example wordcount
+             */
+            topology: string;
         };
         /**
          * ReplayBody
@@ -2084,6 +2108,173 @@ export interface operations {
                      *       "detail": "The request is not what this schema says.",
                      *       "status": 422,
                      *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    remove_topology: {
+        parameters: {
+            query?: {
+                /** @description Also with trees in flight: no spout hears of them again. */
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Removed"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not agree with what was there before. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It does not agree with what was there before.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many writes, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many writes, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
                      *       "type": "urn:acker:invalid-request"
                      *     }
                      */

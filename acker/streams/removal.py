@@ -1,0 +1,43 @@
+"""Removing a stream with all that it holds, for `acker.removal`."""
+
+from collections.abc import Iterator
+
+from acker import keys
+from acker.errors import UnreadableRecord
+from acker.operations import Core
+from acker.requests import Operation, Reply, command
+from acker.streams import inputs, vectors
+from acker.streams.segments import Segment
+
+_PAGE = 64
+
+
+def remove_stream(core: Core, name: str) -> Operation[None]:
+    """Removes a stream: its segments, schema and subscriptions. Cut short it can be run again."""
+    own = keys.Stream(core.config.name, name)
+    start = "-"
+    while True:
+        [found] = yield [command("XRANGE", own.entries, start, "+", "COUNT", _PAGE)]
+        if not found:
+            break
+        yield from inputs.unlink(core, [key for entry in found for key in _segment(core, own, entry)])
+        start = f"({found[-1][0].decode()}"
+    [stored] = yield [command("HGETALL", own.subscriptions)]
+    fields = dict(zip(stored[::2], stored[1::2], strict=True))
+    for slot in sorted({int(number) for field, number in fields.items() if field.startswith(b"name:")}):
+        [readers] = yield [command("HKEYS", own.readers(slot))]
+        taken = [own.taken(slot, reader.decode()) for reader in readers]
+        yield from inputs.unlink(core, [*taken, own.readers(slot), own.returned(slot)])
+    yield from inputs.unlink(core, [own.entries, own.schema, own.subscriptions])
+
+
+def _segment(core: Core, own: keys.Stream, entry: Reply) -> Iterator[bytes]:
+    """What an entry leads to; nothing where it can not be read."""
+    try:
+        segment = Segment.parse(entry[1][1])
+        places = vectors.places(core, segment)
+    except (IndexError, UnreadableRecord):
+        return
+    yield own.payload(segment.token)
+    yield own.owed(segment.token)
+    yield from (key for key, _ in places)

@@ -1,0 +1,171 @@
+"""Removing a topology: all of it goes, nothing of another, and no trees by mistake."""
+
+import re
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+from acker import aio, history, keys, steps, topologies
+from acker.errors import TopologyInUse, UnknownTopology
+from acker.ledger import Ledger, open_ledger
+from acker.removal import remove
+from acker.requests import Operation, command
+from acker.steps import Step
+from acker.store import Store
+from acker.streams import StreamWriter, settler, subscriptions
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
+from tests.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
+from tests.ledgers import Trees, confirm_all, opened
+from tests.servers import raw_clients
+from tests.streaming import run_cut, take
+
+pytestmark = pytest.mark.cluster(slow=True)
+
+
+def lasting(url: str, name: str) -> dict[bytes, bytes]:
+    """The keys of a topology that have no time to live, and what they hold."""
+    own = re.compile(rb"acker:\{%s[}:/@]" % re.escape(name.encode()))
+    found: dict[bytes, bytes] = {}
+    for client in raw_clients(url):
+        with client:
+            mine = [key for key in client.scan_iter(count=1000) if own.match(key)]
+            found |= {key: client.dump(key) for key in mine if client.ttl(key) == -1}
+    return found
+
+
+def filled(url: str, name: str) -> Ledger:
+    """A topology with something of nearly each kind of key."""
+    ledger = opened(url, name, ackers=2)
+    core, shard = ledger.core, ledger.core.shards[0]
+    Trees(600).track(ledger).complete(ledger, 0)
+    some = Trees(5).track(ledger)
+    ledger.fail(some.anchors[:2], "bad")
+    confirm_all(ledger)
+    ledger.fail(some.anchors[2:4], "bad")
+    early = Trees(3)
+    early.complete(ledger, 0)
+    ledger.fail(early.anchors[1:2], "too early")
+    spout = StreamSpout(ledger, Tracking("kept", "lines", "id", attempts=1, offset="id"))
+    for subscription in ("one", "two"):
+        take(ledger, "lines", subscription)
+    [roots] = spout.write(pa.table({"id": range(4)}))
+    ledger.fail(roots.anchors()[:1], "bad")
+    settler.settle(ledger)
+    writer = StreamWriter(ledger, "words")
+    writer.write(pa.table({"word": ["to", "be"]}))
+    batch = take(ledger, "lines", "one")
+    ledger.run(subscriptions.give_back(core, "lines", batch.slot, batch.reader))
+    take(ledger, "lines", "two")
+    ledger.run(steps.register(core, Step("split", "bolt", "app")))
+    assert ledger.run(history.record(core)) is not None
+    for _ in range(3):
+        ledger.run(core.rotate(force=True))  # sets aside what nobody drains
+    Trees(1).track(ledger)
+    ledger.store.send([command("HSET", shard.quarantine, b"slab", b"header")])
+    ledger.store.send([command("HSET", keys.journal(name), b"call", b"messages")])
+    return ledger
+
+
+def test_all_of_it_goes_and_nothing_of_others(url: str) -> None:
+    others = ["word", "words.x", "words2"]
+    before = {filled(url, name).config.name: lasting(url, name) for name in others}
+    filled(url, "words")
+    kinds = {kind_of(key) for key in lasting(url, "words")}
+    assert kinds == (PERMANENT.keys() | WHILE_TREES_LIVE.keys()) - {"acker:topologies", "writers_before"}
+    store = Store(url)
+    assert store.run(remove("words", force=True)) > 600
+    assert not lasting(url, "words")
+    assert store.run(topologies.names()) == others
+    assert {name: lasting(url, name) for name in others} == before
+    for _ in range(2):
+        with pytest.raises(UnknownTopology, match="'words'"):
+            store.run(remove("words", force=True))
+
+
+def test_a_topology_of_its_name_begins_anew(url: str) -> None:
+    filled(url, "words").remove(force=True)
+    ledger = open_ledger(Store(url), "words", ackers=1, create=True)
+    assert not any(ledger.counters().values())
+    trees = Trees(3).track(ledger)
+    trees.complete(ledger)
+    assert confirm_all(ledger) == 3
+    assert ledger.remove() == 0
+    assert not lasting(url, "words")
+
+
+def test_trees_are_not_removed_by_mistake(url: str) -> None:
+    ledger = opened(url, "words", ackers=2)
+    waiting, tracked = Trees(1), Trees(3)
+    waiting.complete(ledger)
+
+    def refused(message: str) -> None:
+        before = lasting(url, "words")
+        with pytest.raises(TopologyInUse, match=message):
+            ledger.remove()
+        assert lasting(url, "words") == before
+        assert Store(url).run(topologies.names()) == ["words"]
+
+    refused("has 0 trees in flight, 0 with an outcome that is not confirmed, and 1 slabs that wait")
+    waiting.track(ledger)
+    confirm_all(ledger)
+    tracked.track(ledger)
+    refused("has 3 trees in flight, 0 with")
+    tracked.complete(ledger, 0, 1, 2)
+    refused("has 0 trees in flight, 3 with")
+    confirm_all(ledger)
+    assert ledger.remove() == 0
+    assert not lasting(url, "words")
+
+
+def test_a_removal_that_is_cut_anywhere_is_finished_by_another(valkey_url: str) -> None:
+    store = Store(valkey_url)
+    for after in count():
+        cut = run_cut(filled(valkey_url, "words"), remove("words", force=True), after)
+        if store.run(topologies.names()) or lasting(valkey_url, "words").keys() & {keys.config("words")}:
+            store.run(remove("words", force=True))
+        assert not lasting(valkey_url, "words"), after
+        if not cut:
+            break
+    assert after > 20
+
+
+def test_a_topology_without_tracking_can_be_removed(url: str) -> None:
+    ledger = opened(url, "words", ackers=0)
+    StreamWriter(ledger, "lines").write(pa.table({"id": range(3)}))
+    assert ledger.remove() == 0
+    assert not lasting(url, "words")
+
+
+def test_many_slabs_go_in_steps(valkey_url: str) -> None:
+    ledger = opened(valkey_url, "words", ackers=1)
+    for _ in range(1100):
+        Trees(2).track(ledger)
+    assert len(lasting(valkey_url, "words")) > 1100
+    ledger.run(bounded(remove("words", force=True)))
+    assert not lasting(valkey_url, "words")
+
+
+def bounded(operation: Operation[object]) -> Operation[None]:
+    """The same operation; fails where a step of it is large."""
+    replies = None
+    try:
+        while True:
+            requests = operation.send(replies)  # type: ignore[arg-type]
+            assert len(requests) <= 500
+            assert max((len(request.command()) for request in requests), default=0) < 510
+            replies = yield requests
+    except StopIteration:
+        return
+
+
+async def test_the_asyncio_twin_removes_too(url: str) -> None:
+    filled(url, "words")
+    async with aio.AsyncStore(url) as store:
+        ledger = await aio.open_ledger(store, "words", create=False)
+        with pytest.raises(TopologyInUse):
+            await ledger.remove()
+        assert await ledger.remove(force=True) > 600
+        assert await aio.topologies(store) == []
+    assert not lasting(url, "words")
