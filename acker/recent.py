@@ -27,7 +27,8 @@ PAGE = 1_000
 """Most trees in a page."""
 _ENTRIES = 16
 _EXAMINED = 500
-_FIND_ENTRIES = 100
+_FIND_TREES = 500
+_FIND_CALLS = 32
 _LATEST = 253_402_300_799_000  # the end of the year 9999, in ms: what a date can be
 _PLACE = struct.Struct("<HQH")
 _SLAB = struct.Struct("<8sIHH")
@@ -192,16 +193,28 @@ def find(core: Core, anchor: int) -> Operation[Recent | None]:
         return None
     slab, index = ids.slab_of(anchor), ids.index_of(anchor)
     shard = core.shards[ids.shard_of(slab, core.config.ackers)]
-    where = b"+"
-    while where:
-        args: list[bytes | str | int] = [slab, where, _FIND_ENTRIES, index]
-        [(where, told)] = yield [Request(shard.recent, args, scripts.get("find_recent"), [shard.recent])]
-        if told:
+    [counted] = yield [command("HGET", shard.counters, "recent")]
+    # The id of an entry tells how many trees had ended with it: so ids bound what a call looks at.
+    newest = int(counted or 0)
+    tops = range(newest, max(0, newest - core.config.outcomes_kept - 1), -_FIND_TREES)
+    calls = 1
+    while tops:
+        replies = yield [
+            Request(
+                shard.recent,
+                [slab, index, f"{top}-0", f"{max(0, top - _FIND_TREES + 1)}-0"],
+                scripts.get("find_recent"),
+                [shard.recent],
+            )
+            for top in tops[:calls]
+        ]
+        for told in filter(None, replies):
             entry = _parse(shard.number, told)
             yield from _know_spouts(core, [entry])
-            found = [tree for tree in entry.trees(core) if tree.anchor == anchor]
-            if found:
-                return found[0]
+            found = next((tree for tree in entry.trees(core) if tree.anchor == anchor), None)
+            if found is not None:
+                return found
+        tops, calls = tops[calls:], min(_FIND_CALLS, 4 * calls)
     return None
 
 

@@ -2,12 +2,12 @@
 -- Looks for a tree among the latest that failed or expired, the latest first.
 --
 -- KEYS  1 recent  stream (includes/recent.lua)
--- ARGV  1 slab, 2 where to go on: "+", or "(" and the id of an entry, 3 how many entries, 4 index
--- Returns {where, entry}: the entry as {id, fields} or false; where to go on, "" at the end.
--- Bounded by the caller: at most 100 entries a call, each of some 256 trees or one slab.
-local call, find, unpack_from = redis.call, string.find, struct.unpack
-local slab, most, index = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
-local entries = call('XREVRANGE', KEYS[1], ARGV[2], '-', 'COUNT', most)
+-- ARGV  1 slab, 2 index, 3 the latest and 4 the earliest id of an entry to look at
+-- Returns the entry as {id, fields}, or false.
+-- Bounded by the caller: ids of at most 500 trees a call, so that many entries; with the earliest of them may
+-- come the other trees of its entry, some 256 or one slab.
+local find, unpack_from = string.find, struct.unpack
+local slab, index = ARGV[1], tonumber(ARGV[2])
 
 local function has(trees)
   local at = 1
@@ -25,15 +25,14 @@ local function has(trees)
   return false
 end
 
-for e = 1, #entries do
-  local fields = entries[e][2]
+for _, entry in ipairs(redis.call('XREVRANGE', KEYS[1], ARGV[3], ARGV[4])) do
+  local fields = entry[2]
   local trees = fields[#fields]
   -- The search for the name is the server's own loop; only where it is somewhere are the trees walked over.
   -- One that can not be read has none.
   if find(trees, slab, 1, true) then
     local read, there = pcall(has, trees)
-    if read and there then return {'', entries[e]} end
+    if read and there then return entry end
   end
 end
-if #entries < most then return {'', false} end
-return {'(' .. entries[#entries][1], false}
+return false

@@ -108,6 +108,25 @@ def test_the_end_of_one_tree_is_found(ledger: Ledger) -> None:
     assert ledger.run(recent.find(ledger.core, int(ids.new_anchors(1)[0]))) is None
 
 
+def test_an_end_is_looked_for_in_few_steps_wherever_it_is(url: str) -> None:
+    ledger = opened(url, outcomes_kept=2000)
+    trees = Trees(2600).track(ledger)
+    for part in np.split(trees.anchors, 650):
+        ledger.fail(part, f"reason {part[3]}")
+    last, middle = (int(trees.anchors[index]) for index in (-1, 1503))
+    for anchor, reason, steps in (
+        (last, f"reason {last}", 2),
+        (middle, f"reason {middle}", 3),
+        (-7, None, 3),
+    ):
+        operation, replies = recent.find(ledger.core, anchor), None
+        for _ in range(steps):
+            replies = ledger.store.send(operation.send(replies))  # type: ignore[arg-type]
+        with pytest.raises(StopIteration) as end:
+            operation.send(replies)  # type: ignore[arg-type]
+        assert (end.value.value and end.value.value.reason) == reason
+
+
 def test_as_many_are_kept_as_the_topology_says_however_they_ended(url: str) -> None:
     ledger = opened(url, outcomes_kept=600)
     early = [Trees(100) for _ in range(9)]
