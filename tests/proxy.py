@@ -80,11 +80,13 @@ class Proxy:
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
-    def cut_all(self) -> None:
-        """Cuts every connection there is."""
-        for pair in self._pairs:
+    def cut_all(self) -> int:
+        """Cuts every connection there is; returns how many."""
+        pairs, self._pairs = self._pairs, []
+        open_ones = sum(client.fileno() >= 0 for client, _ in pairs)
+        for pair in pairs:
             self._cut(*pair)
-        self._pairs.clear()
+        return open_ones
 
     def deliver(self, requests: list[bytes]) -> None:
         """Sends recorded requests again, as a connection of long ago whose bytes arrive only now."""

@@ -28,7 +28,7 @@ from tests.chaos.records import (
     line_of,
     words,
 )
-from tests.chaos.report import Done, Report
+from tests.chaos.report import Done, Report, stand_stills
 from tests.chaos.verdict import Collected, judge
 from tests.conftest import NewServer
 from tests.servers import wait_until
@@ -239,17 +239,24 @@ def test_script_calls_are_delivered_again_to_a_real_server(new_server: NewServer
 
 
 def test_a_report_counts_what_took_effect_by_kind() -> None:
-    faults = [Done(Fault("poison", at, 0.0, 0), at, at, took=at < 3, recovery=at) for at in (1.0, 2.0, 3.0)]
+    faults = [Done(Fault("poison", at, 0.0, 0), at, at, took=at < 3) for at in (1.0, 2.0, 3.0)]
     report = Report(
         seed=1, minutes=1.0, store="server", kind="valkey", message_timeout=15.0, seconds=60.0, records=10,
-        acked=9, dead=1, trees=12, expired=1, failed=1, counters={}, restarts={}, died={}, problems=[],
-        done=faults,
+        acked=9, dead=1, trees=12, expired=1, failed=1, counters={}, restarts={}, died={}, harmed=50.0,
+        still=10.0, longest_still=8.25, problems=[], done=faults,
     )  # fmt: skip
     assert report.took == 2
-    assert "| poison | 3 | 2 | 2.0 |" in report.table()
+    assert "| poison | 2 | 1 |" in report.table()
+    assert "in 20% of the time, the longest 8.2 s" in report.table()
     assert "nothing lost" in report.table()
     assert "- two" in replace(report, problems=["one", "two"]).table()
-    assert json.loads(json.dumps(report.dump()))["longest_recovery"] == 2.0
+    assert json.loads(json.dumps(report.dump()))["took"] == 2
+
+
+def test_a_pipeline_stands_still_where_no_record_is_acked_for_long() -> None:
+    assert stand_stills([3.0, 99.0, 14.0, 12.0, 18.5, 19.0], began=10.0, over=30.0) == [11.0]
+    assert stand_stills([], began=10.0, over=30.0) == [20.0]
+    assert stand_stills([11.0], began=10.0, over=12.0) == []
 
 
 # A short run
@@ -267,7 +274,7 @@ class Chaos(Run):
 def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path, java_home: Path) -> None:
     told = tmp_path / "report.json"
     run = Chaos(
-        tmp_path, "--seed", "2", "--minutes", "0.75", "--every", "1.8", "--message-timeout", "20",
+        tmp_path, "--seed", "2", "--minutes", "0.58", "--every", "1.8", "--message-timeout", "20",
         "--json", str(told),
     )  # fmt: skip
     try:
@@ -278,6 +285,6 @@ def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path, java_home:
         run.close()
     found = json.loads(told.read_text())
     assert found["problems"] == []
-    assert found["took"] >= 13, table
+    assert found["took"] == len(plan(2, 0.58, "server", 1.8)) >= 20, table
     assert found["records"] == found["acked"] + found["dead"] > 100
     run.assert_nothing_is_left()

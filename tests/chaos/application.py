@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
@@ -22,8 +23,8 @@ from tests.chaos.plan import CLIENT_TIMEOUT
 from tests.chaos.records import HANG, POISON
 
 SCHEMAS = {
-    "lines": "message_id string, line string, attempt int, _acker bigint",
-    "words": "message_id string, position int, word string, attempt int, _acker bigint",
+    "lines": "message_id string, line string, _acker bigint",
+    "words": "message_id string, position int, word string, _acker bigint",
 }
 _LONG = 30.0
 _FAILURES = 10
@@ -33,22 +34,25 @@ _FAILURES = 10
 def split(batch: DataFrame, collector: Collector) -> None:
     """Emits the words of lines."""
     words = F.posexplode(F.split("line", " ")).alias("position", "word")
-    rows = batch.select("message_id", "attempt", words, "_acker")
-    collector.emit(rows.select("message_id", "position", "word", "attempt", "_acker"), stream="words")
+    collector.emit(batch.select("message_id", words, "_acker"), stream="words")
 
 
 class Count:
-    """Writes words to the sink. hang: seconds."""
+    """Writes words to the sink. hang: seconds. hangs: a directory with a file for each record it hung at."""
 
-    def __init__(self, sink: Sink, hang: float) -> None:
+    def __init__(self, sink: Sink, hang: float, hangs: Path) -> None:
         self.sink = sink
         self.hang = hang
+        self.hangs = hangs
 
     def __call__(self, batch: DataFrame, collector: Collector) -> None:
         """Writes first; what it returns from is acked."""
         rows = batch.toArrow()
-        hanging = pc.and_(pc.equal(rows["word"], HANG), pc.equal(rows["attempt"], 1))
-        if pc.any(hanging).as_py():
+        hanging = rows.filter(pc.equal(rows["word"], HANG))["message_id"].to_pylist()
+        marks = {self.hangs / message_id.split("/")[0] for message_id in hanging}
+        if new := [mark for mark in marks if not mark.exists()]:
+            for mark in new:
+                mark.touch()
             time.sleep(self.hang)  # this is the fault
         poison = pc.equal(rows["word"], POISON)
         self.sink.write(rows.filter(pc.invert(poison)))
@@ -82,6 +86,7 @@ def main() -> None:
     parser.add_argument("name", choices=("split", "count"))
     parser.add_argument("--sink", required=True)
     parser.add_argument("--hang", type=float, required=True)
+    parser.add_argument("--hangs", type=Path, required=True)
     parser.add_argument("--message-timeout", type=float, required=True)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
@@ -95,7 +100,7 @@ def main() -> None:
         "message_timeout": options.message_timeout,
     }
     stream = "lines" if options.name == "split" else "words"
-    function = split if options.name == "split" else Count(Sink(options.sink), options.hang)
+    function = split if options.name == "split" else Count(Sink(options.sink), options.hang, options.hangs)
     rows = spark.readStream.format("acker").schema(SCHEMAS[stream]).options(**settings, stream=stream).load()
     query = (
         rows.writeStream.queryName(options.name)

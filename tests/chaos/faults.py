@@ -6,7 +6,7 @@ import random
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,16 @@ _FAILOVER = 5.0
 
 
 class NoEffect(Exception):
-    """The fault can not take effect now, for the reason given."""
+    """The fault can not take effect now, for the reason given: it is to be tried again later."""
 
 
 class Injected:
-    """A fault under way. end: undoes it; False: not yet, ask again. took: whether it has taken effect."""
+    """A fault under way.
+
+    end: undoes it; False: not yet, ask again. took: whether it has taken effect: something that the pipeline
+    did went wrong by it. It may be asked any number of times, before and after the end; raises NoEffect where
+    there is nothing left to take it.
+    """
 
     def __init__(
         self, end: Callable[[], bool] = lambda: True, took: Callable[[], bool] = lambda: True
@@ -59,22 +64,31 @@ def client(server: EmbeddedServer) -> Iterator[Any]:
         yield made
 
 
+def _masters(servers: Sequence[EmbeddedServer]) -> list[EmbeddedServer]:
+    """The masters that answer."""
+    found = []
+    for server in servers:
+        with contextlib.suppress(redis.RedisError):
+            if server.running:
+                with client(server) as raw:
+                    if raw.execute_command("ROLE")[0] == b"master":
+                        found.append(server)
+    return found
+
+
 def _target(pipeline: Pipeline, fault: Fault) -> EmbeddedServer:
-    servers = [server for server in pipeline.servers() if server.running]
-    if not servers:
-        raise NoEffect("no server runs")
-    return servers[fault.choose(len(servers))]
-
-
-def _is_master(server: EmbeddedServer) -> bool:
-    with client(server) as raw:
-        return bool(raw.execute_command("ROLE")[0] == b"master")
+    masters = _masters(pipeline.servers())
+    if not masters:
+        raise NoEffect("no master answers")
+    return masters[fault.choose(len(masters))]
 
 
 def _server_killed(pipeline: Pipeline, fault: Fault) -> Injected:
-    server = _target(pipeline, fault)
+    [server] = pipeline.servers()
+    if not server.running:
+        raise NoEffect("the server is down already")
     began = time.monotonic()
-    with contextlib.suppress(redis.RedisError), client(server) as raw:
+    with client(server) as raw:
         # What it answered while its file took nothing is in its memory alone.
         if raw.info("persistence")["aof_last_write_status"] != "ok":
             pipeline.rollbacks.append((began, began))
@@ -87,7 +101,7 @@ def _master_killed(pipeline: Pipeline, fault: Fault) -> Injected:
     servers = pipeline.cluster.servers
     if not all(server.running for server in servers):
         raise NoEffect("a node is down already")
-    masters = [server for server in servers if _is_master(server)]
+    masters = _masters(servers)
     if len(masters) != pipeline.cluster.masters:
         raise NoEffect("a node is being replaced")
     doomed = masters[fault.choose(len(masters))]
@@ -97,7 +111,7 @@ def _master_killed(pipeline: Pipeline, fault: Fault) -> Injected:
 
     def end() -> bool:
         # Its data are gone with it: back before a replica has its place, it would be an empty master.
-        if sum(map(_is_master, others)) < len(masters):
+        if len(_masters(others)) < len(masters):
             return False
         doomed.start()
         pipeline.rollbacks.append((began, time.monotonic() + _FAILOVER))
@@ -106,9 +120,13 @@ def _master_killed(pipeline: Pipeline, fault: Fault) -> Injected:
     return Injected(end)
 
 
-def _killed(process: Supervised, fault: Fault) -> Injected:
-    if not process.kill(fault.duration):
-        raise NoEffect(f"{process.name} is down already")
+def _killed(fault: Fault, *processes: Supervised) -> Injected:
+    """Of processes that are at work: those that still start are left to do so."""
+    for process in processes:
+        if not process.ready:
+            raise NoEffect(f"{process.name} is not at work")
+    for process in processes:
+        process.kill(fault.duration)
     return Injected()
 
 
@@ -125,24 +143,16 @@ def _executor_killed(pipeline: Pipeline, fault: Fault) -> Injected:
 
 
 def _driver_killed(pipeline: Pipeline, fault: Fault) -> Injected:
-    return _killed((pipeline.split, pipeline.count)[fault.choose(2)], fault)
-
-
-def _tickers_killed(pipeline: Pipeline, fault: Fault) -> Injected:
-    killed = [ticker.kill(fault.duration) for ticker in pipeline.tickers]
-    if not any(killed):
-        raise NoEffect("they are down already")
-    return Injected()
+    return _killed(fault, (pipeline.split, pipeline.count)[fault.choose(2)])
 
 
 def _each(pipeline: Pipeline, *words: str) -> int:
     """Has each master do a command; returns how many have."""
     done = 0
-    for server in pipeline.servers():
+    for server in _masters(pipeline.servers()):
         with contextlib.suppress(redis.RedisError), client(server) as raw:
-            if server.running and _is_master(server):
-                raw.execute_command(*words)
-                done += 1
+            raw.execute_command(*words)
+            done += 1
     return done
 
 
@@ -166,7 +176,9 @@ def _proxy(pipeline: Pipeline, fault: Fault) -> Proxy:
 def _connections_cut(pipeline: Pipeline, fault: Fault) -> Injected:
     proxy = _proxy(pipeline, fault)
     proxy.refuse = True
-    proxy.cut_all()
+    if not proxy.cut_all():
+        proxy.refuse = False
+        raise NoEffect("there is no connection")
 
     def end() -> bool:
         proxy.refuse = False
@@ -187,13 +199,22 @@ def _replies_lost(pipeline: Pipeline, fault: Fault) -> Injected:
     return Injected(end, lambda: proxy.cuts > before)
 
 
+def _hook(proxy: Proxy, hook: Slow | Copies) -> None:
+    if isinstance(proxy.passed, Slow | Copies):
+        raise NoEffect("its requests are slow or doubled already")
+    proxy.passed = hook
+
+
+def _unhook(proxy: Proxy) -> None:
+    proxy.passed = lambda *_: None
+
+
 def _slow_network(pipeline: Pipeline, fault: Fault) -> Injected:
     proxy, slow = _proxy(pipeline, fault), Slow(fault.target)
-    proxy.passed = slow
+    _hook(proxy, slow)
 
     def end() -> bool:
-        if proxy.passed is slow:
-            proxy.passed = lambda *_: None
+        _unhook(proxy)
         return True
 
     return Injected(end, lambda: slow.delayed > 0)
@@ -201,16 +222,15 @@ def _slow_network(pipeline: Pipeline, fault: Fault) -> Injected:
 
 def _doubled(pipeline: Pipeline, fault: Fault) -> Injected:
     proxy, copies, delivered = _proxy(pipeline, fault), Copies(), list[int]()
-    proxy.passed = copies
+    _hook(proxy, copies)
 
     def end() -> bool:
-        if proxy.passed is copies:
-            proxy.passed = lambda *_: None
+        _unhook(proxy)
         [server] = pipeline.servers()
         delivered.append(copies.deliver(server.port, random.Random(fault.target)))
         return True
 
-    return Injected(end, lambda: sum(delivered) > 0)
+    return Injected(end, lambda: bool(copies.held) or sum(delivered) > 0)
 
 
 def _stall(pipeline: Pipeline, fault: Fault) -> Injected:
@@ -237,34 +257,52 @@ def _disk_full(pipeline: Pipeline, fault: Fault) -> Injected:
     if not sizes:
         raise NoEffect("the server has no append-only file")
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (min(sizes), hard))
-    full: list[bool] = []
+    full = False
+
+    def took() -> bool:
+        nonlocal full
+        if not full:
+            _same(server, pid)
+            with contextlib.suppress(redis.RedisError), client(server) as raw:
+                full = raw.info("persistence")["aof_last_write_status"] != "ok"
+        return full
 
     def end() -> bool:
-        if not server.running or server.pid != pid:
-            return True
-        with contextlib.suppress(redis.RedisError), client(server) as raw:
-            full.append(raw.info("persistence")["aof_last_write_status"] != "ok")
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
+        if server.running and server.pid == pid:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
         return True
 
-    return Injected(end, lambda: any(full))
+    return Injected(end, took)
+
+
+def _same(server: EmbeddedServer, pid: int) -> None:
+    if not server.running or server.pid != pid:
+        raise NoEffect("the server was killed meanwhile")
+
+
+def _refusals(server: EmbeddedServer) -> int:
+    """How many commands a server has refused for want of memory."""
+    with client(server) as raw:
+        found: dict[str, int] = raw.info("errorstats").get("errorstat_OOM", {"count": 0})
+        return found["count"]
 
 
 def _memory_full(pipeline: Pipeline, fault: Fault) -> Injected:
-    servers = [server for server in pipeline.servers() if server.running and _is_master(server)]
-    if not servers:
-        raise NoEffect("no master runs")
-    server = servers[fault.choose(len(servers))]
-    pid = server.pid
-    with client(server) as raw:
+    server = _target(pipeline, fault)
+    pid, before = server.pid, _refusals(server)
+    refused = False
+
+    def took() -> bool:
+        nonlocal refused
+        if not refused:
+            _same(server, pid)
+            with contextlib.suppress(redis.RedisError):
+                refused = _refusals(server) > before
+        return refused
+
+    with contextlib.suppress(redis.RedisError), client(server) as raw:
+        # It may do so and its answer come late, so this is under way whatever is heard of it.
         raw.config_set("maxmemory", 1)
-        try:
-            raw.execute_command("SET", "chaos:{0}:probe", 1, "EX", 1)
-            refused = False
-        except redis.OutOfMemoryError:
-            refused = True
-        except redis.ResponseError:
-            refused = True  # of a cluster: the probe's slot is elsewhere
 
     def end() -> bool:
         if not server.running or server.pid != pid:
@@ -276,7 +314,7 @@ def _memory_full(pipeline: Pipeline, fault: Fault) -> Injected:
             return False
         return True
 
-    return Injected(end, lambda: refused)
+    return Injected(end, took)
 
 
 def _clock_jumps(pipeline: Pipeline, fault: Fault) -> Injected:
@@ -289,12 +327,17 @@ def _clock_jumps(pipeline: Pipeline, fault: Fault) -> Injected:
     return Injected(end)
 
 
-def _wish(word: str, count: int) -> Callable[[Pipeline, Fault], Injected]:
-    def inject(pipeline: Pipeline, fault: Fault) -> Injected:
-        pipeline.records.wish(word, count)
-        return Injected()
+def _poison(pipeline: Pipeline, fault: Fault) -> Injected:
+    pipeline.records.wish(POISON, _POISONED)
+    return Injected()
 
-    return inject
+
+def _bolt_hangs(pipeline: Pipeline, fault: Fault) -> Injected:
+    before = pipeline.hangs()
+    if pipeline.hangs_wished <= before:  # or else one is on its way, which is slow
+        pipeline.records.wish(HANG)
+        pipeline.hangs_wished += 1
+    return Injected(took=lambda: pipeline.hangs() > before)
 
 
 _FAULTS: dict[str, Callable[[Pipeline, Fault], Injected]] = {
@@ -302,9 +345,9 @@ _FAULTS: dict[str, Callable[[Pipeline, Fault], Injected]] = {
     "master killed": _master_killed,
     "executor killed": _executor_killed,
     "driver killed": _driver_killed,
-    "spout killed": lambda pipeline, fault: _killed(pipeline.source, fault),
-    "every ticker killed": _tickers_killed,
-    "service killed": lambda pipeline, fault: _killed(pipeline.service, fault),
+    "spout killed": lambda pipeline, fault: _killed(fault, pipeline.source),
+    "every ticker killed": lambda pipeline, fault: _killed(fault, *pipeline.tickers),
+    "service killed": lambda pipeline, fault: _killed(fault, pipeline.service),
     "everything flushed": _flushed,
     "scripts flushed": _scripts_flushed,
     "connections cut": _connections_cut,
@@ -316,6 +359,6 @@ _FAULTS: dict[str, Callable[[Pipeline, Fault], Injected]] = {
     "memory full": _memory_full,
     "clock jumps": _clock_jumps,
     "messages doubled": _doubled,
-    "poison": _wish(POISON, _POISONED),
-    "bolt hangs": _wish(HANG, 1),
+    "poison": _poison,
+    "bolt hangs": _bolt_hangs,
 }

@@ -114,6 +114,9 @@ class Pipeline:
         self.message_timeout = message_timeout
         self.clock = directory / "clock"
         clock.make(self.clock)
+        self._hangs = directory / "hangs"
+        self._hangs.mkdir()
+        self.hangs_wished = 0
         self.sink = Sink(directory / "words.db")
         self.sink.count()
         self.records = Records(directory / "records.db")
@@ -166,6 +169,10 @@ class Pipeline:
         assert self.server is not None
         return [self.server]
 
+    def hangs(self) -> int:
+        """At how many records the bolt has hung."""
+        return sum(1 for _ in self._hangs.iterdir())
+
     def _stop(self) -> None:
         # The source first: it still has a store to flush to.
         for process in reversed(self.processes):
@@ -214,7 +221,7 @@ class Pipeline:
             sys.executable, "-m", "tests.chaos.application", name, "--topology", TOPOLOGY,
             "--checkpoint", str(self.directory / "checkpoints" / name), "--master", master,
             "--sink", str(self.sink.path), "--hang", str(HANG * self.message_timeout),
-            "--message-timeout", str(self.message_timeout),
+            "--hangs", str(self._hangs), "--message-timeout", str(self.message_timeout),
         ]  # fmt: skip
         return self._start(
             name, number, url, command,

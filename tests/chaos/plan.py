@@ -44,7 +44,7 @@ KINDS: dict[str, Kind] = {
     "slow network": Kind(4, 1.0, 5.0, ("server",)),
     "disk full": Kind(4, 0.5, 4.0, ("server",)),
     "memory full": Kind(4, 0.5, 4.0),
-    "clock jumps": Kind(5, 0.0, 5.0),
+    "clock jumps": Kind(5, 1.0, 5.0),
     "messages doubled": Kind(6, 0.5, 3.0, ("server",)),
     "poison": Kind(3, 0.0, 0.0),
     "bolt hangs": Kind(1, 0.0, 0.0),

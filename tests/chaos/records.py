@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 POISON, HANG = "poison", "hang"
-"""Words of a record: one that always fails, one at whose first attempt the bolt hangs."""
+"""Words of a record: one that always fails, one at which the bolt hangs when it has it for the first time."""
 UNKNOWN, TWO_OUTCOMES, FALSE_ACK = "unknown outcome", "two outcomes", "false ack"
 """What is odd: of a tree that was never emitted; of one tree, both told by the store; words are missing."""
 FAILURES = 3

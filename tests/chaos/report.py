@@ -1,27 +1,29 @@
 """What is told of a run: what was done to it, and what came of it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 
 from tests.chaos.plan import Fault
+
+STILL = 5.0
+"""Seconds without an ack after which the pipeline stands still; undisturbed it acks several a second."""
 
 
 @dataclass(slots=True)
 class Done:
-    """A fault that was tried. began, ended: seconds from the start. why: what stood against its effect."""
+    """A fault that was brought about. began, ended: seconds from the start. took: whether it took effect."""
 
     fault: Fault
     began: float
     ended: float = 0.0
     took: bool = False
-    why: str = ""
-    recovery: float | None = None
 
 
 @dataclass(slots=True)
 class Report:
-    """A run. Durations in seconds. recovery: from the end of a fault to the next record acked."""
+    """A run. Durations in seconds: harmed, of the faults; still, for which the pipeline stood meanwhile."""
 
     seed: int
     minutes: float
@@ -38,6 +40,9 @@ class Report:
     counters: dict[str, int]
     restarts: dict[str, int]
     died: dict[str, int]
+    harmed: float
+    still: float
+    longest_still: float
     problems: list[str]
     done: list[Done] = field(default_factory=list)
 
@@ -46,30 +51,27 @@ class Report:
         """How many faults took effect."""
         return sum(one.took for one in self.done)
 
-    @property
-    def longest_recovery(self) -> float:
-        """The longest of the recoveries."""
-        return max((one.recovery for one in self.done if one.took and one.recovery is not None), default=0.0)
-
     def dump(self) -> dict[str, object]:
         """As plain values."""
-        return {**asdict(self), "took": self.took, "longest_recovery": round(self.longest_recovery, 1)}
+        return {**asdict(self), "took": self.took}
 
     def table(self) -> str:
         """As a table for people."""
-        lines = ["| fault | injected | took effect | longest recovery, s |", "| --- | --- | --- | --- |"]
+        lines = ["| fault | took effect | without effect, tried again |", "| --- | --- | --- |"]
         for kind, members in by_kind(self.done):
-            took = [one for one in members if one.took]
-            longest = max((one.recovery or 0.0 for one in took), default=0.0)
-            lines.append(f"| {kind} | {len(members)} | {len(took)} | {longest:.1f} |")
-        lines.append(f"| all | {len(self.done)} | {self.took} | {self.longest_recovery:.1f} |")
+            took = sum(one.took for one in members)
+            lines.append(f"| {kind} | {took} | {len(members) - took} |")
+        lines.append(f"| all | {self.took} | {len(self.done) - self.took} |")
         replays = self.trees - self.records
+        share = self.still / self.harmed if self.harmed else 0.0
         lines += [
             "",
             f"seed {self.seed}, {self.store} ({self.kind}), {self.seconds:,.0f} s, message timeout "
             f"{self.message_timeout:g} s: {self.records:,} records in, {self.acked:,} acked, "
             f"{self.dead:,} dead; {self.trees:,} trees, {replays:,} of them replays "
             f"({self.expired:,} expired, {self.failed:,} failed)",
+            f"in the {self.harmed:,.0f} s of the faults no record was acked for {STILL:g} s or longer in "
+            f"{share:.0%} of the time, the longest {self.longest_still:.1f} s",
             "verdict: " + ("nothing lost" if not self.problems else "\n- ".join(["", *self.problems])),
         ]
         return "\n".join(lines)
@@ -79,3 +81,9 @@ def by_kind(done: Sequence[Done]) -> list[tuple[str, list[Done]]]:
     """Faults by their kinds, by name."""
     kinds = sorted(Counter(one.fault.kind for one in done))
     return [(kind, [one for one in done if one.fault.kind == kind]) for kind in kinds]
+
+
+def stand_stills(acks: Iterable[float], began: float, over: float) -> list[float]:
+    """The spans from one ack to the next, between two instants, that last 5 seconds or longer. In seconds."""
+    instants = [began, *sorted(at for at in acks if began < at < over), over]
+    return [after - before for before, after in pairwise(instants) if after - before >= STILL]

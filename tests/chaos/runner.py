@@ -1,10 +1,10 @@
 """Runs a plan on a pipeline, waits until it has come to rest, and collects what there is."""
 
-import bisect
 import json
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,15 +15,19 @@ from acker.totals import Totals, totals
 from tests.chaos.faults import Injected, NoEffect, inject
 from tests.chaos.pipeline import TOPOLOGY, Pipeline, pipeline
 from tests.chaos.plan import Fault, Store, plan
-from tests.chaos.report import Done, Report
+from tests.chaos.report import Done, Report, stand_stills
 from tests.chaos.source import BEAT, OPEN
 from tests.chaos.verdict import Collected, judge
 
 READY_WITHIN = 600.0
 CALM_WITHIN = 600.0
 REST_WITHIN = 900.0
-DRIVER_WITHIN = 60.0
+DRIVER_WITHIN = 180.0
 """Seconds that the plan waits at most for a driver that was killed."""
+EFFECT_WITHIN = 60.0
+"""Seconds for which a fault goes on beyond its time where it has not taken effect; then it is tried again."""
+HARM_TIMES, HARM_MORE = 4.0, 900.0
+"""All faults together have so many times the plan's length, and so many seconds: a bound, not a schedule."""
 _LOOK = 0.1
 _AGAIN = 0.5
 
@@ -47,11 +51,12 @@ class Options:
 
 @dataclass(slots=True)
 class _Active:
-    """A fault that has not ended."""
+    """A fault that has not ended. due: when to look whether it can; limit: when it has to, effect or none."""
 
     done: Done
     injected: Injected
     due: float
+    limit: float
 
 
 @dataclass(slots=True)
@@ -63,7 +68,9 @@ class Run:
     say: Callable[[str], None]
     _done: list[Done] = field(default_factory=list)
     _active: list[_Active] = field(default_factory=list)
+    _left: list[Fault] = field(default_factory=list)
     _began: float = 0.0
+    _over: float = 0.0
     _driver_killed: float = 0.0
 
     def run(self) -> Report:
@@ -102,44 +109,69 @@ class Run:
             raise NotReady("no record was acked before the first fault")
 
     def _harm(self, running: Pipeline, faults: list[Fault]) -> None:
+        """Goes on until each fault of the plan took effect once, or the bound of time is reached."""
         self._began = time.monotonic()
         self.say(f"{len(faults):,} faults in {self.options.minutes:g} minutes")
-        left, last, stood = faults[::-1], 0.0, 0.0
-        while left or self._active:
+        self._left, last, stood, again = faults[::-1], 0.0, 0.0, 0.0
+        bound = HARM_TIMES * 60 * self.options.minutes + HARM_MORE
+        while self._left or self._active:
             now = time.monotonic() - self._began
+            if now > bound:
+                self.say(f"not within {bound:.0f} s: the end of the plan")
+                break
             # A driver takes long to start on a slow machine. What happens to a pipeline that does nothing
-            # meanwhile shows little, so the plan waits for it.
+            # meanwhile shows little, so the plan waits for it; and for the target of the next fault.
             absent = not (running.split.ready and running.count.ready)
-            stand = now - last if absent and now - self._driver_killed < DRIVER_WITHIN else 0.0
-            stood, last = stood + stand, now
-            if left and left[-1].at <= now - stood:
-                self._inject(running, left.pop())
-                continue
+            waits = (absent and now - self._driver_killed < DRIVER_WITHIN) or again > 0
+            stood, last = stood + waits * (now - last), now
+            if self._left and self._left[-1].at <= now - stood and now >= again:
+                if self._inject(running, self._left[-1]):
+                    self._left.pop()
+                    again = 0.0
+                    continue
+                again = now + _AGAIN
             for one in [one for one in self._active if one.due <= now]:
-                self._end(one)
+                self._end(one, now)
             running.look()
             time.sleep(_LOOK)
+        for one in self._active:
+            one.injected.end()
+        self._over = time.monotonic()
 
-    def _inject(self, running: Pipeline, fault: Fault) -> None:
-        done = Done(fault, round(time.monotonic() - self._began, 3))
-        self._done.append(done)
-        self.say(f"{done.began:8.1f} s  {fault.kind} ({fault.duration:.1f} s)")
+    def _inject(self, running: Pipeline, fault: Fault) -> bool:
+        """Whether the fault could be brought about. One of a kind at a time: two would end together."""
+        if any(one.done.fault.kind == fault.kind for one in self._active):
+            return False
+        began = round(time.monotonic() - self._began, 3)
         try:
             injected = inject(running, fault)
-        except NoEffect as error:
-            done.ended, done.why = done.began, str(error)
-            return
+        except NoEffect:
+            return False
+        self.say(f"{began:8.1f} s  {fault.kind} ({fault.duration:.1f} s)")
         if fault.kind == "driver killed":
-            self._driver_killed = done.began
-        self._active.append(_Active(done, injected, done.began + fault.duration))
+            self._driver_killed = began
+        done = Done(fault, began)
+        self._done.append(done)
+        due = began + fault.duration
+        self._active.append(_Active(done, injected, due, due + EFFECT_WITHIN))
+        return True
 
-    def _end(self, one: _Active) -> None:
-        if not one.injected.end():
-            one.due += _AGAIN
+    def _end(self, one: _Active, now: float) -> None:
+        done = one.done
+        try:
+            done.took = done.took or one.injected.took()
+        except NoEffect:
+            one.limit = now
+        if not (done.took or now >= one.limit) or not one.injected.end():
+            one.due = now + _AGAIN
             return
-        one.done.ended = round(time.monotonic() - self._began, 3)
-        one.done.took = one.injected.took()
+        with suppress(NoEffect):
+            done.took = one.injected.took()
+        done.ended = round(time.monotonic() - self._began, 3)
         self._active.remove(one)
+        if not done.took:
+            self.say(f"{done.ended:8.1f} s  {done.fault.kind}: without effect, tried again")
+            self._left.append(done.fault)
 
     def _calm_down(self, running: Pipeline) -> float:
         """Waits until all processes run and work; returns when that was."""
@@ -206,11 +238,11 @@ class Run:
 
     def _report(self, running: Pipeline, found: Collected) -> Report:
         asked = self.options
-        acks = sorted(tree.told for tree in found.trees if tree.told and tree.status == "acked")
-        for one in self._done:
-            ended = self._began + one.ended
-            place = bisect.bisect_right(acks, ended)
-            one.recovery = round(acks[place] - ended, 3) if place < len(acks) else None
+        acks = [tree.told for tree in found.trees if tree.told and tree.status == "acked"]
+        still = stand_stills(acks, self._began, self._over)
+        problems = judge(found)
+        if lacking := [fault.kind for fault in self._left]:
+            problems.append(f"{len(lacking):,} faults took no effect: {', '.join(sorted(set(lacking)))}")
         return Report(
             seed=asked.seed,
             minutes=asked.minutes,
@@ -227,6 +259,9 @@ class Run:
             counters=dict(found.counters),
             restarts={process.name: process.starts - 1 for process in running.processes},
             died=dict(found.died or {}),
-            problems=judge(found),
+            harmed=round(self._over - self._began, 1),
+            still=round(sum(still), 1),
+            longest_still=round(max(still, default=0.0), 1),
+            problems=problems,
             done=self._done,
         )

@@ -82,14 +82,8 @@ class Source:
         made = self.records.emit(AT_ONCE, FLYING, self.life)
         if not made:
             return
-        names, lines, attempts = zip(*made, strict=True)
-        rows = pa.table(
-            {
-                "message_id": pa.array(names, pa.string()),
-                "line": pa.array(lines, pa.string()),
-                "attempt": pa.array(attempts, pa.int32()),
-            }
-        )
+        names, lines, _ = zip(*made, strict=True)
+        rows = pa.table({"message_id": pa.array(names, pa.string()), "line": pa.array(lines, pa.string())})
         # What goes wrong from here on leaves trees that nobody completes: they expire, and their records are
         # tried again.
         try:
