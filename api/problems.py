@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 
 from acker.errors import (
     AckerError,
@@ -105,10 +106,26 @@ def _refused(_: Request, error: Exception) -> Response:
     return error.response()
 
 
-def _http(_: Request, error: Exception) -> Response:
+def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
-    return answer(error.status_code, kind, str(error.detail), headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The router names the methods of the first route of the path only.
+        headers["Allow"] = ", ".join(_methods(request))
+    return answer(error.status_code, kind, str(error.detail), headers=headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods that the path of a request has."""
+    return [
+        method
+        for method in ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+        )
+    ]
 
 
 def _invalid(_: Request, error: Exception) -> Response:

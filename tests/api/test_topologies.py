@@ -87,6 +87,12 @@ def test_a_topology_is_removed_when_no_tree_is_in_flight_or_it_is_forced(
     assert client.delete("/topologies/words").json()["dropped"] == 0
 
 
+def test_a_path_tells_all_methods_that_it_has(client: httpx.Client, ledger: Ledger) -> None:
+    for path, methods in (("/topologies/words", "DELETE, GET"), ("/topologies/words/stats", "GET")):
+        answer = client.put(path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+
+
 def test_an_unknown_topology_is_a_problem(client: httpx.Client) -> None:
     answer = client.get("/topologies/nobody")
     assert answer.status_code == 404
