@@ -26,10 +26,9 @@ NO_KEY = "once: the key is null"
 class _LookUp(Shipped):
     """Lets rows through whose digest is not recorded; what `DataFrame.mapInArrow` is given."""
 
-    def __init__(self, ledger: Ledger, horizon: int, limit: int, schema: pa.Schema) -> None:
+    def __init__(self, ledger: Ledger, horizon: int, schema: pa.Schema) -> None:
         self.ledger = ledger
         self.horizon = horizon
-        self.limit = limit
         self.schema = schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -38,12 +37,7 @@ class _LookUp(Shipped):
         for batch in batches:
             digests = batch.column(batch.schema.get_field_index(EFFECT)).to_pylist()
             asked = [digest for digest in digests if digest is not None]
-            known, fullest = self.ledger.run(effects.known(self.ledger.core, self.horizon, asked))
-            if fullest >= self.limit:
-                raise EffectsFull(
-                    f"a shard remembers {fullest:,} effects, its limit is {self.limit:,}: "
-                    "raise the limit of once(), or shorten its horizon"
-                )
+            known, _ = self.ledger.run(effects.known(self.ledger.core, self.horizon, asked))
             kept = batch.filter(pa.array([digest not in known for digest in digests], pa.bool_()))
             reasons = [NO_KEY if one is None else None for one in kept.column(EFFECT).to_pylist()]
             columns = [
@@ -74,10 +68,17 @@ def digest(step: str, key: Key) -> Column:
 def looked_up(ledger: Ledger, rows: DataFrame, key: Key, *, step: str, horizon: int, limit: int) -> DataFrame:
     """One row for each new key, anchored to the trees of all its rows; rows to be failed have a reason.
 
-    horizon in ms; limit: of effects that the topology remembers.
+    horizon in ms; limit: of effects that the topology remembers. Raises EffectsFull.
     """
     if ANCHORS not in rows.columns:
         raise ValidationError(f"once: expected rows with the column {ANCHORS}, got {', '.join(rows.columns)}")
+    share = max(1, limit // max(1, ledger.config.ackers))
+    _, fullest = ledger.run(effects.known(ledger.core, horizon, []))
+    if fullest >= share:
+        raise EffectsFull(
+            f"a shard remembers {fullest:,} effects, its limit is {share:,}: "
+            "raise the limit of once(), or shorten its horizon"
+        )
     own = [name for name in rows.columns if name not in (ANCHORS, EFFECT)]
     anchors = F.collect_list(ANCHORS)
     if isinstance(rows.schema[ANCHORS].dataType, ArrayType):
@@ -91,8 +92,7 @@ def looked_up(ledger: Ledger, rows: DataFrame, key: Key, *, step: str, horizon: 
     schema = StructType(
         [*grouped.schema.fields, StructField(FAILED, StringType()), StructField(RUN, LongType())]
     )
-    share = max(1, limit // max(1, ledger.config.ackers))
-    return grouped.mapInArrow(_LookUp(ledger, horizon, share, arrow_schema(schema)), schema)
+    return grouped.mapInArrow(_LookUp(ledger, horizon, arrow_schema(schema)), schema)
 
 
 def _quoted(name: str) -> Column:

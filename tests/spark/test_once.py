@@ -1,4 +1,4 @@
-"""Effects that a row has once: over replays and reruns."""
+"""Effects that a row has once: over replays and reruns, and where there is no room to remember more."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,8 +8,10 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
+from acker.errors import EffectsFull
 from acker.spark import Collector, bolt
 from tests.spark.pipeline import Diary, Pipeline
+from tests.spark.test_exactness import consume
 
 
 @dataclass
@@ -84,3 +86,49 @@ def test_a_row_has_its_effect_once_over_reruns(pipeline: Pipeline) -> None:
     assert poster.post("c") == set()
     assert pipeline.counters() == {"tracked": 7, "acked": 7}
     assert not pipeline.without_time_to_live("once", "effects", "staged", "payload")
+
+
+def test_a_batch_that_finds_no_room_for_effects_commits_nothing_and_goes_on_when_there_is(
+    pipeline: Pipeline,
+) -> None:
+    refused: list[EffectsFull] = []
+
+    def run(limit: int) -> None:
+        @bolt(url=pipeline.url, topology="t", name="post")
+        def post_all(batch: DataFrame, collector: Collector) -> None:
+            collector.emit(batch, stream="copies")
+            collector.fail(batch.filter("line = 'bad'"), "bad")
+            try:
+                fresh = collector.once(batch, "line", limit=limit)
+            except EffectsFull as error:
+                refused.append(error)
+                raise
+            collector.emit(fresh, stream="posted")
+
+        pipeline.run("post", "lines", post_all)
+
+    def posted() -> list[str]:
+        return sorted(str(row["line"]) for row in pipeline.rows("posted"))
+
+    first, second = [f"a{n:02}" for n in range(30)], [f"b{n}" for n in range(10)]
+    pipeline.spout(first)
+    run(limit=3)  # of a batch that finds room, all is remembered
+    assert posted() == first
+    pipeline.spout([*first, *second, "bad"])
+    with pytest.raises(Exception, match=r"EffectsFull: a shard remembers \d+ effects, its limit is 1: raise"):
+        run(limit=3)
+    assert len(refused) == 1
+    assert posted() == first
+    assert len(pipeline.rows("copies")) == 30
+    assert len(pipeline.rows("lines")) == 41
+    assert pipeline.counters() == {"tracked": 71}
+    run(limit=1000)
+    assert posted() == sorted([*first, *second, "bad"])
+    assert pipeline.rows("lines") == []
+    assert pipeline.outcomes() == {"bad": 1}
+    for stream in ("copies", "posted"):
+        consume(pipeline, stream)
+    counted = pipeline.counters()
+    assert counted.pop("late") > 0
+    assert counted == {"tracked": 71, "acked": 70, "failed": 1}
+    assert not pipeline.without_time_to_live("once", "effects", "staged", "payload", "failing")
