@@ -14,7 +14,7 @@ from acker.requests import Operation, command
 from acker.spark.reading import PARTITION_ROWS
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema, spark_schema
-from acker.streams import schemas, segments, subscriptions
+from acker.streams import inputs, schemas, segments, subscriptions
 from acker.streams.reader import payload_of
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Range, Taken
@@ -25,9 +25,10 @@ _PARTITIONS = 200
 class _Reader(Shipped):
     """Reads the rows of segments, given as their records; what `DataFrame.mapInArrow` is given."""
 
-    def __init__(self, ledger: Ledger, stream: str, wanted: pa.Schema) -> None:
+    def __init__(self, ledger: Ledger, stream: str, slot: int, wanted: pa.Schema) -> None:
         self.ledger = ledger
         self.stream = stream
+        self.slot = slot
         self.wanted = wanted
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -38,7 +39,8 @@ class _Reader(Shipped):
                 [payload] = self.ledger.run(payload_of(self.ledger, self.stream, [segment]))
                 if payload is None:
                     raise SegmentGone(f"a segment of stream {self.stream!r} was acked or dropped meanwhile")
-                for rows in segments.decode(payload):
+                found = inputs.rows(self.ledger.core, self.stream, segment, self.slot, payload)
+                for rows in self.ledger.run(found):
                     yield segments.conform(rows, self.wanted)
 
 
@@ -66,7 +68,7 @@ def pinned(
     rows = sum(segment.rows for segment in found)
     parts = max(1, min(_PARTITIONS, len(found), rows // PARTITION_ROWS))
     listed = spark.createDataFrame([(segment.record(),) for segment in found], "record string")
-    return listed.repartition(parts).mapInArrow(_Reader(ledger, stream, wanted), schema), taken
+    return listed.repartition(parts).mapInArrow(_Reader(ledger, stream, taken.slot, wanted), schema), taken
 
 
 def _take(core: Core, stream: str, subscription: str, reader: str) -> Operation[tuple[Range, list[Segment]]]:

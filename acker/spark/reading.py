@@ -6,7 +6,7 @@ does, and of a streaming read the bolt or the writer at its end does, when all o
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from acker.spark.versions import (
     arrow_schema,
 )
 from acker.stream_totals import stream_totals
-from acker.streams import reader, retention, schemas, segments, subscriptions
+from acker.streams import inputs, reader, retention, schemas, segments, subscriptions
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Range
 
@@ -86,9 +86,15 @@ class _Rows:
                     f"segment {segment.token} of stream {self.options.stream!r} was acked or dropped after "
                     "this batch was planned"
                 )
-            for batch in segments.decode(payload):
+            for batch in self._decoded(segment, payload, part.batch):
                 if batch.num_rows:
                     yield segments.conform(batch, self.wanted)
+
+    def _decoded(self, segment: Segment, payload: bytes, of: Range | None) -> Iterable[pa.RecordBatch]:
+        """Rows. What is of no batch is only looked at: that changes nothing, whatever is found."""
+        if of is None:
+            return segments.decode(payload)
+        return self.ledger.run(inputs.rows(self.ledger.core, of.stream, segment, of.slot, payload))
 
     def alive(self, members: Sequence[Segment]) -> list[Segment]:
         """Those whose rows are there: what was dropped by the stream's limits is left out."""

@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker import keys
+from acker.errors import UnreadableRecord
 from acker.ids import Ids
 from acker.operations import Core
 from acker.requests import Operation, command
-from acker.streams import roots, segments, subscriptions, vectors
+from acker.streams import quarantine, roots, segments, subscriptions, vectors
 from acker.streams.roots import Roots
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import Range, Taken
@@ -49,13 +50,39 @@ def ack(core: Core, what: Range, pieces: Sequence[Taken], failed: str | None = N
     return (yield from subscriptions.settle(core, what, pieces))
 
 
+def rows(
+    core: Core, stream: str, segment: Segment, slot: int, payload: bytes
+) -> Operation[list[pa.RecordBatch]]:
+    """The rows of a segment that are to be acked for a subscription; none where they can not be read.
+
+    Such a segment is put into quarantine, and loses its vectors: whatever is committed, its tuples are never
+    acked, and its trees expire. Raises UnreadableRecord for one without trees, which nobody would replay, and
+    where memory did not suffice.
+    """
+    try:
+        found = list(segments.decode(payload))
+        count = sum(batch.num_rows for batch in found)
+        if count != segment.rows:  # Arrow takes a stream that is cut between two batches for a whole one
+            raise UnreadableRecord(f"{count:,} rows of a segment, not {segment.rows:,}")
+        return found
+    except UnreadableRecord as error:
+        if not segment.shards or isinstance(error.__cause__, MemoryError):
+            raise
+        record = segment.record().encode() + b"\n" + payload
+        yield from quarantine.put_away(core, stream, segment.token, record)
+        yield from unlink(core, [key for key, _ in vectors.places(core, segment, slot)])
+        return []
+
+
 def _fail_segments(core: Core, what: Range, members: Sequence[Segment], reason: str) -> Operation[None]:
     """Fails all trees that segments have tuples of; their vectors are of no use after that."""
     for segment in members:
         [payload] = yield [command("GET", keys.Stream(core.config.name, what.stream).payload(segment.token))]
-        rows = pa.Table.from_batches(segments.decode(payload)) if payload is not None else None
-        if rows is not None and ANCHORS in rows.column_names:
-            anchors = np.unique(segments.edges(rows.column(ANCHORS))[0])
+        if payload is None or not segment.shards:
+            continue
+        found = yield from rows(core, what.stream, segment, what.slot, payload)
+        if found and ANCHORS in found[0].schema.names:
+            anchors = np.unique(segments.edges(pa.Table.from_batches(found).column(ANCHORS))[0])
             token = f"{segment.token} {what.slot} {reason}"
             yield from fail_once(core, token, anchors, [reason] * len(anchors))
         yield from unlink(core, [key for key, _ in vectors.places(core, segment, what.slot)])

@@ -10,7 +10,7 @@ from acker.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.errors import UnknownSubscription, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, Request, command
-from acker.streams import inputs, subscriptions, vectors
+from acker.streams import inputs, quarantine, subscriptions, vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Range, Taken
 
@@ -51,7 +51,7 @@ def retain(core: Core, stream: str) -> Operation[int]:
         over, left = int(facts[2] or 0) - int(facts[1] or STREAM_MAX_BYTES), int(facts[3] or 0)
         doomed: list[tuple[bytes, Segment]] = []
         for entry, fields in found:
-            segment = Segment.parse(fields[1])
+            segment = quarantine.parse(fields[1])
             if left - len(doomed) < 2 or (int(entry.split(b"-")[0]) / 1000 >= oldest and over <= 0):
                 break
             doomed.append((entry, segment))
@@ -86,7 +86,7 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
         if not found:
             break
         start = found[-1][0].decode()
-        members = [Taken(0, entry.decode(), Segment.parse(fields[1])) for entry, fields in found]
+        members = [Taken(0, entry.decode(), quarantine.parse(fields[1])) for entry, fields in found]
         states = yield [command("HGET", own.owed(one.segment.token), slot) for one in members]
         pieces = [one for one, state in zip(members, states, strict=True) if state == b"1"]
         done += yield from inputs.ack(core, what, pieces, failed)

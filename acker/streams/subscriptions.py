@@ -16,6 +16,7 @@ from acker.config import check_name
 from acker.errors import AckerError, UnknownSubscription
 from acker.operations import Core
 from acker.requests import Operation, Request, command
+from acker.streams import quarantine
 from acker.streams.segments import Segment
 
 DEFAULT = "default"
@@ -117,15 +118,21 @@ def claim(
 
 
 def taken(core: Core, what: Range, count: int = _GIVE) -> Operation[list[Taken]]:
-    """The first segments of a range, `count` of them at most. Those that were forgotten are left out."""
+    """The first segments of a range, `count` of them at most. Those that were forgotten are left out.
+
+    One whose record can not be read is put into quarantine, and stands there as `quarantine.UNREAD`.
+    """
     if what.end <= what.start:
         return []
     key = keys.Stream(core.config.name, what.stream).taken(what.slot, what.reader)
     [found] = yield [command("XRANGE", key, f"{what.start + 1}-0", f"{what.end}-0", "COUNT", count)]
-    return [
-        Taken(int(number.split(b"-")[0]), fields[1].decode(), Segment.parse(fields[3]))
-        for number, fields in found
-    ]
+    pieces = []
+    for number, fields in found:
+        entry, segment = fields[1].decode(), quarantine.parse(fields[3])
+        if segment is quarantine.UNREAD:
+            yield from quarantine.put_away(core, what.stream, entry, fields[3])
+        pieces.append(Taken(int(number.split(b"-")[0]), entry, segment))
+    return pieces
 
 
 def last_taken(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:

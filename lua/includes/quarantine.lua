@@ -3,8 +3,9 @@
 -- @needs shard
 --
 -- A quarantine is a hash: what the record was of -> the record. It holds the first 1,000 of a shard, and of
--- each the first 16 KiB; all are counted. What it was of is a slab, message_ids:<slab>, or
--- outcomes:<spout>:<id of the entry>, whose fields and values are lines then.
+-- each the first 16 KiB; all are counted. What it was of is a slab, message_ids:<slab>,
+-- segment:<stream>:<token, or id of the entry>, or outcomes:<spout>:<id of the entry>, whose fields and
+-- values are lines then.
 local QUARANTINED, QUARANTINE_BYTES = 1000, 16384
 local quarantine = {}
 

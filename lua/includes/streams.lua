@@ -41,6 +41,6 @@ end
 function stream.remove(entries, subscriptions, id, bytes)
   if call('XDEL', entries, id) == 0 then return false end
   call('HINCRBY', subscriptions, 'segments', -1)
-  call('HINCRBY', subscriptions, 'bytes', -tonumber(bytes))
+  call('HINCRBY', subscriptions, 'bytes', 0 - bytes) -- not -bytes: Redis takes no -0
   return true
 end

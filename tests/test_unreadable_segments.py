@@ -1,0 +1,167 @@
+"""Segments that can not be read: put away once, while writers, readers and owners of their stream go on."""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from acker import keys
+from acker.errors import UnreadableRecord
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams import Stream, StreamReader, StreamWriter, inputs, segments, subscriptions
+from acker.streams.commits import Commit
+from acker.streams.subscriptions import Range
+from acker.totals import unreadable
+from tests.streaming import commit, consume, emit, rows, stage, take
+
+pytestmark = pytest.mark.cluster(slow=True)
+
+LINES = keys.Stream("t", "lines")
+
+
+def without_rows(payload: bytes) -> bytes:
+    schema = pa.ipc.open_stream(payload).schema
+    return segments.encode([pa.RecordBatch.from_pylist([], schema=schema)], "none")
+
+
+BROKEN: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda payload: b"",
+    "cut": lambda payload: payload[:-100],
+    "without rows": without_rows,
+    "other": lambda payload: b"x" * len(payload),
+    "torn": lambda payload: payload[: len(payload) // 2] + b"\xff" * 1000,
+}
+TOO_LARGE = struct.pack("<q", 1 << 60)
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return open_ledger(Store(url), "t", ackers=3, message_timeout=600.0)
+
+
+def spoil(ledger: Ledger, raw: Any, batch: Range, place: int, change: Callable[[bytes], bytes]) -> str:
+    """Changes the rows of a segment of a batch; returns its token."""
+    token = ledger.run(subscriptions.taken(ledger.core, batch))[place].segment.token
+    raw.set(LINES.payload(token), change(raw.get(LINES.payload(token))))
+    return token
+
+
+def read(ledger: Ledger, raw: Any, batch: Range) -> list[int]:
+    """Reads a batch as its tasks do: the rows of each segment."""
+    counts = []
+    for piece in ledger.run(subscriptions.taken(ledger.core, batch)):
+        payload = raw.get(LINES.payload(piece.segment.token))
+        if payload is not None:
+            found = ledger.run(inputs.rows(ledger.core, "lines", piece.segment, batch.slot, payload))
+            counts.append(sum(part.num_rows for part in found))
+    return counts
+
+
+def counted(ledger: Ledger) -> dict[str, int]:
+    """The counters of trees that are not zero, when all that still pends has expired."""
+    for _ in range(3):
+        ledger.tick(force=True)
+    return {name: n for name, n in ledger.counters().items() if n and name not in ("rotations", "duplicates")}
+
+
+def put_away(ledger: Ledger) -> list[str]:
+    """What is in quarantine; as much was counted."""
+    found = sorted(name.decode() for name in ledger.run(ledger.core.quarantined()))
+    assert ledger.run(unreadable(ledger.core)) == len(found)
+    return found
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_rows_that_can_not_be_read_are_passed_over_and_their_trees_expire(
+    ledger: Ledger, raw: Any, how: str
+) -> None:
+    good, _ = emit(ledger, 300), emit(ledger, 200)
+    batch = take(ledger, "lines")
+    token = spoil(ledger, raw, batch, 1, BROKEN[how])
+    for _ in range(2):  # as often as the batch is evaluated
+        assert read(ledger, raw, batch) == [300, 0]
+    assert commit(ledger, 0, Commit((stage(ledger, good),), (batch,)))
+    consume(ledger, "words")
+    assert ledger.counters()["acked"] == 300
+    assert counted(ledger) == {"tracked": 500, "acked": 300, "expired": 200}
+    assert put_away(ledger) == [f"segment:lines:{token}"]
+    assert raw.xlen(LINES.entries) == 0
+
+
+def test_rows_that_nobody_would_replay_are_an_error_and_stay(ledger: Ledger, raw: Any) -> None:
+    StreamWriter(ledger, "lines").write(pa.table({"line": ["untracked"]}))
+    batch = take(ledger, "lines")
+    spoil(ledger, raw, batch, 0, BROKEN["cut"])
+    with pytest.raises(UnreadableRecord, match="not the rows of a segment"):
+        read(ledger, raw, batch)
+    assert put_away(ledger) == []
+
+
+def test_rows_that_memory_did_not_suffice_for_are_an_error_and_stay(ledger: Ledger, raw: Any) -> None:
+    emit(ledger, 1000)
+    batch = take(ledger, "lines")
+    token = spoil(ledger, raw, batch, 0, lambda rows: rows.replace(struct.pack("<q", 8000), TOO_LARGE))
+    with pytest.raises(UnreadableRecord, match="malloc"):
+        read(ledger, raw, batch)
+    assert put_away(ledger) == []
+    raw.set(LINES.payload(token), raw.get(LINES.payload(token)).replace(TOO_LARGE, struct.pack("<q", 8000)))
+    assert read(ledger, raw, batch) == [1000]
+    assert commit(ledger, 0, Commit((), (batch,)))
+    assert counted(ledger) == {"tracked": 1000, "acked": 1000}
+
+
+def test_a_batch_that_fails_has_those_trees_failed_whose_rows_can_be_read(ledger: Ledger, raw: Any) -> None:
+    for number in (30, 20):
+        emit(ledger, number)
+    batch = take(ledger, "lines")
+    token = spoil(ledger, raw, batch, 1, BROKEN["torn"])
+    assert commit(ledger, 0, Commit((), (batch,), "bad"))
+    assert counted(ledger) == {"tracked": 50, "failed": 30, "expired": 20}
+    assert put_away(ledger) == [f"segment:lines:{token}"]
+
+
+def test_a_subscription_is_dropped_with_rows_that_can_not_be_read(ledger: Ledger, raw: Any) -> None:
+    for number in (30, 20):
+        emit(ledger, number)
+    token = spoil(ledger, raw, take(ledger, "lines"), 0, BROKEN["torn"])
+    raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": "0"})
+    assert Stream(ledger, "lines").unsubscribe("default") == 2
+    assert counted(ledger) == {"tracked": 50, "failed": 20, "expired": 30}
+    assert put_away(ledger) == [f"segment:lines:{token}"]
+
+
+def test_a_segment_whose_record_can_not_be_read_is_passed_over_by_readers(ledger: Ledger, raw: Any) -> None:
+    emit(ledger, 30)
+    entry = raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": "0"})
+    emit(ledger, 20)
+    batch = take(ledger, "lines")
+    assert batch.end == 3
+    assert read(ledger, raw, batch) == [30, 20]
+    assert commit(ledger, 0, Commit((), (batch,)))
+    assert counted(ledger) == {"tracked": 50, "acked": 50}
+    assert put_away(ledger) == [f"segment:lines:{entry.decode()}"]
+    ledger.run(subscriptions.forget(ledger.core, batch))
+    assert raw.xlen(LINES.taken(batch.slot, batch.reader)) == 0
+    with pytest.raises(
+        UnreadableRecord, match="not a segment"
+    ):  # who only looks is told, and changes nothing
+        rows(ledger, "lines")
+    assert [one for one, _ in raw.xrange(LINES.entries)] == [entry]
+
+
+def test_a_segment_whose_record_can_not_be_read_keeps_no_writer_from_a_full_stream(
+    ledger: Ledger, raw: Any
+) -> None:
+    Stream(ledger, "lines").limit(max_bytes=1)
+    raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": "0"})
+    raw.hincrby(LINES.subscriptions, "segments", 1)
+    anchors = emit(ledger, 20, "others")
+    for number in range(2):
+        staged = stage(ledger, anchors, "lines")
+        assert commit(ledger, number, Commit((staged,)))
+    totals = Stream(ledger, "lines").totals()
+    assert (totals.segments, totals.dropped) == (1, 2)
+    assert StreamReader(ledger, "lines").count() == 1
