@@ -1,4 +1,8 @@
-"""A driver in a process of its own, to be killed: splits lines into words, in batches of all there is."""
+"""A driver in a process of its own, to be killed: splits lines into words, all that there are.
+
+As a bolt in batches of a query, as a query that writes by itself (--direct), or as a batch job (--job), which
+also tracks the rows of a DataFrame of its own.
+"""
 
 import argparse
 import os
@@ -14,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import explode, rand, split
 
 from acker.requests import Operation
-from acker.spark import Collector, bolt, register
+from acker.spark import Collector, bolt, job, register, track
 from acker.spark.tuning import PIP_WORKERS
 from acker.streams import commits
 
@@ -25,6 +29,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
     parser.add_argument("--checkpoint", required=True)
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--direct", action="store_true")
+    way.add_argument("--job", help="the name of the run")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--die", help="before the commit, after it, or after so many exchanges of it")
     parser.add_argument("--partitions", type=int, default=2)
@@ -61,14 +68,17 @@ def main() -> None:
     if given.die not in (None, "before"):
         commits.commit = dying  # type: ignore[assignment]
 
-    @bolt(url=given.url, topology="t", name="split", segment_rows=100)
-    def split_lines(batch: DataFrame, collector: Collector) -> None:
-        rows = batch.repartition(given.partitions)
+    def words(lines: DataFrame) -> DataFrame:
+        rows = lines.repartition(given.partitions)
         if given.random:
             rows = rows.filter(rand() < 0.5)
         if given.gates:
             rows = rows.mapInArrow(Gates(given.gates), rows.schema)
-        collector.emit(rows.select(explode(split("line", " ")).alias("word"), "_acker"), stream="words")
+        return rows.select(explode(split("line", " ")).alias("word"), "_acker")
+
+    @bolt(url=given.url, topology="t", name="split", segment_rows=100)
+    def split_lines(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(words(batch), stream="words")
         if given.die == "before":
             die()
         if given.meet:
@@ -76,16 +86,24 @@ def main() -> None:
             mine.touch()
             wait_for(lambda: len(list(mine.parent.iterdir())) == 2)
 
-    query = (
-        spark.readStream.format("acker")
-        .options(url=given.url, topology="t", stream="lines")
-        .load()
-        .writeStream.foreachBatch(split_lines)
-        .option("checkpointLocation", given.checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    def run_job() -> None:
+        with job(spark, url=given.url, topology="t", name="split", run=given.job, segment_rows=100) as work:
+            work.emit(words(work.take("lines")), stream="words")
+            numbers = spark.range(0, 50, 1, given.partitions)
+            own = track(numbers, url=given.url, topology="t", spout="numbers", message_id="id")
+            work.emit(own, stream="numbers")
+            if given.die == "before":
+                die()
+
+    if given.job:
+        run_job()
+    else:
+        where = {"url": given.url, "topology": "t"}
+        lines = spark.readStream.format("acker").options(**where, stream="lines").load()
+        direct = words(lines).writeStream.format("acker").options(**where, stream="words", segment_rows=100)
+        query = direct if given.direct else lines.writeStream.foreachBatch(split_lines)
+        query.option("checkpointLocation", given.checkpoint).trigger(availableNow=True)
+        query.start().awaitTermination()
     spark.stop()
 
 

@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from acker.spark import Collector, bolt
+from acker.streams import commits
 from tests.spark import standalone
 from tests.spark.driver import wait_for
 from tests.spark.pipeline import Pipeline
@@ -53,18 +54,25 @@ def staged(pipeline: Pipeline) -> int:
         return sum(1 for _ in client.scan_iter("*staged*", count=1000))
 
 
-def assert_exact(pipeline: Pipeline, rows: int | None = None) -> None:
-    """The words are there once, the lines are acked, and so are all trees once the words are."""
+def assert_exact(pipeline: Pipeline, rows: int | None = None, numbers: int = 0) -> None:
+    """The words are there once, the lines are acked, and so are all trees once the words are.
+
+    numbers: trees of another spout, whose rows were emitted, too.
+    """
     found = [str(row["word"]) for row in pipeline.rows("words")]
     assert len(found) == len(set(found))
     assert rows is None or len(found) == rows
     assert pipeline.rows("lines") == []
     # Each line has two words, or was dropped and is acked with its batch.
     dropped = 500 - len(found) // 2
-    assert pipeline.counters() == {"tracked": 500, **({"acked": dropped} if dropped else {})}
+    assert pipeline.counters() == {"tracked": 500 + numbers, **({"acked": dropped} if dropped else {})}
+    if numbers:
+        assert sorted(str(row["id"]) for row in pipeline.rows("numbers")) == sorted(map(str, range(numbers)))
+        consume(pipeline, "numbers")
     consume(pipeline, "words")
-    assert pipeline.counters() == {"tracked": 500, "acked": 500}
-    assert not pipeline.without_time_to_live("staged", "payload", "failing", "notes", "effects", "owed")
+    assert pipeline.counters() == {"tracked": 500 + numbers, "acked": 500 + numbers}
+    kinds = ("staged", "payload", "failing", "notes", "effects", "owed", "tracked:")
+    assert not pipeline.without_time_to_live(*kinds)
 
 
 @pytest.mark.parametrize("after", ["3", "after"])
@@ -80,6 +88,31 @@ def test_a_driver_killed_in_or_after_a_commit_is_restarted_with_other_partitions
     rows = len(pipeline.rows("words"))
     assert rows == published if published else 0 < rows < 1000
     assert_exact(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("die", "state"), [("before", ""), ("1", "stored"), ("12", "tracked"), ("after", "done")]
+)
+def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_runs_again(
+    pipeline: Pipeline, die: str, state: str, tmp_path: Path
+) -> None:
+    """With other partitions, and with a filter that drops other rows each time."""
+
+    def run_job(*arguments: object) -> int:
+        return run(pipeline, tmp_path, "--job", "monday", "--random", *arguments)
+
+    pipeline.spout(LINES, segments=4)
+    assert run_job("--die", die, "--partitions", 1) == -9
+    assert staged(pipeline) > 0
+    core = pipeline.ledger.core
+    assert pipeline.ledger.run(commits._begin(core, "split:monday", 0, ""))[0] == state
+    published = len(pipeline.rows("words"))
+    assert (published > 0) is (state == "done")
+    assert pipeline.counters().get("tracked") == (550 if state in ("tracked", "done") else 500)
+    assert run_job("--partitions", 3) == 0
+    rows = len(pipeline.rows("words"))
+    assert rows == published if published else 0 < rows < 1000
+    assert_exact(pipeline, rows, numbers=50)
 
 
 def test_two_drivers_restart_the_same_batch_of_one_that_was_killed_before_its_commit(
@@ -102,12 +135,15 @@ def test_two_drivers_restart_the_same_batch_of_one_that_was_killed_before_its_co
     assert_exact(pipeline, 1000)
 
 
-def test_speculative_copies_that_win_and_that_lose(pipeline: Pipeline, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [[], ["--direct"]], ids=["bolt", "writer"])
+def test_speculative_copies_that_win_and_that_lose(
+    pipeline: Pipeline, tmp_path: Path, way: list[str]
+) -> None:
     pipeline.spout(LINES, segments=4)
     (tmp_path / "gates").mkdir()
     with standalone.cluster(tmp_path) as master:
         more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
-        assert run(pipeline, tmp_path / "checkpoint", *more) == 0
+        assert run(pipeline, tmp_path / "checkpoint", *way, *more) == 0
     told = {path.name for path in (tmp_path / "gates").iterdir()}
     assert {"1-original", "1-copy", "2-original", "2-copy"} <= told
     assert_exact(pipeline, 1000)
@@ -153,19 +189,31 @@ def executor() -> int:
     return pid
 
 
+@pytest.mark.parametrize("sink", ["bolt", "writer"])
 @pytest.mark.parametrize("own", [True, False], ids=["own", "other"])
 def test_an_executor_killed_after_staging_or_with_shuffle_files_that_are_needed(
-    pipeline: Pipeline, tmp_path: Path, own: bool
+    pipeline: Pipeline, tmp_path: Path, own: bool, sink: str
 ) -> None:
     kill = Kill(tmp_path, own)
 
+    def made(lines: DataFrame) -> DataFrame:
+        noted = lines.mapInArrow(kill.note, lines.schema)
+        return words(noted.repartition(4, "line").mapInArrow(kill.kill, lines.schema))
+
     @bolt(url=pipeline.url, topology="t", name="split", segment_rows=10)
     def split_lines(batch: DataFrame, collector: Collector) -> None:
-        noted = batch.mapInArrow(kill.note, batch.schema)
-        shuffled = noted.repartition(4, "line").mapInArrow(kill.kill, batch.schema)
-        collector.emit(words(shuffled), stream="words")
+        collector.emit(made(batch), stream="words")
 
     pipeline.spout(LINES, segments=4)
-    pipeline.run("split", "lines", split_lines, partitions=2)
+    if sink == "bolt":
+        pipeline.run("split", "lines", split_lines, partitions=2)
+    else:
+        pipeline.finish(
+            made(pipeline.read_stream("lines", partitions=2))
+            .writeStream.format("acker")
+            .options(**pipeline.options("words", segment_rows=10))
+            .option("checkpointLocation", str(pipeline.directory / "split"))
+            .trigger(availableNow=True)
+        )
     assert (tmp_path / "killed").exists()
     assert_exact(pipeline, 1000)
