@@ -28,6 +28,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(600))  # a query takes its time where much else runs
     elsewhere = [item for item in items if _connect_only(item) and not CONNECT]
     if elsewhere:
         config.hook.pytest_deselected(items=elsewhere)

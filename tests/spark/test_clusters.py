@@ -30,7 +30,6 @@ def run_everywhere(
 ) -> None:
     """Runs these tests on a master, or with the Spark Connect server of a URL: there, some more."""
     command = [*(python or [sys.executable]), "-m", "pytest", "tests/spark", "-q", "-x"]
-    command += ["-o", "timeout=600"]  # of each: Spark Connect takes its time
     marks = "everywhere or connect" if where.startswith("sc://") else "everywhere"
     command += ["-m", marks, "-p", "no:cacheprovider", "--color=no"]
     command += ["--basetemp", str(directory / "inner"), *(options or [])]
