@@ -27,7 +27,7 @@ PAGE = 1_000
 """Most trees in a page."""
 _ENTRIES = 16
 _EXAMINED = 500
-_FIND_TREES = 500
+_FIND_TREES = 128
 _FIND_CALLS = 32
 _LATEST = 253_402_300_799_000  # the end of the year 9999, in ms: what a date can be
 _PLACE = struct.Struct("<HQH")
