@@ -11,7 +11,7 @@ from acker import keys
 from acker.errors import UnreadableRecord
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
-from acker.streams import Stream, StreamReader, StreamWriter, inputs, segments, subscriptions
+from acker.streams import Stream, StreamReader, StreamWriter, inputs, segments, subscriptions, vectors
 from acker.streams.commits import Commit
 from acker.streams.subscriptions import Range
 from acker.totals import unreadable
@@ -121,6 +121,18 @@ def test_a_batch_that_fails_has_those_trees_failed_whose_rows_can_be_read(ledger
     assert commit(ledger, 0, Commit((), (batch,), "bad"))
     assert counted(ledger) == {"tracked": 50, "failed": 30, "expired": 20}
     assert put_away(ledger) == [f"segment:lines:{token}"]
+
+
+def test_a_batch_that_fails_leaves_no_vectors_of_rows_that_are_gone(ledger: Ledger, raw: Any) -> None:
+    emit(ledger, 30)
+    batch = take(ledger, "lines")
+    [piece] = ledger.run(subscriptions.taken(ledger.core, batch))
+    raw.delete(LINES.payload(piece.segment.token))
+    assert commit(ledger, 0, Commit((), (batch,), "bad"))
+    places = vectors.places(ledger.core, piece.segment)
+    assert places
+    assert not any(raw.exists(key) for key, _ in places)
+    assert counted(ledger) == {"tracked": 30, "expired": 30}
 
 
 def test_a_subscription_is_dropped_with_rows_that_can_not_be_read(ledger: Ledger, raw: Any) -> None:

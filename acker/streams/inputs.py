@@ -78,9 +78,9 @@ def _fail_segments(core: Core, what: Range, members: Sequence[Segment], reason: 
     """Fails all trees that segments have tuples of; their vectors are of no use after that."""
     for segment in members:
         [payload] = yield [command("GET", keys.Stream(core.config.name, what.stream).payload(segment.token))]
-        if payload is None or not segment.shards:
-            continue
-        found = yield from rows(core, what.stream, segment, what.slot, payload)
+        found = []
+        if payload is not None and segment.shards:
+            found = yield from rows(core, what.stream, segment, what.slot, payload)
         if found and ANCHORS in found[0].schema.names:
             anchors = np.unique(segments.edges(pa.Table.from_batches(found).column(ANCHORS))[0])
             token = f"{segment.token} {what.slot} {reason}"
