@@ -84,8 +84,9 @@ class Load:
                 async for line in answer.aiter_lines():
                     if line.startswith("id: "):
                         last = {"Last-Event-ID": line[4:]}
-                    if line.startswith('data: {"at"') and '"tracked"' in line:
-                        times.append(json.loads(line[6:])["at"])
+                    data = json.loads(line[6:]) if line.startswith("data: {") else {}
+                    if {"at", "tracked"} <= data.keys():
+                        times.append(data["at"])
                     if self.over and len(times) >= SAMPLES:
                         return times
 
