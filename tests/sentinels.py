@@ -96,12 +96,20 @@ class Sentinels:
             command = tied([str(self._binary), str(file), "--sentinel"])
             self._processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
 
+    def _sentinel(self, number: int) -> "redis.Redis":
+        password = self._sentinel_options.get("requirepass")
+        return redis.Redis(HOST, self._plain[number], password=password, socket_timeout=60)
+
+    def be_patient(self) -> None:
+        """From now on a server that is slow is not taken for dead, not for a minute."""
+        for number in range(3):
+            with self._sentinel(number) as client:
+                client.sentinel_set(SERVICE, "down-after-milliseconds", 60_000)
+
     def _ready(self, number: int) -> bool:
         """Whether a Sentinel knows the two others and the replica."""
-        password = self._sentinel_options.get("requirepass")
-        client = redis.Redis(HOST, self._plain[number], password=password, socket_timeout=60)
         try:
-            with client:
+            with self._sentinel(number) as client:
                 facts: Any = client.info("sentinel")["master0"]
         except (redis.RedisError, KeyError):
             return False

@@ -39,6 +39,7 @@ async def test_the_master_is_followed_when_it_dies(sentinels: Sentinels) -> None
     assert len(told(ledger, trees)) == 3
     counted(ledger, tracked=3, acked=3)
     # A master that comes back is made a replica, and its clients go on.
+    sentinels.be_patient()
     sentinels.servers[0].start()
     wait_until(lambda: sentinels.call(0, "ROLE")[0] == b"slave", timeout=PATIENCE)
     Trees(2).track(ledger).complete(ledger)
