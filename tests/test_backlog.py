@@ -4,15 +4,20 @@ import numpy as np
 import pytest
 
 from acker import SpoutPendingFull, Topology
-from acker.spout import TOLD_A_CALL
+from acker.spout import TOLD_A_CALL, Spout
+
+
+def backlog(topology: Topology) -> Spout:
+    """A spout whose trees are all acked, more than it is told by two calls."""
+    spout = topology.spout("s")
+    anchors, own = spout.emit_many([b"%d" % number for number in range(2 * TOLD_A_CALL + 1)])
+    topology.ledger.update(anchors, own)
+    return spout
 
 
 def test_a_thread_that_emits_and_takes_outcomes_by_turns_is_never_in_its_own_way(url: str) -> None:
-    lines = 2 * TOLD_A_CALL + 1
     with Topology(url, "t", ackers=1, message_timeout=600.0, slab_limit=4096) as topology:
-        spout = topology.spout("s")
-        anchors, own = spout.emit_many([b"%d" % number for number in range(lines)])
-        topology.ledger.update(anchors, own)
+        spout = backlog(topology)
         assert [outcome.status for outcome in spout.outcomes(timeout=60.0)].count("acked") > TOLD_A_CALL
         spout.emit("one more", timeout=0.0)
         rest = list(spout.outcomes())
@@ -20,11 +25,8 @@ def test_a_thread_that_emits_and_takes_outcomes_by_turns_is_never_in_its_own_way
 
 
 def test_emit_waits_while_outcomes_are_not_taken(url: str) -> None:
-    lines = 2 * TOLD_A_CALL + 1
     with Topology(url, "t", ackers=1, message_timeout=600.0, slab_limit=4096) as topology:
-        spout = topology.spout("s")
-        anchors, own = spout.emit_many([b"%d" % number for number in range(lines)])
-        topology.ledger.update(anchors, own)
+        spout = backlog(topology)
         told = spout.outcomes(timeout=60.0)
         assert next(told).status == "acked"
         while len(spout._ready) < TOLD_A_CALL:

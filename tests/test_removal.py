@@ -169,3 +169,25 @@ async def test_the_asyncio_twin_removes_too(url: str) -> None:
         assert await ledger.remove(force=True) > 600
         assert await aio.topologies(store) == []
     assert not lasting(url, "words")
+
+
+def test_what_a_tick_writes_that_was_under_way_goes_too(url: str) -> None:
+    ledger, late = filled(url, "t"), 0
+
+    def with_a_tick() -> Operation[None]:
+        nonlocal late
+        removing = remove("t", force=True)
+        requests = next(removing)
+        while requests:
+            replies = yield requests
+            if not late and requests == [command("UNLINK", keys.config("t"))]:
+                ledger.tick(force=True)
+                late = len(lasting(url, "t"))
+            try:
+                requests = removing.send(replies)
+            except StopIteration:
+                return
+
+    ledger.run(with_a_tick())
+    assert late
+    assert not lasting(url, "t")

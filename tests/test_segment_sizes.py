@@ -5,7 +5,8 @@ import pyarrow as pa
 import redis
 
 from acker import Topology
-from acker.streams import schemas, segments, staging, vectors
+from acker.streams import roots, schemas, segments, staging, vectors
+from acker.streams.roots import KEPT_ROWS, Tracking
 from acker.streams.segments import ANCHORS, SEGMENT_ROWS
 from acker.streams.staging import Staging
 
@@ -41,3 +42,12 @@ def test_the_rows_of_a_segment_come_in_batches_that_fit_a_reader() -> None:
     found = list(segments.decode(segments.encode([rows], "lz4")))
     assert {batch.num_rows for batch in found} == {65_536}
     assert pa.Table.from_batches(found).equals(pa.Table.from_batches([rows]))
+
+
+def test_rows_that_are_kept_are_cut_into_smaller_pieces_than_segments(url: str) -> None:
+    rows = pa.RecordBatch.from_arrays([pa.array(np.arange(KEPT_ROWS + 1).astype(str))], ["id"])
+    assert KEPT_ROWS < SEGMENT_ROWS
+    with Topology(url, "t", ackers=1) as topology:
+        how = Tracking("s", "lines", "id")
+        made = topology.ledger.run(roots.stage(topology.ledger.core, how, Staging("lines"), [rows]))
+    assert [piece.rows for piece in made] == [KEPT_ROWS, 1]
