@@ -60,6 +60,28 @@ def test_two_streams_are_joined_and_go_to_several(pipeline: Pipeline) -> None:
     assert step.application_id == pipeline.spark.conf.get("spark.app.id")
 
 
+@pytest.mark.everywhere
+def test_a_bolt_that_derives_nothing_needs_no_anchors_to_ack(pipeline: Pipeline) -> None:
+    seen = Diary(pipeline.directory / "seen")
+
+    @bolt(url=pipeline.url, topology="t", name="store")
+    def store(batch: DataFrame, collector: Collector) -> None:
+        seen.note([batch.columns, sorted(row["line"] for row in batch.collect())])
+
+    pipeline.spout([f"n{n}" for n in range(40)], segments=3)
+    frame = pipeline.spark.readStream.format("acker").schema("line string")
+    pipeline.finish(
+        frame.options(**pipeline.options("lines"))
+        .load()
+        .writeStream.foreachBatch(store)
+        .option("checkpointLocation", str(pipeline.directory / "store"))
+        .trigger(availableNow=True)
+    )
+    assert seen.read() == [[["line"], sorted(f"n{n}" for n in range(40))]]
+    assert pipeline.counters() == {"tracked": 40, "acked": 40}
+    assert pipeline.rows("lines") == []
+
+
 @pytest.mark.connect(only=False)
 def test_held_rows_wait_for_a_later_batch_also_over_restarts_and_reruns(pipeline: Pipeline) -> None:
     """Pairs: a row is held until its partner comes, in one of the next batches."""
