@@ -22,6 +22,8 @@ from acker.requests import Operation, Reply, Request
 
 T = TypeVar("T")
 
+TIMEOUTS = (0.1, 300.0)
+"""Seconds that a batch of requests may be given: the least and the most."""
 CONNECTIONS = 64
 """Most connections of one process to one node."""
 
@@ -66,8 +68,9 @@ class Store:
     def __init__(self, url: str, *, timeout: float = 10.0, cluster: bool = False) -> None:
         self.address = parse(url, cluster)
         self.url = url
-        if not 0.1 <= timeout <= 300:
-            raise ValidationError(f"timeout: expected 0.1 to 300 seconds, got {timeout!r}")
+        shortest, longest = TIMEOUTS
+        if not shortest <= timeout <= longest:
+            raise ValidationError(f"timeout: expected {shortest:g} to {longest:g} seconds, got {timeout!r}")
         self.timeout = timeout
 
     @property

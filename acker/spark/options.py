@@ -8,7 +8,7 @@ from typing import Unpack, cast
 from acker.config import RANGES, Settings, check_name, parse_flag
 from acker.errors import ValidationError
 from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.store import TIMEOUTS, Store
 from acker.streams.retention import LONGEST_AGE
 from acker.streams.roots import ATTEMPTS, MOST_ATTEMPTS, Tracking
 from acker.streams.segments import COMPRESSIONS, SEGMENT_ROWS
@@ -64,7 +64,7 @@ PARSERS: Mapping[str, Callable[[str], object]] = {
     "stream": _text,
     "subscription": _text,
     "cluster": parse_flag,
-    "timeout": _number(0.1, 3600),
+    "timeout": _number(*TIMEOUTS),
     **{
         setting: (_whole if kind is int else _number)(low, high)
         for setting, (low, high, kind) in RANGES.items()

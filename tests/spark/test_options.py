@@ -7,6 +7,7 @@ import pytest
 
 from acker.errors import TopologyConfigError, ValidationError
 from acker.spark.options import PARSERS, Options
+from acker.store import TIMEOUTS, Store
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "spark.md"
 NEEDED = {"url": "redis://127.0.0.1:1/0", "topology": "t", "stream": "lines"}
@@ -19,12 +20,19 @@ def test_names_are_without_case_and_values_typed() -> None:
     assert (options.subscription, options.compression, options.settings) == ("default", "lz4", {})
 
 
+@pytest.mark.parametrize("seconds", TIMEOUTS)
+def test_the_store_takes_any_timeout_that_the_option_takes(seconds: float) -> None:
+    options = Options.parse({**NEEDED, "timeout": str(seconds)})
+    assert Store(options.url, timeout=options.timeout).timeout == seconds
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"maxrows": "7"}, "unknown option 'maxrows'; known are url, topology, stream, subscription, "),
         ({"max_rows": "0"}, "option max_rows: expected a whole number from 1 to 1,000,000,000,000, got '0'"),
-        ({"timeout": "nan"}, "option timeout: expected a number from 0.1 to 3,600, got 'nan'"),
+        ({"timeout": "nan"}, "option timeout: expected a number from 0.1 to 300, got 'nan'"),
+        ({"timeout": "600"}, "option timeout: expected a number from 0.1 to 300, got '600'"),
         ({"cluster": "yes"}, "option cluster: expected true or false, got 'yes'"),
         ({"wait_replicas": "17"}, "option wait_replicas: expected a whole number from 0 to 16, got '17'"),
         ({"wait_fsync": "true"}, "option wait_fsync: expected a whole number from 0 to 1, got 'true'"),
