@@ -17,10 +17,11 @@ from acker import config, histogram, inspect, operations
 from acker import totals as all_totals
 from acker.address import Node
 from acker.batch import LOST, REFUSED, Batch, Parcel, check_server, no_answer, pauses, refusal
+from acker.buckets import Bucket
 from acker.config import Settings
 from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable
 from acker.ids import IdsLike, as_ids
-from acker.inspect import Bucket, Page, State, Tree
+from acker.inspect import Page
 from acker.nodes import Nodes
 from acker.operations import Core
 from acker.removal import remove
@@ -30,6 +31,7 @@ from acker.submissions import Failed, Submission, Ticked
 from acker.ticker import OnTick, Schedule
 from acker.topologies import names as topology_names
 from acker.totals import Totals
+from acker.trees import State, Tree
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from acker import keys, scripts
-from acker.inspect import BUCKETS, Clock
+from acker.buckets import BUCKETS, Clock
 from acker.operations import COUNTERS, FLIGHT_SHARDS, Core
 from acker.requests import Operation, Reply, Request, command
 

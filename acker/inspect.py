@@ -5,29 +5,22 @@ All times are of the server's clock.
 """
 
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from acker import cursors, headers, ids, scripts
-from acker.config import MESSAGE_ID_BYTES, TopologyConfig, check_message_id, check_name
+from acker import cursors, headers, ids
+from acker.buckets import BUCKETS, Bucket, Clock, buckets
+from acker.config import MESSAGE_ID_BYTES, check_message_id, check_name
 from acker.cursors import Position
 from acker.errors import ValidationError
 from acker.operations import Core
-from acker.requests import Operation, Reply, Request, command
+from acker.requests import Operation, command
+from acker.trees import State, Tree, read_request, trees_at, trees_told
 
-State: TypeAlias = Literal["pending", "waiting", "finished"]
-Bucket: TypeAlias = Literal["nursery", "middle", "oldest", "expiring"]
-
-BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
-"""The three time buckets from the youngest on, and what a tick has set aside to be expired."""
 PAGE_TREES = 1_000
 """Most trees in a page."""
-TICK_LAG = 1.0
-"""Seconds by which a tick comes late at most where a ticker runs and the store answers."""
 
 _PAGE_SLABS = 4_096
 _FIND_SLABS = 2_048
@@ -43,82 +36,11 @@ _IN_FLIGHT: tuple[State, ...] = ("pending", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    """One tree, as it is now.
-
-    state: `pending`; `waiting`, where messages came before its track; `finished`, kept until its outcome and
-        those of its slab are confirmed.
-    value: the ack value, 0 when finished. failure: the reason with which a waiting tree will fail.
-    spout, message_id: whose it is; None while it waits.
-    tracked_at: Unix seconds when it was tracked (while it waits: when its slab's first message came).
-    age: seconds since then.
-    time_left_earliest, time_left_latest: seconds until it expires, unless it is reset: with ticks on time,
-        and with each tick late by `TICK_LAG`; one that is later already has until the `tick_limit` of the
-        configuration. The latter is None where it is overdue by more than that, so that no ticker seems to
-        run; both are None when finished.
-    bucket: None when finished.
-    """
-
-    anchor: int
-    state: State
-    value: int
-    failure: str | None
-    spout: str | None
-    message_id: bytes | None
-    tracked_at: float
-    age: float
-    time_left_earliest: float | None
-    time_left_latest: float | None
-    shard: int
-    bucket: Bucket | None
-
-    @property
-    def slab(self) -> int:
-        """The anchor of its slab's first tree."""
-        return ids.anchor_at(ids.slab_of(self.anchor), 0)
-
-    @property
-    def index(self) -> int:
-        """Its index in its slab, 0 to 4,095."""
-        return ids.index_of(self.anchor)
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """Some trees, and the cursor of the next page: None at the end. A page may be empty and not the last."""
 
     trees: tuple[Tree, ...]
     cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """A shard's clock, times in ms; rotated_at is -1 where the shard was never used."""
-
-    now: int
-    rotations: int
-    rotated_at: int
-    drained: int
-
-    def overdue(self, config: TopologyConfig) -> float:
-        """Seconds since the next rotation was due; negative before."""
-        return (self.now - self.rotated_at - config.tick_ms) / 1000 if self.rotated_at >= 0 else 0.0
-
-    def bucket(self, entered: int) -> int:
-        """Which of BUCKETS a slab is in that entered the nursery at that rotation."""
-        return max(0, min(3, self.rotations - entered))
-
-    def time_left(self, config: TopologyConfig, entered: int) -> tuple[float, float | None]:
-        """Seconds until a slab expires that entered the nursery at that rotation: earliest, latest."""
-        ticks = 3 - self.bucket(entered)
-        if ticks == 0:
-            return 0.0, TICK_LAG
-        overdue = self.overdue(config)
-        earliest = max(0.0, -overdue) + (ticks - 1) * config.tick_ms / 1000
-        if overdue > config.tick_limit:
-            return earliest, None
-        lag = TICK_LAG if overdue <= TICK_LAG else config.tick_limit - overdue  # of the next of them
-        return earliest, earliest + lag + (ticks - 1) * TICK_LAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +66,7 @@ class _Filter:
 def tree(core: Core, anchor: int) -> Operation[Tree | None]:
     """The tree of an anchor; None where the ledger does not know it (any more). Raises ValidationError."""
     anchor = ids.check_id(anchor, "anchor")
-    found = yield from _trees_at(core, [anchor])
+    found = yield from trees_at(core, [anchor])
     return found[0] if found else None
 
 
@@ -218,7 +140,7 @@ def find(
         calls += 1
         if position.slabs:
             anchors, read = yield from _search(core, position, wanted, limit - len(found))
-            found += yield from _trees_at(core, anchors)
+            found += yield from trees_at(core, anchors)
             size += read
         elif position.shard < end and examined < _FIND_SLABS:
             examined += yield from _scan_directory(core, position)
@@ -230,48 +152,17 @@ def find(
 # How they are read
 
 
-def declared(core: Core, shard: int) -> list[bytes]:
-    """The keys that every read of a shard declares first (lua/includes/read.lua)."""
-    return [*core.shards[shard].declared(0)[:4], core.shards[shard].ones]
-
-
-def buckets(core: Core, shard: int) -> list[bytes]:
-    """The keys of a shard's three time buckets."""
-    return [core.shards[shard].bucket(number) for number in range(3)]
-
-
-def _request(core: Core, script: str, shard: int, keys: Sequence[bytes], *args: bytes | str | int) -> Request:
-    return Request(core.shards[shard].clock, args, scripts.get(script), [*declared(core, shard), *keys])
-
-
-def _trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
-    """The trees of some anchors, those that are known."""
-    found: list[Tree] = []
-    if not core.config.ackers:
-        return found
-    for at in range(0, len(anchors), 64):
-        part = [(anchor, ids.slab_of(anchor)) for anchor in anchors[at : at + 64]]
-        shards = [ids.shard_of(slab, core.config.ackers) for _, slab in part]
-        replies = yield [
-            _request(core, "read_tree", shard, core.vectors(shard, [slab]), ids.index_of(anchor))
-            for shard, (anchor, slab) in zip(shards, part, strict=True)
-        ]
-        for shard, (_, slab), (clock, told) in zip(shards, part, replies, strict=True):
-            found += yield from _told(core, shard, Clock(*clock), [slab], told)
-    return found
-
-
 def _read(core: Core, position: Position, search: _Filter, most: int) -> Operation[list[Tree]]:
     """Reads slabs that were named, and moves the position past what it read."""
     shard = ids.shard_of(position.slabs[0], core.config.ackers)
     slabs = position.slabs[:_MOST_READ]
     [(clock, told, done, first)] = yield [
-        _request(core, "read_trees", shard, core.vectors(shard, slabs), most, position.first)
+        read_request(core, "read_trees", shard, core.vectors(shard, slabs), most, position.first)
     ]
     position.slabs, position.first = position.slabs[done:], first
     clock = Clock(*clock)
     return (
-        yield from _told(
+        yield from trees_told(
             core, shard, clock, slabs, [entry for entry in told if search.takes(clock, entry[1])]
         )
     )
@@ -294,7 +185,7 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
     keys += [shard.expired(position.generation + 2 + number) for number in range(_ASIDE)]
     youngest, oldest = (0, _NEVER) if search.bucket is None else (search.bucket, search.bucket)
     [(clock, generation, scan, named)] = yield [
-        _request(
+        read_request(
             core,
             "scan_slabs",
             shard.number,
@@ -376,42 +267,6 @@ def _indexes(packed: bytes, count: int, wanted: bytes) -> list[int]:
     starts = np.cumsum(lengths) - lengths + 2 * count
     candidates = np.flatnonzero(lengths == len(wanted)).tolist()
     return [index for index in candidates if packed.startswith(wanted, int(starts[index]))]
-
-
-def _told(
-    core: Core, shard: int, clock: Clock, slabs: Sequence[bytes], told: Sequence[Reply]
-) -> Operation[list[Tree]]:
-    """Trees from what a script told of slabs (lua/includes/read.lua)."""
-    facts = [headers.FIXED.unpack_from(header) for _, header, *_ in told]
-    if any(kind == headers.TRACKED and spout not in core.spouts.values() for kind, spout, *_ in facts):
-        yield from core.refresh_spouts()
-    names = {number: name for name, number in core.spouts.items()}
-    found = []
-    for (kind, spout, _, entered, tracked_at), entry in zip(facts, told, strict=True):
-        k, _, indexes, words, message_ids, reasons = entry
-        owned = kind == headers.TRACKED
-        left = clock.time_left(core.config, entered)
-        for place, (index,) in enumerate(struct.iter_unpack("<H", indexes)):
-            value = int.from_bytes(words[8 * place : 8 * place + 8], "little", signed=True)
-            finished = owned and not value
-            reason = reasons[place]
-            found.append(
-                Tree(
-                    anchor=ids.anchor_at(slabs[k - 1], index),
-                    state="finished" if finished else "pending" if owned else "waiting",
-                    value=value,
-                    failure=None if reason is None else reason.decode("utf-8", "replace"),
-                    spout=names.get(spout) if owned else None,
-                    message_id=message_ids[place] if owned and message_ids else None,
-                    tracked_at=tracked_at / 1000,
-                    age=max(0, clock.now - tracked_at) / 1000,
-                    time_left_earliest=None if finished else left[0],
-                    time_left_latest=None if finished else left[1],
-                    shard=shard,
-                    bucket=None if finished else BUCKETS[clock.bucket(entered)],
-                )
-            )
-    return found
 
 
 # How they are asked

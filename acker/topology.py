@@ -21,7 +21,7 @@ from acker.submissions import Ticked
 from acker.tuples import Owner
 
 if TYPE_CHECKING:
-    from acker.inspect import Tree
+    from acker.trees import Tree
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from acker import scripts
-from acker.inspect import BUCKETS, Bucket, Clock, buckets, declared
+from acker.buckets import BUCKETS, Bucket, Clock, buckets, declared
 from acker.operations import COUNTERS, FLIGHT_SHARDS, Core
 from acker.requests import Operation, Reply, Request, command
 

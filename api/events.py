@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from fastapi.sse import format_sse_event
 
+from acker.buckets import BUCKETS
 from acker.config import TopologyConfig
 from acker.history import Reading
-from acker.inspect import BUCKETS
 from acker.recent import Recent
 from acker.series import series
 from api.fields import instant

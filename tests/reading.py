@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from acker import ids, inspect
 from acker.ids import Ids
-from acker.inspect import PAGE_TREES, Page, Tree
+from acker.inspect import PAGE_TREES, Page
 from acker.ledger import Ledger
 from acker.submissions import NewSlab
 from acker.totals import Totals, totals
+from acker.trees import Tree
 
 
 def track(ledger: Ledger, count: int, name: str = "m", spout: str = "source") -> tuple[Ids, Ids]:

@@ -6,6 +6,7 @@ import pytest
 import redis
 
 from acker import ids, inspect
+from acker.buckets import TICK_LAG, Clock
 from acker.config import TopologyConfig
 from acker.errors import ValidationError
 from acker.ledger import Ledger, open_ledger
@@ -80,7 +81,7 @@ def test_the_time_left_is_that_of_the_ticks_to_come(ledger: Ledger) -> None:
         assert found.time_left_latest is not None
         # The tick period is 30 s, and this shard's last rotation was a moment ago.
         assert (ticks - 1) * 30 < found.time_left_earliest <= ticks * 30
-        assert found.time_left_latest == pytest.approx(found.time_left_earliest + ticks * inspect.TICK_LAG)
+        assert found.time_left_latest == pytest.approx(found.time_left_earliest + ticks * TICK_LAG)
         ledger.run(ledger.core.rotate(force=True))
     found = tree(ledger, anchor)
     assert (found.bucket, found.time_left_earliest) == ("expiring", 0.0)
@@ -106,7 +107,7 @@ def test_a_tick_that_is_late_is_waited_for_until_nobody_seems_to_tick(
     late: float, latest: float | None
 ) -> None:
     config = TopologyConfig("t", message_timeout=60.0)
-    clock = inspect.Clock(1_000_000 + round(1000 * late), 4, 1_000_000 - 30_000, 4)
+    clock = Clock(1_000_000 + round(1000 * late), 4, 1_000_000 - 30_000, 4)
     assert clock.time_left(config, 4) == (60.0 + max(0.0, -late), latest)
 
 

@@ -6,6 +6,7 @@ import pytest
 import redis
 
 from acker import cursors, ids, inspect
+from acker.buckets import BUCKETS
 from acker.errors import ValidationError
 from acker.inspect import Page
 from acker.ledger import Ledger, open_ledger
@@ -71,7 +72,7 @@ def test_what_expires_next_comes_first(ledger: Ledger) -> None:
         ledger.run(ledger.core.rotate(force=True))
     track_singles(ledger, 20)
     for shard in range(4):
-        order = [inspect.BUCKETS.index(tree.bucket) for tree in listed(ledger, 7, shard=shard) if tree.bucket]
+        order = [BUCKETS.index(tree.bucket) for tree in listed(ledger, 7, shard=shard) if tree.bucket]
         assert order == sorted(order, reverse=True)
         assert order[0] == 3
 

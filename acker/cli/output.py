@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from acker.inspect import Tree
+from acker.trees import Tree
 
 
 def printable(value: bytes | str) -> str:

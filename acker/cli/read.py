@@ -10,16 +10,18 @@ from typing import Annotated, Any, cast
 import typer
 
 from acker import inspect, steps
+from acker.buckets import BUCKETS, Bucket
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, instant, printable, row, show, show_json, table, tree_fields
 from acker.config import TopologyConfig
 from acker.errors import AckerError, UnknownTopology, ValidationError
-from acker.inspect import Bucket, Page, Tree
+from acker.inspect import Page
 from acker.ledger import Ledger, open_ledger
 from acker.steps import Step
 from acker.topologies import names as topology_names
 from acker.totals import Totals, totals
+from acker.trees import Tree
 
 PERCENTILES = (0.5, 0.95, 0.99)
 
@@ -74,7 +76,7 @@ def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
 def trees(
     topology: TopologyName,
     bucket: Annotated[
-        str | None, typer.Option(help=f"Only those in one bucket: {', '.join(inspect.BUCKETS)}.")
+        str | None, typer.Option(help=f"Only those in one bucket: {', '.join(BUCKETS)}.")
     ] = None,
     spout: Annotated[str | None, typer.Option(help="Only those of one spout.")] = None,
     shard: Annotated[int | None, typer.Option(help="Only those of one shard.")] = None,
@@ -246,8 +248,8 @@ def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None]) -> No
     for name, count in {**read.counters, "unreadable": read.unreadable}.items():
         row(counters, name, f"{count:,}")
     shards = table(
-        "shard", *inspect.BUCKETS, "waiting", "held", "rotations", "last rotation", "oldest tree",
-        right=("shard", *inspect.BUCKETS, "waiting", "held", "rotations", "last rotation", "oldest tree"),
+        "shard", *BUCKETS, "waiting", "held", "rotations", "last rotation", "oldest tree",
+        right=("shard", *BUCKETS, "waiting", "held", "rotations", "last rotation", "oldest tree"),
     )  # fmt: skip
     for shard in read.shards:
         row(

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from acker.inspect import Bucket
+from acker.buckets import Bucket
 from api.fields import Answer, Count, Instant, Name, Seconds
 
 

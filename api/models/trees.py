@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from acker.inspect import Bucket
+from acker.buckets import Bucket
 from api.fields import Answer, Cursor, Id, Instant, MessageIdFields, Model, Name, Reason, Seconds
 
 ANCHORS = 1_000

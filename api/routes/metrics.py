@@ -11,9 +11,9 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from acker import aio, histogram, history, totals
+from acker.buckets import BUCKETS
 from acker.errors import UnknownTopology
 from acker.history import COLUMNS
-from acker.inspect import BUCKETS
 from api.live import LiveDep
 from api.problems import declared
 from api.service import Service, ServiceDep

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from acker import history
-from acker.inspect import BUCKETS
+from acker.buckets import BUCKETS
 from acker.series import Series, series
 from api.models.stats import LatencySeries, Stats, Window, WindowTotals
 from api.models.topologies import Latency

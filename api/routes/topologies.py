@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker import aio, steps
+from acker.buckets import BUCKETS
 from acker.config import TopologyConfig
 from acker.errors import UnknownTopology
-from acker.inspect import BUCKETS
 from acker.stream_totals import StreamTotals, stream_totals
 from acker.totals import BucketTotals, ShardTotals, Totals
 from api.fields import Name, instant

@@ -6,10 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from acker import inspect, recent
+from acker import inspect, recent, trees
 from acker.aio import AsyncLedger
+from acker.buckets import Bucket
 from acker.errors import ValidationError
-from acker.inspect import Bucket
 from api.fields import Cursor, Id, MessageIdBase64, Name, instant, message_id_fields
 from api.models.trees import (
     FailBody,
@@ -38,7 +38,7 @@ class TreesQuery(BaseModel):
     bucket: Bucket | None = None
     spout: Name | None = None
     shard: Annotated[int, Field(ge=0, le=1023)] | None = None
-    state: inspect.State | None = Field(default=None, description="`finished` goes with a message id only.")
+    state: trees.State | None = Field(default=None, description="`finished` goes with a message id only.")
     older_than: Annotated[float, Field(ge=0, le=1e9, description="Tracked so many seconds ago or more.")] = (
         0.0
     )
@@ -59,7 +59,7 @@ class TreesQuery(BaseModel):
             return base64.b64decode(self.message_id_base64)
         return None if self.message_id is None else self.message_id.encode()
 
-    def takes(self, tree: inspect.Tree) -> bool:
+    def takes(self, tree: trees.Tree) -> bool:
         """Whether a tree found by its message id is as wanted otherwise."""
         return (
             self.bucket in (None, tree.bucket)
@@ -182,7 +182,7 @@ def _known(ledger: AsyncLedger, query: TreesQuery) -> None:
         )
 
 
-def _tree(tree: inspect.Tree) -> Tree:
+def _tree(tree: trees.Tree) -> Tree:
     return Tree(
         anchor=str(tree.anchor),
         state=tree.state,
