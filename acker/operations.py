@@ -8,7 +8,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -24,8 +24,6 @@ from acker.writers import HORIZON, Writer, Writers
 
 T = TypeVar("T")
 
-FLIGHT_CALLS = 8
-"""Most calls for one shard that are under way at a time for one submission."""
 FLIGHT_SHARDS = 64
 """Most shards that one batch of requests asks something of."""
 _ATTEMPTS = 5
@@ -205,7 +203,7 @@ class Core:
         lanes: list[Writer] = []
         attempts = 0
         while not submission.done:
-            flight = list(self._flight(submission.calls))
+            flight = submission.flight()
             position: dict[int, int] = {}
             for call in flight:
                 lane = position[call.shard] = position.get(call.shard, -1) + 1
@@ -247,15 +245,6 @@ class Core:
         for writer in taken + lanes:
             self.writers.give(writer)
         return submission.result()
-
-    @staticmethod
-    def _flight(calls: list[Call]) -> Iterator[Call]:
-        per_shard: dict[int, int] = {}
-        for call in calls:
-            if call.reply is None:
-                per_shard[call.shard] = per_shard.get(call.shard, 0) + 1
-                if per_shard[call.shard] <= FLIGHT_CALLS:
-                    yield call
 
     # Spouts
 

@@ -13,6 +13,9 @@ from acker.ids import Ids
 
 T = TypeVar("T")
 
+FLIGHT_CALLS = 8
+"""Most calls for one shard that are under way at a time for one submission."""
+
 
 @dataclass(slots=True)
 class Call:
@@ -42,6 +45,17 @@ class Submission(Generic[T]):
     def done(self) -> bool:
         """Whether every call has been answered."""
         return all(call.reply is not None for call in self.calls)
+
+    def flight(self) -> list[Call]:
+        """The calls to send next: of those not answered yet the first `FLIGHT_CALLS` for each shard."""
+        found = []
+        per_shard: dict[int, int] = {}
+        for call in self.calls:
+            if call.reply is None:
+                per_shard[call.shard] = per_shard.get(call.shard, 0) + 1
+                if per_shard[call.shard] <= FLIGHT_CALLS:
+                    found.append(call)
+        return found
 
     def result(self) -> T:
         """What the calls answered, put together; only when `done`."""

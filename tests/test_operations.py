@@ -8,9 +8,9 @@ import redis
 from acker import ids
 from acker.config import TopologyConfig
 from acker.errors import StoreError, StoreUnavailable
-from acker.operations import FLIGHT_CALLS, Core
+from acker.operations import Core
 from acker.requests import Operation, Reply, Request
-from acker.submissions import NewSlab, Submission, Ticked, Updated
+from acker.submissions import FLIGHT_CALLS, NewSlab, Submission, Ticked, Updated
 from acker.writers import Writer
 
 SPOUTS = redis.ResponseError("SPOUTS this shard tells outcomes to 3 spouts")
