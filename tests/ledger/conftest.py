@@ -1,0 +1,12 @@
+"""The ledger that most of these tests change."""
+
+import pytest
+
+from acker.ledger import Ledger
+from tests.ledgers import opened
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    """An empty ledger of one shard."""
+    return opened(url)
