@@ -10,10 +10,12 @@ from acker import ids
 from acker.ids import Ids
 from acker.ledger import Ledger
 from acker.requests import Operation
-from acker.streams import StreamReader, StreamWriter, commits, schemas, staging, subscriptions
+from acker.streams import StreamReader, StreamWriter, commits, inputs, schemas, staging, subscriptions
 from acker.streams.commits import Commit
+from acker.streams.reader import payload_of
+from acker.streams.segments import Segment
 from acker.streams.staging import Staged, Staging
-from acker.streams.subscriptions import DEFAULT, Range
+from acker.streams.subscriptions import DEFAULT, Range, Taken
 from acker.submissions import NewSlab
 from tests.servers import raw_client
 
@@ -54,6 +56,20 @@ def take(ledger: Ledger, stream: str, name: str = DEFAULT, reader: str = "reader
     at = ledger.run(subscriptions.last_taken(ledger.core, stream, slot, reader))
     end = ledger.run(subscriptions.claim(ledger.core, stream, slot, reader, at, **most))
     return Range(stream, slot, reader, at, end)
+
+
+def taken(ledger: Ledger, batch: Range) -> list[Taken]:
+    return ledger.run(subscriptions.taken(ledger.core, batch))
+
+
+def ack(ledger: Ledger, batch: Range) -> int:
+    return ledger.run(inputs.consume(ledger.core, batch))
+
+
+def readable(ledger: Ledger, batch: Range) -> int:
+    """How many segments of a batch can be read."""
+    members: list[Segment] = [piece.segment for piece in taken(ledger, batch)]
+    return sum(one is not None for one in ledger.run(payload_of(ledger, batch.stream, members)))
 
 
 def commit(ledger: Ledger, number: int, what: Commit) -> bool:

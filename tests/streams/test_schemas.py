@@ -5,14 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from acker.errors import (
-    SchemaMismatch,
-    StoreError,
-    UnknownStream,
-    ValidationError,
-)
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationError
+from acker.ledger import Ledger
 from acker.streams import StreamReader, StreamWriter, schemas, segments, staging
 from acker.streams.commits import Commit
 from acker.streams.segments import Segment
@@ -21,11 +15,6 @@ from tests.servers import raw_client
 from tests.streaming import commit, interleave, rows
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-def ledger(url: str) -> Ledger:
-    return open_ledger(Store(url), "t", ackers=3)
 
 
 def test_a_stream_keeps_the_schema_of_its_first_write(ledger: Ledger) -> None:

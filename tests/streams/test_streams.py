@@ -27,11 +27,6 @@ from tests.streaming import (
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture
-def ledger(url: str) -> Ledger:
-    return open_ledger(Store(url), "t", ackers=3)
-
-
 def test_a_spouts_rows_can_be_read_and_acked(ledger: Ledger) -> None:
     anchors = emit(ledger, 2500)
     reader = StreamReader(ledger, "lines")

@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 from acker import keys
-from acker.errors import (
-    CommitOrderError,
-    StagingExpired,
-)
+from acker.errors import CommitOrderError, StagingExpired
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
 from acker.streams import commits
@@ -31,11 +28,6 @@ from tests.streaming import (
 )
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-def ledger(url: str) -> Ledger:
-    return open_ledger(Store(url), "t", ackers=3)
 
 
 @pytest.mark.parametrize("failed", [None, "why"])

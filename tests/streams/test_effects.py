@@ -5,7 +5,6 @@ from itertools import count
 
 import numpy as np
 import pyarrow as pa
-import pytest
 import redis
 
 from acker import scripts
@@ -20,11 +19,6 @@ from tests.servers import wait_until
 from tests.streaming import emit, run_cut, take
 
 HOUR = 3_600_000
-
-
-@pytest.fixture
-def ledger(url: str) -> Ledger:
-    return open_ledger(Store(url), "t", ackers=3)
 
 
 def digests(number: int) -> list[bytes]:

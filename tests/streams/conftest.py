@@ -1,0 +1,22 @@
+"""The topology of most of these tests, and a stream that several read."""
+
+import pytest
+
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams import Stream
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    """An empty topology of three shards."""
+    return open_ledger(Store(url), "t", ackers=3)
+
+
+@pytest.fixture
+def lines(ledger: Ledger) -> Stream:
+    """A stream with two subscriptions."""
+    stream = Stream(ledger, "lines")
+    stream.subscribe("a")
+    stream.subscribe("b")
+    return stream

@@ -1,0 +1,170 @@
+"""Subscriptions of one stream: each has all of it, from when it joined until it is dropped."""
+
+from itertools import count
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from acker.errors import AckerError, UnknownSubscription, ValidationError
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams import Stream, StreamWriter, commits, segments, subscriptions
+from acker.streams.commits import Commit
+from tests.streaming import ack, commit, consume, counters, emit, kept, rows, run_cut, stage, take, taken
+
+pytestmark = pytest.mark.cluster(slow=True)
+
+
+def behind(stream: Stream) -> dict[str | None, int]:
+    return {one.name: one.rows_behind for one in stream.totals().subscriptions}
+
+
+# Each subscription has all of a stream
+
+
+def test_a_tree_is_complete_when_every_subscription_acked(ledger: Ledger, lines: Stream, url: str) -> None:
+    emit(ledger, 1500)
+    assert behind(lines) == {"a": 1500, "b": 1500}
+    assert consume(ledger, "lines", "a") == 1
+    assert counters(ledger) == {"tracked": 1500}
+    assert behind(lines) == {"a": 0, "b": 1500}
+    assert len(rows(ledger, "lines")) == 1500
+    assert consume(ledger, "lines", "a") == 0
+    assert counters(ledger) == {"tracked": 1500}
+    assert consume(ledger, "lines", "b") == 1
+    assert counters(ledger) == {"tracked": 1500, "acked": 1500}
+    assert rows(ledger, "lines") == []
+    for word in (b"staged", b"payload", b"owed", b"taken", b"readers"):
+        assert not kept(url, word)
+
+
+def test_what_a_bolt_emits_is_for_every_subscription(ledger: Ledger) -> None:
+    for name in ("a", "b", "c"):
+        Stream(ledger, "words").subscribe(name)
+    a, b, c = emit(ledger, 3).tolist()
+    staged = stage(ledger, [[a, b], [c, c], [], None, [a, None]])
+    assert staged.segments[0].slots == (0, 1, 2)
+    commit(ledger, 0, Commit((staged,), (take(ledger, "lines"),)))
+    for name in ("c", "a"):
+        assert consume(ledger, "words", name) == 1
+        assert counters(ledger) == {"tracked": 3}
+    assert consume(ledger, "words", "b") == 1
+    assert counters(ledger) == {"tracked": 3, "acked": 3}
+
+
+def test_tuple_ids_are_a_subscriptions_own() -> None:
+    places = np.arange(5000, dtype=np.int64)
+    ids = np.concatenate([segments.edge_ids(seed, slot, places) for seed in (1, 2) for slot in range(6)])
+    assert len(np.unique(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("failed", [None, "why"])
+def test_a_commit_cut_anywhere_is_exact_for_each_subscription(valkey_url: str, failed: str | None) -> None:
+    for after in count():
+        ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=2)
+        for stream in ("lines", "words"):
+            for name in ("a", "b"):
+                Stream(ledger, stream).subscribe(name)
+        anchors = emit(ledger, 30)
+        staged = (stage(ledger, np.repeat(anchors, 2), rows=25),)
+        batch = (take(ledger, "lines", "a"),)
+        what = Commit(staged, batch) if failed is None else Commit(inputs=batch, failed=failed)
+        cut = run_cut(ledger, commits.commit(ledger.core, "writer", 7, what), after)
+        assert commit(ledger, 7, what)
+        assert counters(ledger).get("acked", 0) == 0
+        consume(ledger, "lines", "b")
+        for name in ("a", "b"):
+            consume(ledger, "words", name)
+        total = counters(ledger)
+        total.pop("duplicates", None)
+        late = total.pop("late", 0)
+        assert late == (30 if failed else 0)
+        assert total == {"tracked": 30, "failed" if failed else "acked": 30}
+        if not cut:
+            assert after > 5
+            return
+
+
+# Who joins when
+
+
+def test_the_first_subscription_has_what_was_written_before_it_and_later_ones_have_not(
+    ledger: Ledger,
+) -> None:
+    stream = Stream(ledger, "lines")
+    emit(ledger, 10)
+    assert behind(stream) == {None: 10}
+    stream.subscribe("first")
+    stream.subscribe("second")
+    emit(ledger, 5)
+    assert behind(stream) == {"first": 15, "second": 5}
+    assert sum(one.segment.rows for one in taken(ledger, take(ledger, "lines", "second"))) == 5
+    assert consume(ledger, "lines", "first") == 2
+    assert counters(ledger) == {"tracked": 15, "acked": 10}
+
+
+def test_who_joins_between_staging_and_commit_sees_nothing_of_it(ledger: Ledger) -> None:
+    Stream(ledger, "words").subscribe("a")
+    staged = stage(ledger, emit(ledger, 4))
+    Stream(ledger, "words").subscribe("b")
+    commit(ledger, 0, Commit((staged,), (take(ledger, "lines"),)))
+    assert consume(ledger, "words", "b") == 0
+    assert consume(ledger, "words", "a") == 1
+    assert counters(ledger) == {"tracked": 4, "acked": 4}
+
+
+def test_a_stream_has_64_subscriptions_at_most(ledger: Ledger) -> None:
+    stream = Stream(ledger, "lines")
+    for number in range(64):
+        stream.subscribe(f"s{number}")
+    with pytest.raises(AckerError, match="has 64 subscriptions already"):
+        stream.subscribe("one-more")
+    stream.subscribe("s7")
+    stream.unsubscribe("s7")
+    stream.subscribe("one-more")
+    with pytest.raises(ValidationError, match="subscription: expected 1 to 64 of"):
+        stream.subscribe("a b")
+
+
+# A subscription that is dropped
+
+
+@pytest.mark.parametrize("want", [False, True])
+def test_dropping_a_subscription_fails_its_trees_or_lets_them_go_on(
+    ledger: Ledger, lines: Stream, url: str, want: bool
+) -> None:
+    for _ in range(3):
+        emit(ledger, 100)
+    ack(ledger, take(ledger, "lines", "b", segments=1))
+    take(ledger, "lines", "b", segments=1)
+    consume(ledger, "lines", "a")
+    assert counters(ledger) == {"tracked": 300, "acked": 100}
+    assert lines.unsubscribe("b", ack=want) == 2
+    assert counters(ledger) == {"tracked": 300, "acked": 300} if want else {"acked": 100, "failed": 200}
+    assert behind(lines) == {"a": 0}
+    with pytest.raises(UnknownSubscription, match="no subscription 'b'"):
+        lines.unsubscribe("b")
+    with pytest.raises(UnknownSubscription, match="was dropped"):
+        ledger.run(subscriptions.claim(ledger.core, "lines", 1, "reader", 2))
+    emit(ledger, 10)
+    consume(ledger, "lines", "a")
+    assert ledger.counters()["acked"] == (310 if want else 110)
+    for word in (b"staged", b"payload", b"owed", b"taken", b"readers", b"returned"):
+        assert not kept(url, word)
+
+
+def test_what_was_staged_for_a_dropped_subscription_is_not_kept_for_it(ledger: Ledger, lines: Stream) -> None:
+    writer = StreamWriter(ledger, "lines")
+    both = writer.batch(pa.table({"line": ["x"]}))
+    lines.unsubscribe("b")
+    alone = writer.batch(pa.table({"line": ["x"]}))
+    lines.unsubscribe("a")
+    writer.publish(both)
+    writer.publish(alone)
+    totals = lines.totals()
+    assert (totals.segments, totals.dropped) == (0, 2)
+    emit(ledger, 3)
+    assert behind(lines) == {None: 3}
+    assert consume(ledger, "lines", "next") == 1
+    assert counters(ledger) == {"tracked": 3, "acked": 3}
