@@ -1,18 +1,18 @@
 """Topologies for the tests of collectors, and what their spouts are told."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from acker import (
-    Outcome,
-    Topology,
-)
+from acker import Outcome, StoreUnavailable, Topology
+from acker.embedded import EmbeddedServer
 from acker.spout import Spout
 
 Make = Callable[..., Topology]
+NewServer = Callable[..., EmbeddedServer]
 
 
 @pytest.fixture
@@ -29,13 +29,25 @@ def make(url: str) -> Iterator[Make]:
         topology.close()
 
 
-def told(spout: Spout, count: int = 1, timeout: float = 10.0) -> list[Outcome]:
+@pytest.fixture
+def away(new_server: NewServer) -> EmbeddedServer:
+    """A server of the test's own, to be taken away; it keeps what it has through a restart."""
+    return new_server(append_only=True, options={"appendfsync": "always"})
+
+
+def told(spout: Spout, count: int = 1) -> list[Outcome]:
     """The next `count` outcomes of a spout, and proof that there are no more by now."""
-    deadline, found = time.monotonic() + timeout, list[Outcome]()
     spout.topology.flush()
+    return told_unflushed(spout, count)
+
+
+def told_unflushed(spout: Spout, count: int) -> list[Outcome]:
+    """The same where nothing is sent for it, and the store may be away."""
+    deadline, found = time.monotonic() + 60.0, list[Outcome]()
     while len(found) < count and time.monotonic() < deadline:
         found += spout.outcomes(timeout=0.2)
-    found += spout.outcomes()
+    with contextlib.suppress(StoreUnavailable):
+        found += spout.outcomes()
     assert len(found) == count, found
     return found
 

@@ -1,13 +1,9 @@
-"""The collectors when something goes wrong: crashes, a store that is away, a store that lost everything."""
+"""The collectors when a spout crashes, and while the store is away: nothing is lost, nothing counts twice."""
 
-import contextlib
-import itertools
 import logging
-import pickle
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,26 +18,8 @@ from acker.outcomes import OutcomeReader
 from acker.spout import Spout
 from acker.submissions import Submission
 from acker.writers import HORIZON
+from tests.collectors.conftest import told_unflushed
 from tests.servers import wait_until
-
-NewServer = Callable[..., EmbeddedServer]
-
-
-def told(spout: Spout, count: int, timeout: float = 20.0) -> list[Outcome]:
-    deadline, found = time.monotonic() + timeout, list[Outcome]()
-    while len(found) < count and time.monotonic() < deadline:
-        found += spout.outcomes(timeout=0.2)
-    with contextlib.suppress(StoreUnavailable):
-        found += spout.outcomes()
-    assert len(found) == count, found
-    return found
-
-
-@pytest.fixture
-def away(new_server: NewServer) -> EmbeddedServer:
-    """A server of the test's own, to be taken away; it keeps what it has through a restart."""
-    return new_server(append_only=True, options={"appendfsync": "always"})
-
 
 # Crashes of the spout
 
@@ -58,7 +36,7 @@ def test_outcomes_not_confirmed_are_told_again_to_the_next_spout_and_confirmed_o
             if number % 5 == 0:
                 topology.flush()
         topology.flush()
-        outcomes = {o.message_id: o for o in told(spout, 20)}
+        outcomes = {o.message_id: o for o in told_unflushed(spout, 20)}
         confirmed = [o for o in outcomes.values() if int(o.message_id[1:]) % 2]
         for outcome in confirmed:
             spout.confirm(outcome)
@@ -68,7 +46,8 @@ def test_outcomes_not_confirmed_are_told_again_to_the_next_spout_and_confirmed_o
         with Topology(url, "t", linger=15.0) as later:
             again = later.spout("s")
             repeated = {
-                o.message_id: o for o in told(again, len(list(again_expected(again, outcomes, confirmed))))
+                o.message_id: o
+                for o in told_unflushed(again, len(list(again_expected(again, outcomes, confirmed))))
             }
             # An entry of the store is confirmed as a whole: at least once, and all that was not confirmed.
             assert set(outcomes) - {o.message_id for o in confirmed} <= set(repeated)
@@ -76,7 +55,7 @@ def test_outcomes_not_confirmed_are_told_again_to_the_next_spout_and_confirmed_o
             for outcome in repeated.values():
                 again.confirm(outcome)
             later.flush()
-            told(later.spout("s"), 0)
+            told_unflushed(later.spout("s"), 0)
             assert later.counters()["tracked"] == 20
 
 
@@ -120,7 +99,7 @@ os.kill(os.getpid(), 9)
         topology.flush()
         for _ in range(3):
             topology.tick(force=True)
-        outcomes = told(spout, 3)
+        outcomes = told_unflushed(spout, 3)
         assert {(o.message_id, o.status, o.reason) for o in outcomes} == {
             (b"m0", "acked", ""),
             (b"m1", "failed", "no"),
@@ -167,7 +146,10 @@ def test_what_could_not_be_sent_is_kept_and_takes_effect_once(away: EmbeddedServ
     away.restart()
     topology.flush()
     assert topology.outbox.unsent == 0
-    assert {(o.message_id, o.status) for o in told(spout, 2)} == {(b"before", "acked"), (b"during", "acked")}
+    assert {(o.message_id, o.status) for o in told_unflushed(spout, 2)} == {
+        (b"before", "acked"),
+        (b"during", "acked"),
+    }
     counters = topology.counters()
     assert (counters["tracked"], counters["acked"], counters["late"]) == (2, 2, 0)
     topology.close()
@@ -211,7 +193,7 @@ def test_the_thread_sends_what_was_kept_when_the_store_is_back(
         wait_until(lambda: caplog.records)
     assert "wait for the store" in caplog.text
     away.restart()
-    assert [o.status for o in told(spout, 1)] == ["acked"]
+    assert [o.status for o in told_unflushed(spout, 1)] == ["acked"]
     topology.close()
 
 
@@ -251,7 +233,7 @@ def test_nothing_is_told_of_an_emit_many_that_raised(away: EmbeddedServer) -> No
     # What had reached the store all the same has expired there: it is confirmed without a word.
     assert list(spout.outcomes()) == []
     topology.close()
-    told(Topology(away.url, "t").spout("s"), 0)
+    told_unflushed(Topology(away.url, "t").spout("s"), 0)
 
 
 def test_what_the_store_may_have_forgotten_that_it_did_is_not_sent_again(
@@ -274,144 +256,5 @@ def test_what_the_store_may_have_forgotten_that_it_did_is_not_sent_again(
     assert f"1 messages were not answered for {0.9 * HORIZON:.0f} s and are given up" in caplog.text
     for _ in range(3):
         topology.tick(force=True)
-    assert [o.status for o in told(spout, 1)] == ["expired"]
+    assert [o.status for o in told_unflushed(spout, 1)] == ["expired"]
     topology.close()
-
-
-# The spout's own timer
-
-
-@pytest.fixture
-def quick(away: EmbeddedServer) -> Iterator[Topology]:
-    topology = Topology(away.url, "t", ackers=2, timeout=1.0, message_timeout=2.0, linger=0.001)
-    yield topology
-    away.restart()
-    topology.close()
-
-
-def test_a_store_that_lost_everything_has_its_trees_told_as_expired_in_time(
-    quick: Topology, away: EmbeddedServer
-) -> None:
-    spout = quick.spout("s", max_spout_pending=3)
-    start = time.monotonic()
-    tuples = [spout.emit(f"m{number}")[0] for number in range(3)]
-    quick.flush()
-    with redis.Redis.from_url(away.url) as client:
-        client.flushall()
-    outcomes = list(itertools.islice(spout.outcomes(timeout=10), 3))
-    assert 2.0 <= time.monotonic() - start <= 4.0
-    assert {(o.message_id, o.status, o.latency) for o in outcomes} == {
-        (f"m{number}".encode(), "expired", None) for number in range(3)
-    }
-    assert all("lost" in o.reason for o in outcomes)
-    assert spout.pending == 0
-    # The topology and its spout are known to the store again, and all goes on.
-    bolt = quick.bolt("b")
-    bolt.ack(spout.emit("again")[0])
-    assert [o.status for o in told(spout, 1)] == ["acked"]
-    for each in tuples:
-        bolt.ack(each)
-    quick.flush()
-    with Topology(away.url, "t") as other:
-        other.tick(force=True)
-        assert other.config == quick.config
-
-
-def test_a_store_that_is_away_has_its_trees_told_as_expired_in_time_and_not_a_second_time(
-    quick: Topology, away: EmbeddedServer
-) -> None:
-    spout, bolt = quick.spout("s"), quick.bolt("b")
-    start = time.monotonic()
-    [confirmed], [unconfirmed] = spout.emit("confirmed"), spout.emit("unconfirmed")
-    quick.flush()
-    away.kill()
-    first, second = itertools.islice(spout.outcomes(timeout=10), 2)
-    assert 2.0 <= time.monotonic() - start <= 4.0
-    assert (first.message_id, second.message_id) == (b"confirmed", b"unconfirmed")
-    assert first.status == second.status == "expired"
-    assert "could not be asked" in first.reason
-    spout.confirm(first)
-    with pytest.raises(StoreUnavailable):
-        list(spout.outcomes())
-    away.restart()
-    bolt.ack(confirmed)
-    bolt.ack(unconfirmed)
-    quick.flush()
-    assert quick.counters()["acked"] == 2
-    assert list(spout.outcomes(timeout=0.3)) == []
-    quick.flush()
-    # An entry is kept until the caller confirmed all of it, be it by what this side found out.
-    again = told(quick.spout("s"), 2)
-    assert {(o.message_id, o.status) for o in again} == {(b"confirmed", "acked"), (b"unconfirmed", "acked")}
-
-
-def test_what_was_never_tracked_is_told_as_expired_and_not_tracked_later(
-    quick: Topology, away: EmbeddedServer
-) -> None:
-    spout = quick.spout("s")
-    away.kill()
-    spout.emit("m")
-    [outcome] = told(spout, 1)
-    assert outcome.status == "expired"
-    spout.confirm(outcome)
-    away.restart()
-    quick.flush()
-    assert list(spout.outcomes()) == []
-    assert quick.outbox.unsent == 0
-
-
-def test_a_spout_that_never_reached_the_store_tells_so_and_goes_on_when_it_is_there(
-    quick: Topology, away: EmbeddedServer
-) -> None:
-    spout: Spout = pickle.loads(pickle.dumps(quick.spout("s")))
-    away.kill()
-    start = time.monotonic()
-    spout.emit("m")
-    [outcome] = itertools.islice(spout.outcomes(timeout=10), 1)
-    assert time.monotonic() - start <= 4.0
-    assert outcome.status == "expired"
-    away.restart()
-    spout.topology.flush()
-    assert spout.topology.outbox.unsent == 0
-    bolt = quick.bolt("b")
-    bolt.ack(Tuple.parse(str(spout.emit("n")[0])))
-    assert [o.message_id for o in told(spout, 1)] == [b"n"]
-    assert quick.counters()["tracked"] == 1
-    spout.topology.close()
-
-
-def test_a_spout_that_comes_to_a_store_that_lost_everything_leaves_the_topology_usable(
-    quick: Topology, away: EmbeddedServer
-) -> None:
-    old = quick.spout("old")
-    with redis.Redis.from_url(away.url) as client:
-        client.flushall()
-    new, bolt = quick.spout("new"), quick.bolt("b")
-    with Topology(away.url, "t", ackers=2, message_timeout=2.0) as other:
-        assert other.config == quick.config
-    bolt.ack(old.emit("o")[0])
-    bolt.ack(new.emit("n")[0])
-    assert [o.message_id for o in told(old, 1)] == [b"o"]
-    assert [o.message_id for o in told(new, 1)] == [b"n"]
-
-
-def test_a_tree_that_is_still_pending_in_the_ledger_is_waited_for(away: EmbeddedServer) -> None:
-    # The ledger is asked after 8 s, and has until 9.25 s to answer.
-    with Topology(away.url, "t", ackers=2, message_timeout=5.0, linger=0.001) as topology:
-        spout, bolt = topology.spout("s"), topology.bolt("b")
-        [each] = spout.emit("m")
-        start = time.monotonic()
-        while time.monotonic() - start < 9.5:  # nobody ticks, so the ledger expires nothing
-            assert list(spout.outcomes(timeout=0.5)) == []
-        bolt.ack(each)
-        assert [o.status for o in told(spout, 1)] == ["acked"]
-
-
-def test_an_emit_that_waits_is_freed_by_the_own_timer(quick: Topology, away: EmbeddedServer) -> None:
-    spout = quick.spout("s", max_spout_pending=1)
-    spout.emit("lost")
-    quick.flush()
-    with redis.Redis.from_url(away.url) as client:
-        client.flushall()
-    spout.emit("next", timeout=10)
-    assert [(o.message_id, o.status) for o in spout.outcomes()] == [(b"lost", "expired")]

@@ -1,0 +1,150 @@
+"""The spout's own timer: what the store has lost, or can not be asked for, is told in time all the same."""
+
+import itertools
+import pickle
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from acker import StoreUnavailable, Topology, Tuple
+from acker.embedded import EmbeddedServer
+from acker.spout import Spout
+from tests.collectors.conftest import told_unflushed
+
+
+@pytest.fixture
+def quick(away: EmbeddedServer) -> Iterator[Topology]:
+    topology = Topology(away.url, "t", ackers=2, timeout=1.0, message_timeout=2.0, linger=0.001)
+    yield topology
+    away.restart()
+    topology.close()
+
+
+def test_a_store_that_lost_everything_has_its_trees_told_as_expired_in_time(
+    quick: Topology, away: EmbeddedServer
+) -> None:
+    spout = quick.spout("s", max_spout_pending=3)
+    start = time.monotonic()
+    tuples = [spout.emit(f"m{number}")[0] for number in range(3)]
+    quick.flush()
+    with redis.Redis.from_url(away.url) as client:
+        client.flushall()
+    outcomes = list(itertools.islice(spout.outcomes(timeout=10), 3))
+    assert 2.0 <= time.monotonic() - start <= 4.0
+    assert {(o.message_id, o.status, o.latency) for o in outcomes} == {
+        (f"m{number}".encode(), "expired", None) for number in range(3)
+    }
+    assert all("lost" in o.reason for o in outcomes)
+    assert spout.pending == 0
+    # The topology and its spout are known to the store again, and all goes on.
+    bolt = quick.bolt("b")
+    bolt.ack(spout.emit("again")[0])
+    assert [o.status for o in told_unflushed(spout, 1)] == ["acked"]
+    for each in tuples:
+        bolt.ack(each)
+    quick.flush()
+    with Topology(away.url, "t") as other:
+        other.tick(force=True)
+        assert other.config == quick.config
+
+
+def test_a_store_that_is_away_has_its_trees_told_as_expired_in_time_and_not_a_second_time(
+    quick: Topology, away: EmbeddedServer
+) -> None:
+    spout, bolt = quick.spout("s"), quick.bolt("b")
+    start = time.monotonic()
+    [confirmed], [unconfirmed] = spout.emit("confirmed"), spout.emit("unconfirmed")
+    quick.flush()
+    away.kill()
+    first, second = itertools.islice(spout.outcomes(timeout=10), 2)
+    assert 2.0 <= time.monotonic() - start <= 4.0
+    assert (first.message_id, second.message_id) == (b"confirmed", b"unconfirmed")
+    assert first.status == second.status == "expired"
+    assert "could not be asked" in first.reason
+    spout.confirm(first)
+    with pytest.raises(StoreUnavailable):
+        list(spout.outcomes())
+    away.restart()
+    bolt.ack(confirmed)
+    bolt.ack(unconfirmed)
+    quick.flush()
+    assert quick.counters()["acked"] == 2
+    assert list(spout.outcomes(timeout=0.3)) == []
+    quick.flush()
+    # An entry is kept until the caller confirmed all of it, be it by what this side found out.
+    again = told_unflushed(quick.spout("s"), 2)
+    assert {(o.message_id, o.status) for o in again} == {(b"confirmed", "acked"), (b"unconfirmed", "acked")}
+
+
+def test_what_was_never_tracked_is_told_as_expired_and_not_tracked_later(
+    quick: Topology, away: EmbeddedServer
+) -> None:
+    spout = quick.spout("s")
+    away.kill()
+    spout.emit("m")
+    [outcome] = told_unflushed(spout, 1)
+    assert outcome.status == "expired"
+    spout.confirm(outcome)
+    away.restart()
+    quick.flush()
+    assert list(spout.outcomes()) == []
+    assert quick.outbox.unsent == 0
+
+
+def test_a_spout_that_never_reached_the_store_tells_so_and_goes_on_when_it_is_there(
+    quick: Topology, away: EmbeddedServer
+) -> None:
+    spout: Spout = pickle.loads(pickle.dumps(quick.spout("s")))
+    away.kill()
+    start = time.monotonic()
+    spout.emit("m")
+    [outcome] = itertools.islice(spout.outcomes(timeout=10), 1)
+    assert time.monotonic() - start <= 4.0
+    assert outcome.status == "expired"
+    away.restart()
+    spout.topology.flush()
+    assert spout.topology.outbox.unsent == 0
+    bolt = quick.bolt("b")
+    bolt.ack(Tuple.parse(str(spout.emit("n")[0])))
+    assert [o.message_id for o in told_unflushed(spout, 1)] == [b"n"]
+    assert quick.counters()["tracked"] == 1
+    spout.topology.close()
+
+
+def test_a_spout_that_comes_to_a_store_that_lost_everything_leaves_the_topology_usable(
+    quick: Topology, away: EmbeddedServer
+) -> None:
+    old = quick.spout("old")
+    with redis.Redis.from_url(away.url) as client:
+        client.flushall()
+    new, bolt = quick.spout("new"), quick.bolt("b")
+    with Topology(away.url, "t", ackers=2, message_timeout=2.0) as other:
+        assert other.config == quick.config
+    bolt.ack(old.emit("o")[0])
+    bolt.ack(new.emit("n")[0])
+    assert [o.message_id for o in told_unflushed(old, 1)] == [b"o"]
+    assert [o.message_id for o in told_unflushed(new, 1)] == [b"n"]
+
+
+def test_a_tree_that_is_still_pending_in_the_ledger_is_waited_for(away: EmbeddedServer) -> None:
+    # The ledger is asked after 8 s, and has until 9.25 s to answer.
+    with Topology(away.url, "t", ackers=2, message_timeout=5.0, linger=0.001) as topology:
+        spout, bolt = topology.spout("s"), topology.bolt("b")
+        [each] = spout.emit("m")
+        start = time.monotonic()
+        while time.monotonic() - start < 9.5:  # nobody ticks, so the ledger expires nothing
+            assert list(spout.outcomes(timeout=0.5)) == []
+        bolt.ack(each)
+        assert [o.status for o in told_unflushed(spout, 1)] == ["acked"]
+
+
+def test_an_emit_that_waits_is_freed_by_the_own_timer(quick: Topology, away: EmbeddedServer) -> None:
+    spout = quick.spout("s", max_spout_pending=1)
+    spout.emit("lost")
+    quick.flush()
+    with redis.Redis.from_url(away.url) as client:
+        client.flushall()
+    spout.emit("next", timeout=10)
+    assert [(o.message_id, o.status) for o in spout.outcomes()] == [(b"lost", "expired")]
