@@ -1,21 +1,17 @@
 """Spouts: the sources of records. They emit the first tuples of trees and are told each tree's outcome."""
 
-import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from acker import config, ids
 from acker.errors import AckerError, SpoutPendingFull, ValidationError
 from acker.ids import Ids, IdsLike, as_ids
-from acker.ledger import Ledger
+from acker.inbox import WAIT, Inbox, Outcome
 from acker.outbox import Part
-from acker.outcomes import Entry, OutcomeReader, SlabOutcome, Status
-from acker.pending import CONFIRMED, EXPIRED, PENDING, TOLD, Pending, Slab, still_pending
-from acker.store import Store
+from acker.pending import CONFIRMED
 from acker.tuples import Tuple, check_targets
 
 if TYPE_CHECKING:
@@ -23,32 +19,6 @@ if TYPE_CHECKING:
 
 TOLD_A_CALL = 100_000
 """Outcomes that one call of `Spout.outcomes` gives where fewer are left. While so many wait, emit waits."""
-_WAIT = 0.1
-_HURRY = 2.0
-
-
-class Outcome(NamedTuple):
-    """What has become of a tree.
-
-    status: acked, failed, expired, or rejected (never tracked: over the high-water mark). reason: of a fail,
-    or of what the spout found out by itself. latency: seconds from track to outcome by the store's clock;
-    None where the store has not told it. anchor: 0 where there was no tree (`ackers` 0).
-    """
-
-    message_id: bytes
-    anchor: int
-    status: Status
-    reason: str
-    latency: float | None
-
-
-class _Receipt:
-    """An entry of the store's outcomes, and how many of its trees the caller has not confirmed yet."""
-
-    __slots__ = ("entry", "left", "shard")
-
-    def __init__(self, shard: int, entry: bytes) -> None:
-        self.shard, self.entry, self.left = shard, entry, 0
 
 
 class Spout:
@@ -66,22 +36,13 @@ class Spout:
         self.max_spout_pending = max_spout_pending
         self._config = topology.config
         self._outbox = topology.outbox
-        self._pending = Pending(self._outbox, name, self._reject)
+        self._inbox = Inbox(topology, name)
+        self._pending = self._inbox.pending
         self._outbox.adopt(self)
-        self.forget()
-        store = topology.ledger.store
-        # A store that is away must not keep the spout from telling in time what its own timer says.
-        hurry = max(0.1, min(store.timeout, _HURRY, 0.1 * self._config.message_timeout))
-        self._hurried = Ledger(Store(store.url, timeout=hurry, cluster=store.cluster), topology.ledger.core)
 
     def forget(self) -> None:
         """Drops all that it has in memory: in a forked child all of it is the parent's."""
-        self._pending.forget()
-        self._ready: deque[Outcome] = deque()
-        self._told: dict[int, _Receipt] = {}
-        self._entries: deque[Entry] = deque()
-        self._reading = threading.Lock()
-        self._reader: OutcomeReader | None = None
+        self._inbox.forget()
 
     def __repr__(self) -> str:
         return f"Spout({self.name!r} of {self.topology.name!r})"
@@ -124,8 +85,7 @@ class Spout:
         self._prepare(1, wait, timeout)
         with self._outbox.lock:
             if not self._config.ackers:
-                self._ready.append(Outcome(encoded, 0, "acked", "", None))
-                self._outbox.lock.notify_all()
+                self._inbox.add([Outcome(encoded, 0, "acked", "", None)])
                 return [Tuple.of(owner, {}) for _ in range(targets)]
             anchor, value, tuples = self._pending.next_anchor(), 0, []
             for _ in range(targets):
@@ -161,9 +121,7 @@ class Spout:
             return np.zeros(0, np.int64), own
         self._prepare(count, wait, timeout)
         if not self._config.ackers:
-            with self._outbox.lock:
-                self._ready += [Outcome(message_id, 0, "acked", "", None) for message_id in encoded]
-                self._outbox.lock.notify_all()
+            self._inbox.add(Outcome(message_id, 0, "acked", "", None) for message_id in encoded)
             return np.zeros(count, np.int64), own
         try:
             self.register()
@@ -205,7 +163,7 @@ class Spout:
         deadline = time.monotonic() + timeout
         while True:
             with self._outbox.lock:
-                full = len(self._ready) >= TOLD_A_CALL
+                full = len(self._inbox.ready) >= TOLD_A_CALL
                 if not full and (limit is None or self._pending.count + count <= limit):
                     if self._config.ackers:
                         self._pending.count += count
@@ -214,19 +172,14 @@ class Spout:
             left = deadline - time.monotonic()
             if not wait or left <= 0:
                 raise SpoutPendingFull(
-                    f"spout {self.name!r}: {len(self._ready):,} outcomes are not taken"
+                    f"spout {self.name!r}: {len(self._inbox.ready):,} outcomes are not taken"
                     if full
                     else f"spout {self.name!r} has {pending:,} trees pending, max_spout_pending is {limit:,}"
                 )
             self._outbox.hurry()
-            if not full and self._reading.acquire(blocking=False):
-                try:
-                    self._read(min(left, _WAIT))
-                finally:
-                    self._reading.release()
-            else:
+            if full or not self._inbox.read_unless_busy(min(left, WAIT)):
                 with self._outbox.lock:
-                    self._outbox.lock.wait(min(left, _WAIT))
+                    self._outbox.lock.wait(min(left, WAIT))
 
     # Outcomes
 
@@ -243,14 +196,14 @@ class Spout:
         self._outbox.hurry()
         told = 0
         # Who emits and takes outcomes in one thread must be able to emit after this: see _prepare.
-        while told < TOLD_A_CALL or len(self._ready) >= TOLD_A_CALL:
+        while told < TOLD_A_CALL or len(self._inbox.ready) >= TOLD_A_CALL:
             with self._outbox.lock:
-                outcome = self._ready.popleft() if self._ready else None
-                if outcome is not None and len(self._ready) == TOLD_A_CALL - 1:
+                outcome = self._inbox.ready.popleft() if self._inbox.ready else None
+                if outcome is not None and len(self._inbox.ready) == TOLD_A_CALL - 1:
                     self._outbox.lock.notify_all()
             if outcome is None:
                 try:
-                    more = self._await(0.0 if told else deadline, hurry=bool(told))
+                    more = self._inbox.wait(0.0 if told else deadline, hurry=bool(told))
                 except AckerError:
                     if not told:
                         raise
@@ -267,162 +220,8 @@ class Spout:
         Buffered; the store keeps an entry until all of its outcomes are confirmed. Again, or for an outcome
         that the store does not have, it changes nothing.
         """
-        with self._outbox.lock:
-            receipt = self._told.pop(outcome.anchor, None)
-            if receipt is not None:
-                receipt.left -= 1
-                if not receipt.left:
-                    self._confirm(receipt)
-            elif slab := self._pending.expired.get(ids.slab_of(outcome.anchor)):
-                slab.marks[ids.index_of(outcome.anchor)] = CONFIRMED
+        self._inbox.confirm(outcome)
 
     def register(self) -> None:
         """Makes the spout known to the store, unless it is."""
-        self._register(self.topology.ledger)
-
-    def _register(self, ledger: Ledger) -> OutcomeReader:
-        number = ledger.register_spout(self.name)
-        if self._reader is None or self._reader.spout != number:
-            self._reader = OutcomeReader(ledger.core, number)
-        return self._reader
-
-    def _await(self, deadline: float, hurry: bool) -> bool:
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            if self._reading.acquire(timeout=min(left, 60.0)):
-                try:
-                    if not self._ready:
-                        self._read(min(left, _WAIT), hurry)
-                finally:
-                    self._reading.release()
-            if self._ready or not left:
-                return bool(self._ready)
-
-    def _read(self, wait: float, hurry: bool = False) -> None:
-        """Makes ready what the ledger and the own timer tell, waiting for the ledger. Takes `_reading`."""
-        away: AckerError | None = None
-        with self._outbox.lock:
-            if not self._config.ackers:
-                self._outbox.lock.wait(wait)
-                return
-            pending, due = self._pending.count, self._pending.next_due()
-        if due is not None:
-            wait = max(0.0, min(wait, due - time.monotonic()))
-        ledger = self._hurried if pending or hurry else self.topology.ledger
-        try:
-            self._absorb(ledger, wait)
-        except AckerError as error:
-            away = error
-        self._look_after_due(away)
-        if away is not None and not pending and not self._ready:
-            raise away
-
-    def _absorb(self, ledger: Ledger, wait: float) -> int:
-        reader = self._register(ledger)
-        if not self._entries:
-            self._entries += ledger.outcomes(reader, wait)
-        read = len(self._entries)
-        named = {told.slab for entry in self._entries for told in entry.slabs}
-        with self._outbox.lock:
-            unknown = [
-                slab
-                for slab in named
-                if slab not in self._pending.slabs and slab not in self._pending.expired
-            ]
-        found = ledger.message_ids(unknown) if unknown else {}
-        with self._outbox.lock:
-            while self._entries:
-                self._tell(self._entries.popleft(), found)
-            self._outbox.lock.notify_all()
-        return read
-
-    def _tell(self, entry: Entry, found: dict[bytes, list[bytes]]) -> None:
-        receipt = _Receipt(entry.shard, entry.id)
-        for told in entry.slabs:
-            if slab := self._pending.slabs.get(told.slab) or self._pending.expired.get(told.slab):
-                self._tell_own(entry, told, slab, receipt)
-            elif message_ids := found.get(told.slab):
-                # Of an earlier spout of this name.
-                for index in told.of(len(message_ids)):
-                    anchor = ids.anchor_at(told.slab, index)
-                    self._ready.append(
-                        Outcome(message_ids[index], anchor, entry.status, entry.reason, told.latency)
-                    )
-                    self._told[anchor] = receipt
-                    receipt.left += 1
-        if not receipt.left:
-            self._confirm(receipt)
-
-    def _tell_own(self, entry: Entry, told: SlabOutcome, slab: Slab, receipt: _Receipt) -> None:
-        message_ids = slab.message_ids
-        for index in told.of(len(slab.marks)):
-            mark, anchor = slab.marks[index], slab.first + index
-            if mark == PENDING:
-                self._ready.append(
-                    Outcome(message_ids[index], anchor, entry.status, entry.reason, told.latency)
-                )
-                self._pending.settle(slab, index, TOLD)
-            # What expired here was told already: it is confirmed when the caller confirms that.
-            if mark in (PENDING, EXPIRED):
-                self._told[anchor] = receipt
-                receipt.left += 1
-
-    def _confirm(self, receipt: _Receipt) -> None:
-        assert self._reader is not None
-        self._outbox.confirm(self._reader.spout, receipt.shard, receipt.entry)
-
-    def _reject(self, slab: Slab, reason: str) -> None:
-        for index in list(slab.indexes(PENDING)):
-            self._ready.append(Outcome(slab.message_ids[index], slab.first + index, "rejected", reason, None))
-            self._pending.settle(slab, index, TOLD)
-        self._outbox.lock.notify_all()
-
-    def _look_after_due(self, away: AckerError | None) -> None:
-        """The spout's own timer: asks for trees that it has heard nothing of, and expires what is lost."""
-        with self._outbox.lock:
-            due = self._pending.take_due(time.monotonic())
-        if not due:
-            return
-        alive: set[bytes] = set()
-        if away is None:
-            try:
-                alive = self._hurried.run(
-                    still_pending(self.topology.ledger.core, [slab.name for slab in due])
-                )
-                # An outcome may have come since: the streams know, once they are read to their end.
-                while self._absorb(self._hurried, 0.0):
-                    pass
-                if any(slab.left and slab.tracked and slab.name not in alive for slab in due):
-                    self.topology.restore()
-            except AckerError as error:
-                away = error
-            except BaseException:
-                with self._outbox.lock:
-                    self._pending.ask_later(due)
-                raise
-        now, later = time.monotonic(), []
-        # The next look may take as long as two calls to a store that is away.
-        last_look = now + 2 * self._hurried.store.timeout
-        with self._outbox.lock:
-            for slab in due:
-                if not slab.left:
-                    continue
-                if away is None and slab.name in alive:
-                    self._pending.ask_again(slab, now)
-                elif (away is None and slab.tracked) or last_look >= slab.latest:
-                    self._expire(slab, away)
-                else:
-                    later.append(slab)
-            self._pending.ask_later(later)
-
-    def _expire(self, slab: Slab, away: AckerError | None) -> None:
-        if away is not None:
-            reason = f"the store could not be asked: {away}"
-        elif slab.tracked:
-            reason = "the store has lost the tree"
-        else:
-            reason = "the tree could not be tracked in time"
-        bounded = config.bounded_reason(reason)
-        for message_id, anchor in self._pending.expire(slab):
-            self._ready.append(Outcome(message_id, anchor, "expired", bounded, None))
-        self._outbox.lock.notify_all()
+        self._inbox.register(self.topology.ledger)

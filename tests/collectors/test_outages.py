@@ -61,15 +61,13 @@ def test_outcomes_not_confirmed_are_told_again_to_the_next_spout_and_confirmed_o
 
 def again_expected(spout: Spout, outcomes: dict[bytes, Outcome], confirmed: list[Outcome]) -> Iterator[bytes]:
     """The message ids in the store's entries that have an unconfirmed outcome."""
-    spout.register()
-    assert spout._reader is not None
-    core = spout.topology.ledger.core
+    ledger = spout.topology.ledger
     by_anchor = {o.anchor: o for o in outcomes.values()}
     slabs: dict[bytes, list[Outcome]] = {}
     for outcome in by_anchor.values():
         slabs.setdefault(slab_of(outcome.anchor), []).append(outcome)
-    reader = OutcomeReader(core, spout._reader.spout)
-    while entries := spout.topology.ledger.outcomes(reader):
+    reader = OutcomeReader(ledger.core, ledger.register_spout(spout.name))
+    while entries := ledger.outcomes(reader):
         for entry in entries:
             for part in entry.slabs:
                 for outcome in slabs[part.slab]:
