@@ -172,8 +172,8 @@ def _carry_out(core: Core, writer: str, number: int, own: str) -> Operation[bool
             state = "held"
         if state == "held":
             # From "tracked" on they are not tracked again: their trees may be over by then.
-            replays = what.settled is not None and bool(what.settled.entries)
-            yield from tracking.track(core, what.roots(), replays)
+            # What settles must never wait for room: only what it settles makes room.
+            yield from tracking.track(core, what.roots(), replays=what.settled is not None)
             yield from _advance(core, writer, number, text, "held", "tracked")
         emitted = [place for _, segment in what.segments() for place in vectors.places(core, segment)]
         yield from vectors.apply(core, emitted, "1")

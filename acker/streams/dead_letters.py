@@ -8,7 +8,7 @@ For a service, which runs operations on a store of its own (`Store.run`, `AsyncS
 
 Ids are text that is safe in a URL; the id of the last letter of a page is the cursor of the next one. Nothing
 here needs Spark, only pyarrow. Errors: ValidationError for a malformed id or count, UnknownDeadLetter, and
-TrackRejected or SpoutPendingFull where there is no room for a replay: it can be asked for again.
+TrackRejected or SpoutPendingFull where there is no room for a replay: nothing has changed then.
 """
 
 import re
@@ -18,12 +18,19 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker import keys
 from acker.config import check_name, check_number
-from acker.errors import UnknownDeadLetter, UnreadableRecord, ValidationError
+from acker.errors import (
+    AckerError,
+    SpoutPendingFull,
+    TrackRejected,
+    UnknownDeadLetter,
+    UnreadableRecord,
+    ValidationError,
+)
 from acker.operations import Core
 from acker.requests import Operation, command
-from acker.streams import commits, segments
+from acker.streams import commits, kept, segments
 from acker.streams.commits import Commit
-from acker.streams.kept import DEAD_LETTERS, Settled
+from acker.streams.kept import Settled
 from acker.streams.replays import emit_recorded, writer_of
 from acker.streams.roots import Roots
 from acker.streams.staging import Staging
@@ -128,7 +135,8 @@ def get(core: Core, letter: str) -> Operation[DeadLetter]:
 def replay(core: Core, letter: str) -> Operation[int]:
     """Gives a dead letter a new tree, as its first attempt, and publishes its row; returns the new anchor.
 
-    Takes effect once, also if two ask for it: the second gets UnknownDeadLetter.
+    Takes effect once, also if two ask for it: the second gets UnknownDeadLetter. Each of several at the same
+    moment may find the last room, and is replayed.
     """
     entry_id, spout = _split(letter)
     for _ in range(_RACES):
@@ -141,9 +149,36 @@ def replay(core: Core, letter: str) -> Operation[int]:
         batches = list(segments.decode(fields[b"row"]))
         made, piece = yield from emit_recorded(core, how, Staging(how.stream), batches)
         what = Commit((piece,), made, settled=Settled(spout, letters=(entry_id,)))
+        try:
+            yield from _check_room(core, made[0])
+        except AckerError:
+            yield from commits.discard(core, what)
+            raise
         if (yield from commits.commit(core, writer_of(spout), number, what)):
             return int(made[0].anchors()[0])
     raise UnknownDeadLetter(f"dead letter {letter!r} could not be replayed: others are replaying, too")
+
+
+def _check_room(core: Core, one: Roots) -> Operation[None]:
+    """Raises SpoutPendingFull or TrackRejected where there is no room for the tree of a replay.
+
+    A spout that has all its dead letters waits for one to go before its outcomes make room: there always is.
+    """
+    spout, limit = one.how.spout, one.how.max_spout_pending
+    if (yield from count(core, spout)) >= kept.DEAD_LETTERS:
+        return
+    pending = (yield from kept.pending(core, spout))["pending"]
+    if limit is not None and pending >= limit:
+        raise SpoutPendingFull(
+            f"spout {spout!r} has {pending:,} rows without outcome: max_spout_pending is {limit:,}"
+        )
+    [shard] = one.shards(core.config.ackers)
+    [held] = yield [command("HGET", core.shards[shard].counters, "held")]
+    if int(held or 0) >= core.config.shard_limit:
+        raise TrackRejected(
+            f"topology {core.config.name!r} is over its high-water mark of "
+            f"{core.config.high_water_mark:,} trees"
+        )
 
 
 def last(core: Core, spout: str, after: str, end: str, most: int) -> Operation[str]:
@@ -152,7 +187,7 @@ def last(core: Core, spout: str, after: str, end: str, most: int) -> Operation[s
     The number of a letter is its id without the spout. Those of a spout ascend.
     """
     key = keys.Spout(core.config.name, check_name(spout, "spout")).dead
-    if most >= DEAD_LETTERS:  # there are no more
+    if most >= kept.DEAD_LETTERS:  # there are no more
         [found] = yield [command("XREVRANGE", key, end, f"({after}", "COUNT", 1)]
         return found[0][0].decode() if found else after
     while most > 0:

@@ -16,7 +16,7 @@ from acker.streams import roots, segments
 from acker.streams.roots import Roots
 
 DEAD_LETTERS = 100_000
-"""Most dead letters of a spout. Further outcomes wait until some are replayed or deleted."""
+"""Dead letters of a spout from which on outcomes wait until some are replayed or deleted."""
 _CALL_SLABS, _CALL_INDEXES = 100, 4_096
 _FLIGHT = 64
 _LOOK = 500
@@ -101,8 +101,28 @@ def slabs_of(entries: Iterable[Entry]) -> list[bytes]:
     return list({told.slab: None for entry in entries for told in entry.slabs})
 
 
+def check_room(
+    core: Core, spout: str, entries: Iterable[Entry], known: dict[bytes, Place]
+) -> Operation[None]:
+    """Raises DeadLettersFull where outcomes would make dead letters of a spout that has its most.
+
+    Whoever asks before anything is stored may go over that by what one step takes: what is stored must never
+    wait for dead letters to go, for their replay waits for it.
+    """
+    dead = any(
+        (place := known.get(told.slab)) is not None and place.fate(entry.status) == "dead"
+        for entry in entries
+        for told in entry.slabs
+    )
+    if not dead:
+        return
+    [found] = yield [command("XLEN", keys.Spout(core.config.name, spout).dead)]
+    if found >= DEAD_LETTERS:
+        raise DeadLettersFull(f"spout {spout!r} has {found:,} dead letters, its most: replay or delete some")
+
+
 def settle(core: Core, what: Settled) -> Operation[None]:
-    """Takes care of what a commit has settled; the same again changes nothing. Raises DeadLettersFull."""
+    """Takes care of what a commit has settled; the same again changes nothing."""
     number = yield from core.register_spout(what.spout)
     if what.entries:
         found = []
@@ -123,7 +143,7 @@ def settle(core: Core, what: Settled) -> Operation[None]:
 def settle_entries(core: Core, spout: str, entries: Sequence[Entry]) -> Operation[None]:
     """Settles the trees of outcomes, makes dead letters of those that had their last attempt, and confirms.
 
-    What is to be replayed must have been: this is its end. Raises DeadLettersFull.
+    What is to be replayed must have been: this is its end.
     """
     known = yield from places(core, spout, slabs_of(entries))
     own = keys.Spout(core.config.name, spout)
@@ -189,16 +209,13 @@ def _bury(own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: 
         requests.append(
             Request(
                 own.kept,
-                [DEAD_LETTERS, told.slab, index.to_bytes(2, "little"), *fields],
+                [told.slab, index.to_bytes(2, "little"), *fields],
                 scripts.get("bury"),
                 [*own.declared(), own.dead, own.rows(place.roots.token)],
             )
         )
     for first in range(0, len(requests), _FLIGHT):
-        if b"full" in (yield requests[first : first + _FLIGHT]):
-            raise DeadLettersFull(
-                f"spout {how.spout!r} has {DEAD_LETTERS:,} dead letters, its most: replay or delete some"
-            )
+        yield requests[first : first + _FLIGHT]
 
 
 def pending(core: Core, spout: str) -> Operation[dict[str, int]]:

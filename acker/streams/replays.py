@@ -67,13 +67,14 @@ def step(core: Core, spout: str, told: Told | None = None) -> Operation[Stepped]
     """Settles a bounded number of the outcomes of a spout that has kept rows: replays, buries, confirms.
 
     told: is given the outcomes (`OUTCOMES`) before anything else is done; if it raises, or the process dies,
-    they are told again. Raises DeadLettersFull; what is not settled waits, unconfirmed.
+    they are told again. Raises DeadLettersFull, before that; what is not settled waits, unconfirmed.
     """
     number = yield from commits.next_number(core, writer_of(spout))
     entries = yield from _read(core, spout)
     if not entries:
         return Stepped()
     known = yield from kept.places(core, spout, kept.slabs_of(entries))
+    yield from kept.check_room(core, spout, entries, known)
     wanted = any(place.roots.how.outcomes for place in known.values())
     table = (yield from _table(core, entries, known)) if wanted or told is not None else None
     if told is not None and table is not None and table.num_rows:

@@ -40,7 +40,8 @@ def check_room(core: Core, members: Iterable[Roots]) -> None:
 def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operation[None]:
     """Keeps the rows of staged roots and tracks them; the same again changes nothing.
 
-    replays: they take the place of trees that are not confirmed yet, so no limit applies to them.
+    replays: they take the place of trees that are not confirmed yet, or of a dead letter, which has looked
+    for room before its commit was stored; so no limit applies to them.
     Raises SpoutPendingFull and TrackRejected; what there was room for is kept and tracked then.
     """
     for roots in members:
