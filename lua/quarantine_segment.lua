@@ -1,8 +1,9 @@
--- Puts away a segment that can not be read: once, however many read it, and however often.
+-- Puts away a segment, or kept rows, that can not be read: once, however many read it, and however often.
 --
 -- KEYS  the shard's (includes/shard.lua), then quarantine (includes/quarantine.lua)
 -- ARGV  1 spouts
---       2 name     segment:<stream>:<token>, or the id of its entry where that is all that can be read
+--       2 name     segment:<stream>:<token>, or the id of its entry where that is all that can be read;
+--                  rows:<spout>:<token>
 --       3 record   what there is of it
 -- Returns whether it is new. What a full quarantine has no room for is counted each time.
 --- @include "shard"

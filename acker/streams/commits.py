@@ -51,7 +51,7 @@ class Commit:
         for piece in self.staged:
             streams.setdefault(piece.stream, []).extend(segment.record() for segment in piece.segments)
         ranges = sorted({astuple(one) for one in self.ranges()})
-        settled = self.settled and [self.settled.spout, self.settled.entries, self.settled.letters]
+        settled = self.settled and list(astuple(self.settled))
         return json.dumps(
             {
                 "segments": streams,
@@ -81,8 +81,9 @@ class Commit:
             tracked = [Roots.parse(record) for record in stored["roots"]]
             settled = None
             if stored["settled"]:
-                spout, entries, letters = stored["settled"]
-                settled = Settled(spout, tuple((shard, entry) for shard, entry in entries), tuple(letters))
+                spout, entries, letters, *lost = stored["settled"]  # earlier versions stored three
+                places = tuple((shard, entry) for shard, entry in entries)
+                settled = Settled(spout, places, tuple(letters), tuple(lost[0]) if lost else ())
             return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled)
         except segments.UNREADABLE as error:
             raise UnreadableRecord(f"not a commit: {text!r:.200}") from error

@@ -1,6 +1,6 @@
 """The rows of roots that a spout keeps, and what becomes of them with an outcome: settled, dead letters."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -27,11 +27,15 @@ Fate: TypeAlias = Literal["acked", "replayed", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a commit takes care of: outcomes of a spout, by shard and id of their entry, or dead letters."""
+    """What a commit takes care of: outcomes of a spout, by shard and id of their entry, or dead letters.
+
+    unreadable: tokens of roots whose rows could not be replayed or buried.
+    """
 
     spout: str
     entries: tuple[tuple[int, str], ...] = ()
     letters: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +105,31 @@ def slabs_of(entries: Iterable[Entry]) -> list[bytes]:
     return list({told.slab: None for entry in entries for told in entry.slabs})
 
 
-def check_room(
+def look_at_dead(
     core: Core, spout: str, entries: Iterable[Entry], known: dict[bytes, Place]
-) -> Operation[None]:
-    """Raises DeadLettersFull where outcomes would make dead letters of a spout that has its most.
+) -> Operation[set[str]]:
+    """Looks at what would become dead letters; returns the tokens of those whose rows are gone or unreadable.
 
-    Whoever asks before anything is stored may go over that by what one step takes: what is stored must never
-    wait for dead letters to go, for their replay waits for it.
+    Raises DeadLettersFull where a spout has its most. Who asks before anything is stored may go over that by
+    what one step takes: what is stored must never wait for dead letters to go, for their replay waits for it.
     """
-    dead = any(
-        (place := known.get(told.slab)) is not None and place.fate(entry.status) == "dead"
+    dead = {
+        place.roots.token: place.roots
         for entry in entries
         for told in entry.slabs
-    )
-    if not dead:
-        return
-    [found] = yield [command("XLEN", keys.Spout(core.config.name, spout).dead)]
-    if found >= DEAD_LETTERS:
-        raise DeadLettersFull(f"spout {spout!r} has {found:,} dead letters, its most: replay or delete some")
+        if (place := known.get(told.slab)) is not None and place.fate(entry.status) == "dead"
+    }
+    lost = set()
+    for token, one in dead.items():
+        if (yield from roots.kept_rows(core, one)) is None:
+            lost.add(token)
+    if len(lost) < len(dead):
+        [found] = yield [command("XLEN", keys.Spout(core.config.name, spout).dead)]
+        if found >= DEAD_LETTERS:
+            raise DeadLettersFull(
+                f"spout {spout!r} has {found:,} dead letters, its most: replay or delete some"
+            )
+    return lost
 
 
 def settle(core: Core, what: Settled) -> Operation[None]:
@@ -134,16 +145,19 @@ def settle(core: Core, what: Settled) -> Operation[None]:
             ]
             for (shard, _), reply in zip(part, replies, strict=True):
                 found += outcomes.parse_all(shard, reply)[0]
-        yield from settle_entries(core, what.spout, found)
+        yield from settle_entries(core, what.spout, found, what.unreadable)
     if what.letters:
         own = keys.Spout(core.config.name, what.spout)
         yield [command("XDEL", own.dead, *what.letters)]
 
 
-def settle_entries(core: Core, spout: str, entries: Sequence[Entry]) -> Operation[None]:
+def settle_entries(
+    core: Core, spout: str, entries: Sequence[Entry], unreadable: Collection[str] = ()
+) -> Operation[None]:
     """Settles the trees of outcomes, makes dead letters of those that had their last attempt, and confirms.
 
-    What is to be replayed must have been: this is its end.
+    What is to be replayed must have been: this is its end. Rows that can not be read, or are gone, were not:
+    they stay pending (unreadable: tokens of such roots), so that the watermark never passes them.
     """
     known = yield from places(core, spout, slabs_of(entries))
     own = keys.Spout(core.config.name, spout)
@@ -156,9 +170,11 @@ def settle_entries(core: Core, spout: str, entries: Sequence[Entry]) -> Operatio
             if place is None:
                 continue
             fate = place.fate(entry.status)
+            if fate != "acked" and place.roots.token in unreadable:
+                continue
             if fate == "dead":
                 if read is None or read[0] != place.roots:
-                    read = place.roots, (yield from roots.rows_of(core, place.roots))
+                    read = place.roots, (yield from roots.kept_rows(core, place.roots))
                 if read[1] is not None:
                     yield from _bury(own, place, told, entry, read[1])
                 continue

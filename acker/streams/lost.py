@@ -1,6 +1,7 @@
 """Trees that nobody tells an outcome of: the ledger lost them, or the commit that was to track them ended.
 
-They are failed and tracked again, in this order, so that the ledger tells of them as of any other.
+They are failed and tracked again, in this order, so that the ledger tells of them as of any other. Those
+whose rows can not be read are left: there is nothing to be replayed.
 """
 
 import numpy as np
@@ -55,7 +56,7 @@ def _recover(core: Core, own: keys.Spout, one: Roots) -> Operation[int]:
             for place, (header, open_) in enumerate(zip(known, kept, strict=True))
             if open_ and not headers.is_tracked(header)
         ]
-    if not lost:
+    if not lost or (yield from roots.kept_rows(core, one)) is None:
         return 0
     anchors = one.anchors()
     trees = anchors[np.isin(np.arange(one.rows) // one.slab, lost)]

@@ -1,6 +1,7 @@
-"""Segments that can not be read: put away and counted, once, while those who consume their stream go on.
+"""Segments and kept rows that can not be read: put away and counted, once, while all else goes on.
 
-No tuple of such a segment is acked any more, so its trees expire, and their spouts replay them.
+No tuple of such a segment is acked any more, so its trees expire, and their spouts replay them. Rows that a
+spout keeps are the last there is of them: they stay, too, as what is not done (kept.py).
 """
 
 import logging
@@ -30,9 +31,18 @@ def put_away(core: Core, stream: str, name: str, record: bytes) -> Operation[Non
 
     The same again changes nothing. A topology without shards has no quarantine: there it is logged only.
     """
+    yield from _put_away(core, f"segment:{stream}:{name}", record, f"segment {name} of stream {stream}")
+
+
+def put_away_rows(core: Core, spout: str, token: str, record: bytes) -> Operation[None]:
+    """Puts kept rows of a spout into the quarantine of a shard; the same again changes nothing."""
+    yield from _put_away(core, f"rows:{spout}:{token}", record, f"rows {token} that spout {spout} keeps")
+
+
+def _put_away(core: Core, name: str, record: bytes, what: str) -> Operation[None]:
     new: list[int] = [1]
     if core.shards:
-        args: list[bytes | str | int] = [f"segment:{stream}:{name}", record[:_BYTES]]
+        args: list[bytes | str | int] = [name, record[:_BYTES]]
         new = yield from core.ask([Call(0, "quarantine_segment", [core.shards[0].quarantine], args)])
     if new[0]:
-        _log.error("%s: segment %s of stream %s can not be read", core.config.name, name, stream)
+        _log.error("%s: %s can not be read", core.config.name, what)

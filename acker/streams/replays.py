@@ -74,23 +74,25 @@ def step(core: Core, spout: str, told: Told | None = None) -> Operation[Stepped]
     if not entries:
         return Stepped()
     known = yield from kept.places(core, spout, kept.slabs_of(entries))
-    yield from kept.check_room(core, spout, entries, known)
+    lost = yield from kept.look_at_dead(core, spout, entries, known)
     wanted = any(place.roots.how.outcomes for place in known.values())
     table = (yield from _table(core, entries, known)) if wanted or told is not None else None
     if told is not None and table is not None and table.num_rows:
         told(table)
-    staged, again = yield from _stage_replays(core, entries, known)
+    staged, again, gone = yield from _stage_replays(core, entries, known)
+    lost |= gone
     if wanted and table is not None:
         staged += yield from _stage_outcomes(core, spout, table)
-    settled = Settled(spout, tuple((entry.shard, entry.id.decode()) for entry in entries))
     if staged:
+        places = tuple((entry.shard, entry.id.decode()) for entry in entries)
+        settled = Settled(spout, places, unreadable=tuple(sorted(lost)))
         what = Commit(tuple(staged), tuple(again), settled=settled)
         mine = yield from commits.commit(core, writer_of(spout), number, what)
         if not mine:
             return Stepped()
     else:
-        yield from kept.settle_entries(core, spout, entries)
-    return _stepped(entries, known)
+        yield from kept.settle_entries(core, spout, entries, lost)
+    return _stepped(entries, known, lost)
 
 
 def _read(core: Core, spout: str) -> Operation[list[Entry]]:
@@ -108,12 +110,14 @@ def _read(core: Core, spout: str) -> Operation[list[Entry]]:
     return taken
 
 
-def _stepped(entries: Sequence[Entry], known: dict[bytes, Place]) -> Stepped:
+def _stepped(entries: Sequence[Entry], known: dict[bytes, Place], lost: set[str]) -> Stepped:
     counts = {"acked": 0, "replayed": 0, "dead": 0}
     for entry in entries:
         for told in entry.slabs:
             if place := known.get(told.slab):
-                counts[place.fate(entry.status)] += len(place.rows(told))
+                fate = place.fate(entry.status)
+                if fate == "acked" or place.roots.token not in lost:
+                    counts[fate] += len(place.rows(told))
     return Stepped(**counts)
 
 
@@ -130,8 +134,11 @@ class _Group:
 
 def _stage_replays(
     core: Core, entries: Sequence[Entry], known: dict[bytes, Place]
-) -> Operation[tuple[list[Staged], list[Roots]]]:
-    """Stages a new root, and a tuple of the stream, for each row that is to be tried again."""
+) -> Operation[tuple[list[Staged], list[Roots], set[str]]]:
+    """Stages a new root, and a tuple of the stream, for each row that is to be tried again.
+
+    Returns the tokens, too, of those whose rows can not be read, or are gone.
+    """
     again: dict[str, tuple[Roots, list[int]]] = {}
     for entry in entries:
         for told in entry.slabs:
@@ -140,10 +147,12 @@ def _stage_replays(
                 again.setdefault(place.roots.token, (place.roots, []))[1].extend(place.rows(told))
     staged: list[Staged] = []
     tracked: list[Roots] = []
+    lost: set[str] = set()
     groups: dict[tuple[object, ...], _Group] = {}
     for old, places in again.values():
-        rows = yield from roots.rows_of(core, old)
+        rows = yield from roots.kept_rows(core, old)
         if rows is None:
+            lost.add(old.token)
             continue
         most = roots.most_rows(core)
         for at in range(0, len(places), most):
@@ -162,7 +171,7 @@ def _stage_replays(
                 yield from _stage_group(core, groups.pop(name), staged, tracked)
     for group in groups.values():
         yield from _stage_group(core, group, staged, tracked)
-    return staged, tracked
+    return staged, tracked, lost
 
 
 def _stage_group(core: Core, group: _Group, staged: list[Staged], tracked: list[Roots]) -> Operation[None]:

@@ -20,7 +20,7 @@ from acker.errors import UnreadableRecord, ValidationError
 from acker.ids import Ids
 from acker.operations import Core
 from acker.requests import Operation, command
-from acker.streams import segments
+from acker.streams import quarantine, segments
 from acker.streams.segments import ANCHORS, UNREADABLE, Segment
 from acker.streams.staging import Staged, Staging, pieces, stage_segment, stage_vectors
 from acker.streams.vectors import Place
@@ -286,9 +286,35 @@ def _stage_piece(
 
 
 def rows_of(core: Core, roots: Roots) -> Operation[pa.Table | None]:
-    """The rows of roots, in the order of their trees; None where they are gone."""
+    """The rows of roots, in the order of their trees; None where they are gone. Raises UnreadableRecord."""
     [payload] = yield [command("GET", keys.Spout(core.config.name, roots.how.spout).rows(roots.token))]
-    return None if payload is None else pa.Table.from_batches(segments.decode(payload)).combine_chunks()
+    return None if payload is None else _decode(payload, roots)
+
+
+def kept_rows(core: Core, roots: Roots) -> Operation[pa.Table | None]:
+    """As `rows_of`; None also where they can not be read: they are in quarantine then, and stay for people.
+
+    Raises UnreadableRecord where memory did not suffice.
+    """
+    [payload] = yield [command("GET", keys.Spout(core.config.name, roots.how.spout).rows(roots.token))]
+    if payload is None:
+        return None
+    try:
+        return _decode(payload, roots)
+    except UnreadableRecord as error:
+        if isinstance(error.__cause__, MemoryError):
+            raise
+        record = roots.record().encode() + b"\n" + payload
+        yield from quarantine.put_away_rows(core, roots.how.spout, roots.token, record)
+        return None
+
+
+def _decode(payload: bytes, roots: Roots) -> pa.Table:
+    found = list(segments.decode(payload))
+    count = sum(batch.num_rows for batch in found)
+    if count != roots.rows or not found:  # Arrow takes what is cut between two batches for a whole stream
+        raise UnreadableRecord(f"{count:,} rows of roots, not {roots.rows:,}")
+    return pa.Table.from_batches(found).combine_chunks()
 
 
 def staged_keys(core: Core, roots: Roots) -> list[bytes]:

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from acker import keys, topologies
@@ -36,21 +37,46 @@ def settle(
     """Settles what outcomes there are, in so many steps at most for a spout: one, or all that keep rows.
 
     told: see `acker.streams.replays.step`. A spout whose outcomes were asked for so is left to who asks for
-    them, until it is named without. Raises what `step` does.
+    them, until it is named without. Raises what `step` or `told` does, first for one of several spouts, when
+    the others are settled.
     """
+    names = ledger.run(_claimed(ledger, spout, told is not None))
+    done = _each(partial(_settle, ledger, name, told, steps) for name in names)
+    return Stepped(
+        sum(one.acked for one in done), sum(one.replayed for one in done), sum(one.dead for one in done)
+    )
+
+
+def _settle(ledger: Ledger, spout: str, told: Told | None, steps: int) -> Stepped:
     total = Stepped()
-    for name in ledger.run(_claimed(ledger, spout, told is not None)):
-        for _ in range(steps):
-            done = ledger.run(replays.step(ledger.core, name, told))
-            total = Stepped(total.acked + done.acked, total.replayed + done.replayed, total.dead + done.dead)
-            if not done.all:
-                break
+    for _ in range(steps):
+        done = ledger.run(replays.step(ledger.core, spout, told))
+        total = Stepped(total.acked + done.acked, total.replayed + done.replayed, total.dead + done.dead)
+        if not done.all:
+            break
     return total
 
 
+def _each(actions: Iterable[Callable[[], T]]) -> list[T]:
+    """Does all, whatever one of them raises; raises the first error when all were tried."""
+    results: list[T] = []
+    first: Exception | None = None
+    for action in actions:
+        try:
+            results.append(action())
+        except Exception as error:  # noqa: BLE001 - `told` is the user's: it may raise anything
+            first = first or error
+    if first is not None:
+        raise first
+    return results
+
+
 def recover(ledger: Ledger, spout: str | None = None) -> int:
-    """Has trees failed that the ledger has lost (`acker.streams.lost`); returns how many."""
-    return sum(ledger.run(lost.recover(ledger.core, name)) for name in _named(ledger, spout))
+    """Has trees failed that the ledger has lost (`acker.streams.lost`); returns how many.
+
+    Raises as `settle` does, when the other spouts are looked after.
+    """
+    return sum(_each(partial(ledger.run, lost.recover(ledger.core, name)) for name in _named(ledger, spout)))
 
 
 def _named(ledger: Ledger, spout: str | None) -> list[str]:
@@ -89,16 +115,28 @@ def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = N
     """Runs a commit, again and again where there is no room for its roots, settling what has an outcome.
 
     timeout: seconds, by default twice the message timeout. Raises SpoutPendingFull or TrackRejected then.
+    What keeps outcomes from being settled is logged: they may be another spout's.
     """
     wait = 2 * ledger.config.message_timeout if timeout is None else timeout
-    deadline = time.monotonic() + wait
+    deadline, trouble = time.monotonic() + wait, ""
     while True:
         try:
             return commit()
         except (SpoutPendingFull, TrackRejected):
             if time.monotonic() >= deadline:
                 raise
-            if not settle(ledger, steps=1).all:
+            try:
+                settled = settle(ledger, steps=1).all
+            except AckerError as error:
+                settled = 0
+                if trouble != str(error):
+                    trouble = str(error)
+                    _log.warning(
+                        "a commit waits for room, and outcomes of topology %s wait: %s",
+                        ledger.config.name,
+                        error,
+                    )
+            if not settled:
                 time.sleep(_WAIT)
 
 
@@ -141,17 +179,29 @@ class Settler:
         for name in names:
             try:
                 ledger = self._ledger(name)
-                if time.monotonic() >= self._looked.get(name, 0.0):
-                    recover(ledger, self.spout)
-                    self._looked[name] = time.monotonic() + ledger.config.message_timeout / 2
-                settled += settle(ledger, self.spout, self.told).all
+                _, done = _each([partial(self._recover, ledger), partial(self._settle, ledger)])
+                settled += done
                 self._trouble.pop(name, None)
-            except AckerError as error:
+            except Exception as error:  # noqa: BLE001 - `told` is the user's: it may raise anything
                 self._ledgers.pop(name, None)
-                if self._trouble.get(name) != str(error):
-                    self._trouble[name] = str(error)
-                    _log.warning("outcomes of topology %s wait: %s", name, error)
+                if self._trouble.get(name) != repr(error):
+                    self._trouble[name] = repr(error)
+                    ours = isinstance(error, AckerError)
+                    _log.warning(
+                        "outcomes of topology %s wait: %s", name, error, exc_info=None if ours else error
+                    )
         return settled
+
+    def _recover(self, ledger: Ledger) -> int:
+        name = ledger.config.name
+        if time.monotonic() < self._looked.get(name, 0.0):
+            return 0
+        found = recover(ledger, self.spout)
+        self._looked[name] = time.monotonic() + ledger.config.message_timeout / 2
+        return found
+
+    def _settle(self, ledger: Ledger) -> int:
+        return settle(ledger, self.spout, self.told).all
 
     def _ledger(self, name: str) -> Ledger:
         if name not in self._ledgers:

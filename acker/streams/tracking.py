@@ -11,7 +11,7 @@ from acker.encoding import PackedIds
 from acker.errors import SpoutPendingFull, TrackRejected, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, Request
-from acker.streams.roots import Roots, Tracking, message_ids, rows_of
+from acker.streams.roots import Roots, Tracking, kept_rows, message_ids
 from acker.submissions import NewSlab
 
 _TRACK = 64
@@ -76,9 +76,9 @@ def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[N
 
 
 def _track(core: Core, roots: Roots, limit: int | None, numbers: Sequence[int]) -> Operation[None]:
-    rows = yield from rows_of(core, roots)
+    rows = yield from kept_rows(core, roots)
     if rows is None:
-        return  # all of it was tracked before, and settled
+        return  # all of it was tracked before, and settled; or nobody can track what can not be read
     named = _packed(message_ids(rows, roots.how.message_id), roots.slab)
     anchors, values = roots.anchors(), roots.values()
     for first in range(0, len(numbers), _TRACK):

@@ -4,8 +4,8 @@
 --
 -- A quarantine is a hash: what the record was of -> the record. It holds the first 1,000 of a shard, and of
 -- each the first 16 KiB; all are counted. What it was of is a slab, message_ids:<slab>,
--- segment:<stream>:<token, or id of the entry>, or outcomes:<spout>:<id of the entry>, whose fields and
--- values are lines then.
+-- segment:<stream>:<token, or id of the entry>, rows:<spout>:<token>, or outcomes:<spout>:<id of the entry>,
+-- whose fields and values are lines then.
 local QUARANTINED, QUARANTINE_BYTES = 1000, 16384
 local quarantine = {}
 

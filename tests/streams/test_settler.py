@@ -1,0 +1,121 @@
+"""The settler: what is wrong with one spout, or with who is told of outcomes, keeps nobody else waiting."""
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from acker.errors import DeadLettersFull
+from acker.ledger import Ledger, open_ledger
+from acker.spark import settling
+from acker.store import Store
+from acker.streams import kept, lost, settler
+from acker.streams.replays import Stepped
+from acker.streams.roots import Tracking
+from acker.streams.settler import Settler
+from acker.streams.spout import StreamSpout
+from tests.kept_rows import consume, lines, rows
+
+TIMEOUT = 60.0
+"""Seconds after which a test gives up."""
+
+
+@pytest.fixture
+def ledger(valkey_url: str) -> Ledger:
+    return open_ledger(Store(valkey_url), "t", ackers=2)
+
+
+def spout(ledger: Ledger, name: str, **how: Any) -> StreamSpout:
+    return StreamSpout(ledger, Tracking(name, f"lines-{name}", "id", **how))
+
+
+def pending(ledger: Ledger, name: str) -> int:
+    return ledger.run(kept.pending(ledger.core, name))["pending"]
+
+
+@pytest.fixture
+def stuck(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spout `a` has all the dead letters it may have, and a further one waits."""
+    monkeypatch.setattr(kept, "DEAD_LETTERS", 1)
+    for number in range(2):
+        spout(ledger, "a", attempts=1).write(lines(1, first=number))
+        anchors = [row["_acker"] for row in rows(ledger, "lines-a")]
+        ledger.fail(anchors, "bad")
+        consume(ledger, "lines-a")
+        if number == 0:
+            assert settler.settle(ledger) == Stepped(dead=1)
+
+
+@pytest.mark.usefixtures("stuck")
+def test_a_spout_that_can_not_be_settled_keeps_no_other_from_it(ledger: Ledger) -> None:
+    spout(ledger, "b").write(lines(10))
+    consume(ledger, "lines-b")
+    with pytest.raises(DeadLettersFull, match="spout 'a'"):
+        settler.settle(ledger)
+    assert (pending(ledger, "a"), pending(ledger, "b")) == (1, 0)
+    spout(ledger, "b").write(lines(10))
+    consume(ledger, "lines-b")
+    Settler(ledger.store, ["t"]).step()
+    assert (pending(ledger, "a"), pending(ledger, "b")) == (1, 0)
+
+
+@pytest.mark.usefixtures("stuck")
+def test_a_commit_waits_for_room_of_its_own_spout_whatever_is_wrong_with_another(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = spout(ledger, "b", max_spout_pending=10)
+    writer.write(lines(10))
+    consume(ledger, "lines-b")
+    writer.write(lines(10, first=10), timeout=TIMEOUT)
+    assert pending(ledger, "b") == 10
+    assert [record.getMessage() for record in caplog.records if "waits for room" in record.getMessage()] == [
+        "a commit waits for room, and outcomes of topology t wait: spout 'a' has 1 dead letters, its most: "
+        "replay or delete some"
+    ]
+
+
+def test_a_spout_that_can_not_be_looked_after_keeps_no_other_from_it(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    recover = lost.recover
+
+    def recovers(core: Any, name: str) -> Any:
+        if name == "a":
+            raise DeadLettersFull("not today")
+        looked.append(name)
+        return (yield from recover(core, name))
+
+    for name in ("a", "b"):
+        spout(ledger, name).write(lines(5))
+        consume(ledger, f"lines-{name}")
+    monkeypatch.setattr(lost, "recover", recovers)
+    with pytest.raises(DeadLettersFull):
+        settler.recover(ledger)
+    assert looked == ["b"]
+    assert Settler(ledger.store, ["t"]).step() == 0  # that it settled both it can not tell
+    assert looked == ["b", "b"]
+    assert (pending(ledger, "a"), pending(ledger, "b")) == (0, 0)
+
+
+def test_outcomes_are_told_again_by_settling_when_who_is_told_has_raised(
+    valkey_url: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[list[dict[str, Any]]] = []
+    taken = threading.Event()
+
+    def once_bad(table: pa.Table) -> None:
+        told.append(table.to_pylist())
+        if len(told) == 1:
+            raise ValueError("not today")
+        taken.set()
+
+    spout(ledger, "s").write(lines(20))
+    consume(ledger, "lines-s")
+    with settling(url=valkey_url, topology="t", spout="s", on_outcomes=once_bad):
+        assert taken.wait(TIMEOUT)
+    assert len(told[0]) == 20
+    assert told[1] == told[0]
+    assert "outcomes of topology t wait: not today" in caplog.text
+    assert pending(ledger, "s") == 0

@@ -1,0 +1,102 @@
+"""Rows that a spout keeps and that can not be read: put away once, not done, while all else is settled."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from acker import keys
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams import commits, kept, lost, settler
+from acker.streams.commits import Commit
+from acker.streams.kept import Settled
+from acker.streams.replays import Stepped
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
+from tests.kept_rows import consume, fail, letters, lines, pending, rows
+from tests.streams.test_unreadable_segments import BROKEN, put_away
+
+pytestmark = pytest.mark.cluster(slow=True)
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return open_ledger(Store(url), "t", ackers=3, message_timeout=600.0)
+
+
+def spoil(ledger: Ledger, raw: Any, token: str, change: Callable[[bytes], bytes | None]) -> None:
+    """Changes the rows that the spout keeps of some roots; None: deletes them."""
+    key = keys.Spout(ledger.config.name, "s").rows(token)
+    changed = change(raw.get(key))
+    if changed is None:
+        raw.delete(key)
+    else:
+        raw.set(key, changed)
+
+
+@pytest.mark.parametrize("how", [*BROKEN, "gone"])
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_kept_rows_that_can_not_be_read_stay_pending_and_keep_no_other_waiting(
+    ledger: Ledger, raw: Any, attempts: int, how: str
+) -> None:
+    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=attempts, offset="offset"))
+    spout.write(lines(100))
+    [bad] = spout.write(lines(1000, first=100))
+    spoil(ledger, raw, bad.token, BROKEN.get(how, lambda payload: None))
+    fail(ledger, lambda row: row["id"] in (7, 300))
+    again = attempts - 1
+    assert settler.settle(ledger) == Stepped(acked=1098, replayed=again, dead=1 - again)
+    for _ in range(2):  # what it was is settled, though some of the same roots never will be
+        consume(ledger)
+        settler.settle(ledger)
+    assert pending(ledger) == {"pending": 1, "acked": 1098 + again, "replayed": again, "dead": 1 - again}
+    assert [letter.message_id for letter in letters(ledger)] == [b"7"] * (1 - again)
+    assert put_away(ledger) == ([] if how == "gone" else [f"rows:s:{bad.token}"])
+    assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 100}
+
+
+def test_trees_of_rows_that_can_not_be_read_are_not_tried_again_when_the_ledger_has_lost_them(
+    ledger: Ledger, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [bad] = StreamSpout(ledger, Tracking("s", "lines", "id")).write(lines(1000))
+    spoil(ledger, raw, bad.token, BROKEN["torn"])
+    fail(ledger, lambda row: row["id"] == 7)
+    assert settler.settle(ledger) == Stepped(acked=999)
+    for _ in range(3):
+        ledger.tick(force=True)
+    monkeypatch.setattr(lost, "AFTER", 0.0)
+    before = ledger.counters()
+    for _ in range(2):
+        assert settler.recover(ledger) == 0
+    assert ledger.counters() == before
+    assert put_away(ledger) == [f"rows:s:{bad.token}"]
+
+
+def test_a_commit_that_was_cut_is_finished_without_the_rows_that_it_could_not_read(
+    ledger: Ledger, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2))
+    spout.write(lines(10))
+    [bad] = spout.write(lines(1000, first=10))
+    spoil(ledger, raw, bad.token, BROKEN["torn"])
+    fail(ledger, lambda row: row["id"] in (7, 300))
+
+    def cut(*_: Any) -> Any:
+        raise RuntimeError("cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "_publish", cut)
+        with pytest.raises(RuntimeError, match="cut"):
+            settler.settle(ledger)
+    settler.settle(ledger)
+    assert pending(ledger) == {"pending": 2, "acked": 1008, "replayed": 1, "dead": 0}
+    assert [row["id"] for row in rows(ledger)] == [7]
+
+
+def test_a_commit_that_an_earlier_version_has_stored_is_read() -> None:
+    what = Commit(settled=Settled("s", ((0, "1-0"),), ("2-0",), ("0" * 32,)))
+    assert Commit.load(what.dump()).settled == what.settled
+    earlier = what.dump().replace(f',["{"0" * 32}"]]', "]")
+    assert earlier != what.dump()
+    assert Commit.load(earlier).settled == Settled("s", ((0, "1-0"),), ("2-0",))
