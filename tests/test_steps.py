@@ -12,6 +12,8 @@ from acker.steps import MOST_STEPS, Step
 from acker.store import Store
 from acker.topology import Topology
 
+pytestmark = pytest.mark.cluster(slow=True)
+
 
 @pytest.fixture
 def ledger(url: str) -> Ledger:

@@ -16,6 +16,8 @@ from acker.ledger import open_ledger
 from acker.store import Store
 from tests.ledgers import Trees, opened, told
 
+pytestmark = pytest.mark.cluster(slow=True)
+
 
 def test_the_configuration_is_stored_at_first_use_and_taken_by_who_asks_for_none(url: str) -> None:
     first = opened(url, "t", ackers=2, message_timeout=2.5, high_water_mark=7, slab_limit=3, outcomes_kept=9)

@@ -5,6 +5,7 @@ from itertools import count
 
 import numpy as np
 import pyarrow as pa
+import pytest
 import redis
 
 from acker import scripts
@@ -17,6 +18,8 @@ from acker.streams.effects import EFFECT
 from acker.streams.staging import FAILED, Staged, Staging
 from tests.servers import wait_until
 from tests.streaming import emit, run_cut, take
+
+pytestmark = pytest.mark.cluster(slow=True)
 
 HOUR = 3_600_000
 
@@ -85,6 +88,7 @@ def test_a_commit_cut_anywhere_records_the_same_effects(url: str) -> None:
             return
 
 
+@pytest.mark.one_server
 def test_an_effect_is_remembered_for_its_horizon_and_is_gone_after_one_and_a_half(ledger: Ledger) -> None:
     """Horizons of seconds, on the server's own clock."""
     had = digests(300)

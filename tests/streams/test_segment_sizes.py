@@ -2,13 +2,16 @@
 
 import numpy as np
 import pyarrow as pa
-import redis
+import pytest
 
 from acker import Topology
 from acker.streams import roots, schemas, segments, staging, vectors
 from acker.streams.roots import KEPT_ROWS, Tracking
 from acker.streams.segments import ANCHORS, SEGMENT_ROWS
 from acker.streams.staging import Staging
+from tests.servers import raw_client
+
+pytestmark = pytest.mark.cluster(slow=True)
 
 SCHEMA = pa.schema([("word", pa.string()), (ANCHORS, pa.int64())])
 
@@ -24,7 +27,7 @@ def test_a_segment_may_have_vectors_of_any_number_of_chunks(url: str) -> None:
         staged = topology.ledger.run(staging.stage(core, Staging("words", rows=1 << 20), [batch]))
         [segment] = staged.segments
         [(key, _)] = vectors.places(core, segment)
-        with redis.Redis.from_url(url) as store:
+        with raw_client(url) as store:
             found = store.hgetall(key)
     chunks = len(found[b"state"])
     assert chunks == rows // 1000
