@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+from redis.crc import key_slot
 
-from acker import Topology, cli, history, ids, inspect, scripts, steps
+from acker import Topology, cli, history, ids, inspect, keys, scripts, steps
 from acker.errors import AckerError, StoreError
 from acker.ledger import open_ledger
 from acker.removal import remove
@@ -22,7 +23,7 @@ from acker.streams.spout import StreamSpout
 from tests.api.conftest import calling, serving
 from tests.conftest import NewServer
 from tests.ledgers import Trees, confirm_all
-from tests.rights import FILE, ROLES, Rights, users
+from tests.rights import FILE, ROLES, Rights, cluster, users
 from tests.streaming import commit, stage, take
 
 
@@ -43,6 +44,13 @@ def of_script(script: scripts.Script) -> set[str]:
     code = re.sub(r"--[^\n]*", "", script.text)
     assert not re.search(r"(?<!p)call\((?!')", code), f"{script.name} calls a command that it computes"
     return set(re.findall(r"call\('([A-Z]+)'", code))
+
+
+@pytest.mark.parametrize("name", scripts.load_all())
+def test_no_script_makes_code_of_text(name: str) -> None:
+    code = re.sub(r"--[^\n]*", "", scripts.get(name).text)
+    assert not re.search(r"\b(load|loadstring|loadfile|dofile|setfenv)\b", code)
+    assert not re.search(r"\b_G\b", code)  # where they could be found by a name that is put together
 
 
 def test_only_what_acker_itself_calls_is_granted_to_anybody() -> None:
@@ -142,6 +150,7 @@ def reader_works(url: str, name: str = "t") -> None:
     assert Stream(ledger, "lines").totals() is not None
 
 
+@pytest.mark.cluster
 def test_each_role_can_do_its_work(rights: Rights) -> None:
     spout_works(rights.url("spout"))
     executor_works(rights.url("executor"))
@@ -149,6 +158,23 @@ def test_each_role_can_do_its_work(rights: Rights) -> None:
     reader_works(rights.url("reader"))
     confirm_all(open_ledger(Store(rights.url("spout")), "t"))
     assert rights.denied() == []
+
+
+def test_each_role_follows_a_slot_that_is_on_its_way(tmp_path: Path) -> None:
+    with cluster("valkey-cluster", tmp_path) as (servers, rights):
+        config = open_ledger(Store(rights.url("spout")), "t", ackers=2).config
+        key = keys.config("t")
+        source = servers.owner(key)
+        target = (source + 1) % servers.masters
+        servers.begin_move(key_slot(key), source, target)
+        while servers.move_keys(key_slot(key), source, target, 10):
+            pass
+        for asked, role in enumerate(ROLES, start=1):
+            assert open_ledger(Store(rights.url(role)), "t", create=False).config == config
+            with servers.client(target) as client:
+                assert client.info("commandstats")["cmdstat_asking"]["calls"] >= asked
+        servers.end_move(key_slot(key), source, target)
+        assert rights.denied() == []
 
 
 def test_the_service_can_remove_a_topology_with_all_that_it_holds(rights: Rights) -> None:
