@@ -7,6 +7,7 @@ from acker import keys
 from acker.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.operations import Core
 from acker.requests import Operation, Reply, Request, command
+from acker.stored import positive, whole
 
 _FLIGHT = 64
 _LOOK = 100
@@ -51,10 +52,13 @@ class StreamTotals:
 
 
 def stream_totals(core: Core, names: Sequence[str] | None = None) -> Operation[list[StreamTotals]]:
-    """All streams of a topology, by name, or those named; one without any segment yet has zeros."""
+    """All streams of a topology, by name, or those named; one without any segment yet has zeros.
+
+    Raises UnreadableRecord, which names the number that is none.
+    """
     if names is None:
         [found] = yield [command("SMEMBERS", keys.streams(core.config.name))]
-        names = sorted(name.decode() for name in found)
+        names = sorted(name.decode("utf-8", "replace") for name in found)
     totals = []
     for first in range(0, len(names), _FLIGHT):
         part = names[first : first + _FLIGHT]
@@ -62,14 +66,24 @@ def stream_totals(core: Core, names: Sequence[str] | None = None) -> Operation[l
             command("HGETALL", keys.Stream(core.config.name, name).subscriptions) for name in part
         ]
         for name, reply in zip(part, replies, strict=True):
-            fields = {key.decode(): value for key, value in zip(reply[::2], reply[1::2], strict=True)}
+            fields = {
+                field.decode("utf-8", "replace"): value
+                for field, value in zip(reply[::2], reply[1::2], strict=True)
+            }
             totals.append((yield from _stream(core, name, fields)))
     return totals
 
 
 def _stream(core: Core, name: str, fields: Mapping[str, bytes]) -> Operation[StreamTotals]:
-    known = {int(field[5:]): value.decode() for field, value in fields.items() if field.startswith("slot:")}
-    waiting = int(fields.get("next", 0))
+    def count(field: str, default: int = 0) -> int:
+        return whole(fields.get(field), f"stream {name!r}, {field}", default)
+
+    known = {
+        whole(field[5:].encode(), f"stream {name!r}, {field}"): value.decode("utf-8", "replace")
+        for field, value in fields.items()
+        if field.startswith("slot:")
+    }
+    waiting = count("next")
     slots: list[int] = sorted(known)
     if not slots and f"rows:{waiting}" in fields:
         slots = [waiting]
@@ -78,21 +92,20 @@ def _stream(core: Core, name: str, fields: Mapping[str, bytes]) -> Operation[Str
         SubscriptionTotals(
             name=known.get(slot),
             slot=slot,
-            rows_published=int(fields.get(f"rows:{slot}", 0)),
-            rows_acked=int(fields.get(f"acked:{slot}", 0)),
-            rows_dropped=int(fields.get(f"dropped:{slot}", 0)),
+            rows_published=count(f"rows:{slot}"),
+            rows_acked=count(f"acked:{slot}"),
+            rows_dropped=count(f"dropped:{slot}"),
             unread_age=ages[slot],
         )
         for slot in slots
     )
-    segments, size, dropped = (int(fields.get(count, 0)) for count in ("segments", "bytes", "dropped"))
     return StreamTotals(
         name=name,
-        segments=segments,
-        bytes=size,
-        dropped=dropped,
-        max_age=float(fields.get("max_age", STREAM_MAX_AGE)),
-        max_bytes=int(fields.get("max_bytes", STREAM_MAX_BYTES)),
+        segments=count("segments"),
+        bytes=count("bytes"),
+        dropped=count("dropped"),
+        max_age=positive(fields.get("max_age"), f"stream {name!r}, max_age", STREAM_MAX_AGE),
+        max_bytes=count("max_bytes", STREAM_MAX_BYTES),
         subscriptions=members,
     )
 
@@ -114,7 +127,7 @@ def _unread_ages(
     ages: dict[int, float | None] = {}
     for slot, found, back in zip(slots, replies[: len(slots)], replies[len(slots) :], strict=True):
         ids = [one[1][1] for one in back] + [_first(found, slot)]
-        times = [int(entry.split(b"-")[0]) / 1000 for entry in ids if entry]
+        times = [whole(entry.split(b"-")[0], "id of an entry") / 1000 for entry in ids if entry]
         ages[slot] = max(0.0, now - min(times)) if times else None
     return ages
 

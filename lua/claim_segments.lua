@@ -74,8 +74,10 @@ end
 if seen ~= cursor then redis.call('HSET', KEYS[2], 'cursor:' .. slot, seen) end
 
 local known = redis.call('HGET', KEYS[5], reader)
-if given > 0 or not known or now - tonumber(string.sub(known, 3)) > 10000 then
-  redis.call('HSET', KEYS[5], reader, (known and string.sub(known, 1, 1) or '0') .. ' ' .. now)
+local logged, seen_at = string.match(known or '0 0', '^([01]) (%d+)$')
+if given > 0 or not logged or math.abs(now - tonumber(seen_at)) > 10000 then
+  -- Of one that can not be read, it is taken that Spark has logged a batch: it keeps what it has.
+  redis.call('HSET', KEYS[5], reader, (logged or '1') .. ' ' .. now)
   redis.call('EXPIRE', KEYS[4], ARGV[7])
   redis.call('EXPIRE', KEYS[5], ARGV[7])
 end

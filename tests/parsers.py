@@ -30,11 +30,15 @@ from acker.config import TopologyConfig
 from acker.errors import AckerError
 from acker.messages import Messages
 from acker.operations import Core
+from acker.spark import notes, tracking
+from acker.spark.microbatches import Batch
 from acker.spark.options import Options
-from acker.streams import dead_letters, schemas, segments, vectors
+from acker.stream_totals import stream_totals
+from acker.streams import dead_letters, kept, retention, schemas, segments, subscriptions, vectors
 from acker.streams.commits import Commit
 from acker.streams.roots import Roots, Tracking
 from acker.streams.segments import Segment
+from acker.streams.subscriptions import Range
 from acker.tuples import Tuple
 
 
@@ -197,6 +201,45 @@ def _segment(data: bytes) -> None:
     assert Segment.parse(data) == Segment.parse(Segment.parse(data).record())
 
 
+def _notes(data: bytes) -> None:
+    answered(notes.ranges(core(), Batch("q", 1, "r")), [parts(data)])
+
+
+def _readers(data: bytes) -> None:
+    answered(subscriptions.readers(core(), "lines", 0), [fields(data), [b"1700000000", b"5"]])
+
+
+def _subscriptions(data: bytes) -> None:
+    """The hash of a stream's subscriptions, as all who read it get it; `entry` is what was given back."""
+    found = fields(data)
+    known = dict(zip(found[::2], found[1::2], strict=True))
+    operation = stream_totals(core(), ["lines"])
+    next(operation)
+    try:
+        requests = operation.send([found])
+        back = [[b"1-0", [b"entry", known.get(b"entry", b"1-0"), b"segment", b"", b"rows", b"1"]]]
+        operation.send([[b"1700000000", b"5"], *[back] * (len(requests) - 1)])
+    except StopIteration:
+        pass
+    limits = [known.get(name) for name in (b"max_age", b"max_bytes", b"bytes", b"segments")]
+    answered(retention.retain(core(), "lines"), [limits, [], [b"1700000000", b"5"]])
+    slots = answered(subscriptions.slots(core(), "lines"), [[known.get(b"slots"), known.get(b"next")]])
+    assert slots is None or len(slots) <= subscriptions.MOST  # type: ignore[arg-type]
+    answered(subscriptions.find(core(), "lines", "a"), [known.get(b"name:a", b"0")])
+    answered(subscriptions.subscribe(core(), "lines", "a"), [known.get(b"name:a", b"0"), 0])
+
+
+def _registered(data: bytes) -> None:
+    tracking.parse_registered(Batch("q", 1, "r"), fields(data))
+
+
+def _watermark(data: bytes) -> None:
+    """What the offsets were up to, and one piece of roots that is kept."""
+    found = parts(data)
+    split = len(found) // 2 * 2
+    answered(kept.watermark(core(), "s"), [found[:split]], [found[split:]])
+
+
 def _samples() -> dict[str, tuple[bytes, ...]]:
     slab = b"\0\0\0\0\0\x01\x10\0"
     roots = Roots("ab" * 16, 4, 5, 2, Tracking("s", "lines", "id"), 1, {"p": (0, 3)})
@@ -226,6 +269,15 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
     position = cursors.Position(1, 2, 3, 4, [slab])
     schema = pa.schema([("a", pa.int64()), ("b", pa.list_(pa.string()))])
     commit = Commit((), (roots,), settled=None)
+    own = {
+        "slots": "0,2", "next": "3", "name:a": "0", "slot:0": "a", "slot:2": "c", "cursor:0": "1-0",
+        "rows:0": "7", "acked:0": "3", "dropped:0": "0", "segments": "2", "bytes": "99", "max_age": "60.5",
+        "entry": "1700000000000-0",
+    }  # fmt: skip
+    told = {
+        "1|stages": "5 7 ", "1|of:5": "1", "1|of:7": "1", "1|n:5.0": "1", "1|entry:5.0:1": "3.4.5#1",
+        "1|roots:3.4.5#1": json.dumps([roots.record()]),
+    }  # fmt: skip
     return {
         "address": (
             b"redis://u:p@h:1/0",
@@ -239,9 +291,12 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "history": (packed(reading, reading),),
         "message ids": (b"\x02\0" + b"\x01\0\x02\0abb",),
         "messages": (calls.dump().encode(),),
+        "notes": (packed(Range("lines", 0, "only", 0, 7).record().encode()),),
         "options": (packed(*(x.encode() for pair in options.items() for x in pair)),),
         "outcome": (packed(*entry),),
         "recent": (packed(*kept),),
+        "readers": (packed(b"only", b"1 1699999999000", b"died", b"0 1699999999000"),),
+        "registered": (packed(*(x.encode() for pair in told.items() for x in pair)),),
         "roots": (roots.record().encode(),),
         "rows": (rows, segments.encode(pa.table({"n": [1]}).to_batches(), "none")),
         "schema": (base64.b64encode(schema.serialize().to_pybytes()),),
@@ -249,8 +304,10 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "segment": (segment.record().encode(),),
         "staged": (packed(b"0", b"\x01\0", slab),),
         "steps": (packed(b"split q", b"17 " + json.dumps(step).encode()),),
+        "subscriptions": (packed(*(x.encode() for pair in own.items() for x in pair)),),
         "topology": (packed(*(x.encode() for pair in config.items() for x in pair)),),
         "tuple": (b"4096:5,-7:-8", b""),
+        "watermark": (packed(b"p", b"7", roots.record().encode()), packed(b"p", b"7")),
     }
 
 
@@ -263,9 +320,12 @@ _FEEDS: dict[str, Callable[[bytes], object]] = {
     "history": _history,
     "message ids": _message_ids,
     "messages": Messages.load,
+    "notes": _notes,
     "options": _options,
     "outcome": _outcome,
     "recent": _recent,
+    "readers": _readers,
+    "registered": _registered,
     "roots": _roots,
     "rows": _rows,
     "schema": _schema,
@@ -273,8 +333,10 @@ _FEEDS: dict[str, Callable[[bytes], object]] = {
     "segment": _segment,
     "staged": _staged,
     "steps": _steps,
+    "subscriptions": _subscriptions,
     "topology": _topology,
     "tuple": _tuple,
+    "watermark": _watermark,
 }
 
 TARGETS = {name: Target(_FEEDS[name], samples) for name, samples in _samples().items()}

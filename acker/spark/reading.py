@@ -5,6 +5,7 @@ ones, so queries that share a subscription have each segment once. Reading acks 
 does, and of a streaming read the bolt or the writer at its end does, when all of the batch is done.
 """
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from acker import keys
-from acker.errors import SegmentGone
+from acker.errors import SegmentGone, UnreadableRecord
 from acker.requests import Operation, command
 from acker.spark import microbatches, notes
 from acker.spark.options import Options
@@ -40,6 +41,7 @@ PARTITION_ROWS = 16_384
 _PARTITIONS = 8
 _ENTRIES = 1_000
 _RETAIN_EVERY = 10.0
+_log = logging.getLogger(__name__)
 
 
 class Part(InputPartition):
@@ -188,9 +190,14 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         rows_behind: not acked yet, those of the batch at hand among them. unread_ms: age of the oldest
         segment that no reader has taken; -1 where all are taken. segments, bytes: what the stream holds.
+        None where that can not be read.
         """
         ledger, options, slot = self._rows.ledger, self._rows.options, self.slot
-        [found] = ledger.run(stream_totals(ledger.core, [options.stream]))
+        try:
+            [found] = ledger.run(stream_totals(ledger.core, [options.stream]))
+        except UnreadableRecord as error:
+            _log.error("%s", error)
+            return None
         for one in found.subscriptions:
             if one.slot == slot:
                 age = -1 if one.unread_age is None else round(one.unread_age * 1000)

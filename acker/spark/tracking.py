@@ -4,7 +4,7 @@ Exactness is lua/register_roots.lua's: whatever Spark runs again, rows that were
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -12,16 +12,16 @@ import redis
 from pyspark import TaskContext
 
 from acker import keys, scripts
-from acker.errors import AckerError, StagingExpired
+from acker.errors import AckerError, StagingExpired, UnreadableRecord
 from acker.ledger import Ledger
-from acker.requests import Operation, Request, command
+from acker.requests import Reply, Request, command
 from acker.spark import microbatches, notes
 from acker.spark.microbatches import Batch
 from acker.spark.shipping import Shipped
 from acker.streams import roots, segments
 from acker.streams.commits import RECORD_TTL
 from acker.streams.roots import Roots, Tracking
-from acker.streams.segments import ANCHORS
+from acker.streams.segments import ANCHORS, UNREADABLE
 from acker.streams.staging import Staging
 from acker.streams.subscriptions import Range
 
@@ -122,16 +122,27 @@ class _Fingerprint:
 
 
 def registered(ledger: Ledger, batch: Batch) -> tuple[Roots, ...]:
-    """The roots of a batch. AckerError where two evaluations of it have disagreed about its rows."""
-    key = _key(ledger, batch)
+    """The roots of a batch. AckerError where two evaluations of it have disagreed about its rows.
 
-    def read() -> Operation[dict[str, str]]:
-        [found] = yield [command("HGETALL", key)]
-        pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-        return {name.decode(): value.decode() for name, value in pairs}
+    Raises UnreadableRecord.
+    """
+    [found] = ledger.store.send([command("HGETALL", _key(ledger, batch))])
+    return parse_registered(batch, found)
 
-    fields = ledger.run(read())
-    made: list[Roots] = []
+
+def parse_registered(batch: Batch, found: Reply) -> tuple[Roots, ...]:
+    """What `registered` makes of the hash of a batch (lua/register_roots.lua)."""
+    pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+    try:
+        fields = {name.decode(): value.decode() for name, value in pairs}
+        return tuple(_roots_of(batch, fields))
+    except (*UNREADABLE, UnreadableRecord) as error:
+        raise UnreadableRecord(
+            f"what was tracked of batch {batch.number} can not be read: {error!r:.200}"
+        ) from error
+
+
+def _roots_of(batch: Batch, fields: Mapping[str, str]) -> Iterator[Roots]:
     for source in sorted({name.partition("|")[0] for name in fields if name != _ENDED}):
         entries = {name.partition("roots:")[2] for name in fields if name.startswith(f"{source}|roots:")}
         most = max(int(fields[f"{source}|of:{stage}"]) for stage in fields[f"{source}|stages"].split())
@@ -141,8 +152,7 @@ def registered(ledger: Ledger, batch: Batch) -> tuple[Roots, ...]:
                 "so its rows can not be tracked: persist what is tracked, or evaluate it once"
             )
         for entry in sorted(entries):
-            made += [Roots.parse(record) for record in json.loads(fields[f"{source}|roots:{entry}"])]
-    return tuple(made)
+            yield from map(Roots.parse, json.loads(fields[f"{source}|roots:{entry}"]))
 
 
 def inputs(ledger: Ledger, batch: Batch) -> tuple[Range | Roots, ...]:

@@ -12,6 +12,7 @@ from acker.errors import DeadLettersFull
 from acker.operations import Core
 from acker.outcomes import Entry, SlabOutcome
 from acker.requests import Operation, Request, command
+from acker.stored import whole
 from acker.streams import roots, segments
 from acker.streams.roots import Roots
 
@@ -249,13 +250,17 @@ def watermark(core: Core, spout: str) -> Operation[dict[str, int]]:
     All rows below it are acked or dead letters: that is what may be acknowledged (a Kafka consumer's offset).
     It is exact where nothing is pending, and stays behind by at most the rows staged together otherwise. It
     never goes back, as long as a source gives its offsets in ascending order. Partitions without name are "".
+    Raises UnreadableRecord.
     """
     own = keys.Spout(core.config.name, spout)
     # What is kept is read last: roots that come in between only hold the watermark back.
     [highest] = yield [command("HGETALL", own.highest)]
     [kept] = yield [command("HVALS", own.kept)]
     pairs = highest.items() if isinstance(highest, dict) else zip(highest[::2], highest[1::2], strict=True)
-    found = {name.decode(): int(after) for name, after in pairs}
+    found = {
+        name.decode("utf-8", "replace"): whole(after, f"spout {spout!r}, offset of partition {name!r:.100}")
+        for name, after in pairs
+    }
     for record in kept:
         for name, (low, _) in Roots.parse(record).offsets.items():
             found[name] = min(found.get(name, low), low)

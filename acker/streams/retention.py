@@ -5,11 +5,14 @@ a word: their tuples are never acked, so their trees expire and the spout replay
 reader is gone holds everything back until then; dropping the subscription ends that.
 """
 
+import logging
+
 from acker import keys, scripts
 from acker.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
-from acker.errors import UnknownSubscription, ValidationError
+from acker.errors import UnknownSubscription, UnreadableRecord, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, Request, command
+from acker.stored import positive, whole
 from acker.streams import inputs, quarantine, subscriptions, vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Range, Taken
@@ -17,6 +20,7 @@ from acker.streams.subscriptions import Range, Taken
 LONGEST_AGE = 28 * 86400.0
 """Seconds that a segment can be kept at most: what belongs to it is kept for 30 days."""
 _FLIGHT = 64
+_log = logging.getLogger(__name__)
 
 
 def limit(
@@ -37,7 +41,10 @@ def limit(
 
 
 def retain(core: Core, stream: str) -> Operation[int]:
-    """Drops what is over the limits, the oldest first, though never the newest; returns how many segments."""
+    """Drops what is over the limits, the oldest first, though never the newest; returns how many segments.
+
+    Where the limits, or what the stream holds, can not be read, that is logged and nothing is dropped.
+    """
     own = keys.Stream(core.config.name, stream)
     dropped = 0
     while True:
@@ -47,8 +54,14 @@ def retain(core: Core, stream: str) -> Operation[int]:
             Request(own.entries, ["TIME"]),
         ]
         now = int(instant[0]) + int(instant[1]) / 1e6
-        oldest = now - float(facts[0] or STREAM_MAX_AGE)
-        over, left = int(facts[2] or 0) - int(facts[1] or STREAM_MAX_BYTES), int(facts[3] or 0)
+        try:
+            oldest = now - positive(facts[0], f"stream {stream!r}, max_age", STREAM_MAX_AGE)
+            most = whole(facts[1], f"stream {stream!r}, max_bytes", STREAM_MAX_BYTES)
+            over = whole(facts[2], f"stream {stream!r}, bytes") - most
+            left = whole(facts[3], f"stream {stream!r}, segments")
+        except UnreadableRecord as error:
+            _log.error("%s: nothing of it is dropped", error)
+            return dropped
         doomed: list[tuple[bytes, Segment]] = []
         for entry, fields in found:
             segment = quarantine.parse(fields[1])

@@ -6,18 +6,21 @@ the slots that there are then. So one that joins later sees what is staged from 
 there is none waits for the first. A reader's segments are numbered 1, 2, 3 ... as it takes them.
 """
 
+import json
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import redis
 
 from acker import keys, scripts
-from acker.config import check_name
-from acker.errors import AckerError, UnknownSubscription
+from acker.config import check_name, check_number
+from acker.errors import AckerError, UnknownSubscription, UnreadableRecord
 from acker.operations import Core
 from acker.requests import Operation, Request, command
+from acker.stored import whole
 from acker.streams import quarantine
-from acker.streams.segments import Segment
+from acker.streams.segments import UNREADABLE, Segment
 
 DEFAULT = "default"
 """The subscription of who names none."""
@@ -31,6 +34,8 @@ RERUN_TTL = 86400
 UNLOGGED = 60.0
 """Seconds after which a reader whose first batch was never logged is taken for dead."""
 _GIVE = 500
+_MOST_NUMBER = 2**53
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,24 @@ class Range:
     start: int
     end: int
 
+    def record(self) -> str:
+        """The range as it is noted."""
+        return json.dumps(astuple(self))
+
+    @classmethod
+    def parse(cls, record: str | bytes) -> "Range":
+        """The inverse of `record`; UnreadableRecord for anything else."""
+        try:
+            stream, slot, reader, start, end = json.loads(record)
+            check_name(stream, "stream")
+            if not isinstance(reader, str):
+                raise TypeError(f"reader: expected text, got {reader!r:.100}")
+            for value, what in ((slot, "slot"), (start, "start"), (end, "end")):
+                check_number(value, what, 0, _MOST_NUMBER, int)
+            return cls(stream, slot, reader, start, end)
+        except UNREADABLE as error:
+            raise UnreadableRecord(f"not a range of a stream: {record!r:.200}") from error
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -54,14 +77,30 @@ class Taken:
 
 
 def slots(core: Core, stream: str) -> Operation[tuple[int, ...]]:
-    """The slots that a segment of the stream is staged for now."""
+    """The slots that a segment of the stream is staged for now. Raises UnreadableRecord."""
     key = keys.Stream(core.config.name, stream).subscriptions
     [(found, following)] = yield [command("HMGET", key, "slots", "next")]
-    return tuple(map(int, found.split(b","))) if found else (int(following or 0),)
+    what = f"stream {stream!r}, the subscriptions it has"
+    if not found:
+        return (_slot(following or b"0", what),)
+    if found.count(b",") >= MOST:
+        raise UnreadableRecord(f"{what}: expected at most {MOST}, got {found!r:.100}")
+    return tuple(_slot(slot, what) for slot in found.split(b","))
+
+
+def _slot(value: bytes, what: str) -> int:
+    """The number of a subscription; UnreadableRecord."""
+    slot = whole(value, what)
+    if not 0 <= slot < _MOST_NUMBER:
+        raise UnreadableRecord(f"{what}: expected numbers from 0, got {value!r:.100}")
+    return slot
 
 
 def subscribe(core: Core, stream: str, name: str) -> Operation[int]:
-    """The slot of a subscription, which is made where there is none; AckerError over 64 of a stream."""
+    """The slot of a subscription, which is made where there is none.
+
+    Raises AckerError over 64 of a stream, and UnreadableRecord.
+    """
     check_name(stream, "stream")
     check_name(name, "subscription")
     own = keys.Stream(core.config.name, stream)
@@ -70,7 +109,7 @@ def subscribe(core: Core, stream: str, name: str) -> Operation[int]:
         command("SADD", keys.streams(core.config.name), stream),
     ]
     if found is not None:
-        return int(found)
+        return _slot(found, f"stream {stream!r}, subscription {name!r}")
     call = [own.subscriptions, own.entries]
     [reply] = yield [Request(call[0], [name, MOST], scripts.get("subscribe"), call)]
     if isinstance(reply, redis.ResponseError):
@@ -79,12 +118,12 @@ def subscribe(core: Core, stream: str, name: str) -> Operation[int]:
 
 
 def find(core: Core, stream: str, name: str) -> Operation[int]:
-    """The slot of a subscription; UnknownSubscription where there is none."""
+    """The slot of a subscription; UnknownSubscription where there is none, and UnreadableRecord."""
     key = keys.Stream(core.config.name, stream).subscriptions
     [found] = yield [command("HGET", key, f"name:{name}")]
     if found is None:
         raise UnknownSubscription(f"stream {stream!r} has no subscription {name!r}")
-    return int(found)
+    return _slot(found, f"stream {stream!r}, subscription {name!r}")
 
 
 def claim(
@@ -204,14 +243,22 @@ def give_back(core: Core, stream: str, slot: int, reader: str, unlogged: bool = 
 
 
 def readers(core: Core, stream: str, slot: int) -> Operation[dict[str, tuple[bool, float]]]:
-    """The readers of a subscription -> whether a batch of theirs was logged, and seconds since they asked."""
+    """The readers of a subscription -> whether a batch of theirs was logged, and seconds since they asked.
+
+    One of which that can not be read is passed over and logged: it keeps what it has taken.
+    """
     key = keys.Stream(core.config.name, stream).readers(slot)
     [found, instant] = yield [command("HGETALL", key), Request(key, ["TIME"])]
     now = int(instant[0]) + int(instant[1]) / 1e6
     known = {}
     for name, text in zip(found[::2], found[1::2], strict=True):
-        logged, seen = text.split(b" ")
-        known[name.decode()] = (logged == b"1", max(0.0, now - int(seen) / 1000))
+        try:
+            logged, seen = text.split(b" ")
+            if logged not in (b"0", b"1"):
+                raise ValueError("expected 0 or 1 first")
+            known[name.decode()] = (logged == b"1", max(0.0, now - whole(seen, "when it was seen") / 1000))
+        except (ValueError, UnreadableRecord) as error:
+            _log.error("stream %s, reader %.100r: %.100r can not be read: %s", stream, name, text, error)
     return known
 
 

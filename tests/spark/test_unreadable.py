@@ -5,8 +5,12 @@ import redis
 from pyspark.sql import DataFrame
 
 from acker import keys
-from acker.spark import Collector, bolt, job
+from acker.errors import UnreadableRecord
+from acker.ledger import Ledger
+from acker.spark import Collector, bolt, job, notes, tracking
+from acker.spark.microbatches import Batch
 from acker.streams.reader import entries
+from acker.streams.subscriptions import Range
 from tests.spark.pipeline import Pipeline
 from tests.spark.test_exactness import consume, words
 
@@ -52,3 +56,33 @@ def test_a_query_and_a_job_go_on_past_rows_that_can_not_be_read(pipeline: Pipeli
     quarantined = pipeline.ledger.run(pipeline.ledger.core.quarantined())
     assert sorted(name.decode() for name in quarantined) == sorted(spoiled)
     assert not pipeline.without_time_to_live("staged", "payload", "owed")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"1|stages": "5 "},
+        {"1|stages": "5 ", "1|of:5": "one"},
+        {"1|roots:1.2.3#1": "[]"},
+        {"1|stages": "5 ", "1|of:5": "1", "1|roots:1.2.3#1": "[7]"},
+        {"1|stages": "5 ", "1|of:5": "1", "1|roots:1.2.3#1": "7"},
+        {b"\xff": "1"},
+    ],
+)
+def test_what_tasks_noted_and_can_not_be_read_is_a_typed_error(
+    ledger: Ledger, valkey_raw: "redis.Redis", broken: dict[str, str]
+) -> None:
+    batch, read = Batch("q", 3, "run"), Range("lines", 0, "only", 0, 7)
+    notes.note(ledger, batch, read)
+    tracking.end(ledger, batch)
+    assert tracking.inputs(ledger, batch) == (read,)
+    tracked = keys.tracked("t", batch.query, batch.run, batch.number)
+    valkey_raw.hset(tracked, mapping=broken)  # type: ignore[arg-type]
+    with pytest.raises(UnreadableRecord, match="what was tracked of batch 3 can not be read"):
+        tracking.inputs(ledger, batch)
+    valkey_raw.delete(tracked)
+    valkey_raw.sadd(keys.notes("t", batch.query, batch.number), "[7]")
+    with pytest.raises(UnreadableRecord, match="not a range of a stream: b'\\[7]'"):
+        tracking.inputs(ledger, batch)
+    notes.forget(ledger, batch)
+    assert tracking.inputs(ledger, batch) == ()
