@@ -18,7 +18,7 @@ from acker import steps
 from acker.config import bounded_reason, check_name
 from acker.errors import AckerError, FailedException
 from acker.ledger import Ledger
-from acker.spark import microbatches, options, tracking
+from acker.spark import microbatches, options, plans, tracking
 from acker.spark.collector import AT_WORK, Collector
 from acker.spark.microbatches import Batch
 from acker.spark.shipping import Shipped
@@ -53,7 +53,7 @@ class Bolt(Shipped):
             collector = Collector(batch.sparkSession, self._options, at.number)
             with _discarding(ledger, collector):
                 failed = _failure(lambda: self.function(batch, collector))
-                inputs = self._inputs(ledger, batch, at)
+                inputs = self._inputs(ledger, batch, at, failed is not None, bool(collector.staged))
             what = _commit(ledger, collector, inputs, failed)
             if settler.with_room(ledger, lambda: ledger.run(commits.commit(core, at.query, at.number, what))):
                 step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
@@ -67,12 +67,13 @@ class Bolt(Shipped):
         made._root = SparkSession.getActiveSession()
         return made
 
-    @staticmethod
-    def _inputs(ledger: Ledger, batch: DataFrame, at: Batch) -> tuple[Range | Roots, ...]:
+    def _inputs(
+        self, ledger: Ledger, batch: DataFrame, at: Batch, failed: bool, staged: bool
+    ) -> tuple[Range | Roots, ...]:
         """What the batch is made of: the tasks that read it have told."""
         inputs = tracking.inputs(ledger, at)
-        if not inputs:
-            # The function has not read the batch. Returning acks it all the same.
+        if not self._read_in_whole(batch, at, inputs, failed, staged):
+            # Returning acks, and failing fails, also what the function has not read.
             batch.write.format("noop").mode("overwrite").save()
             inputs = tracking.inputs(ledger, at)
         if not inputs and ANCHORS in batch.columns and not batch.isEmpty():
@@ -81,6 +82,25 @@ class Bolt(Shipped):
                 f"of another topology than the bolt's, {ledger.config.name!r}?"
             )
         return inputs
+
+    def _read_in_whole(
+        self, batch: DataFrame, at: Batch, inputs: tuple[Range | Roots, ...], failed: bool, staged: bool
+    ) -> bool:
+        """Whether the function has read all of its batch, so that all inputs are known.
+
+        Where that can not be known, one that has emitted or failed rows is taken to have.
+        """
+        if not inputs:
+            return False
+        ranges = [one for one in inputs if isinstance(one, Range)]
+        plan = plans.planned(batch.sparkSession, at.query)
+        if plan is not None:
+            # How many tasks make roots, nobody tells: those of a failed batch have to be known.
+            return plan.noted(ranges) and not (failed and plan.others)
+        if staged and not failed:
+            return True
+        sources = plans.sources(self._root, at.query)
+        return sources is not None and sources <= len(ranges)
 
 
 def bolt(

@@ -1,0 +1,74 @@
+"""What Spark has planned for the batch at work, to compare with what tasks have noted that they read.
+
+A function that looks at a part of its batch (`isEmpty`, `first`, `take`) starts some of the tasks only. So it
+may leave streams unread that the batch is of, too.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from acker.streams.subscriptions import Range
+
+_SCAN = "StreamingDataSourceV2ScanRelation"
+_NOTHING = "LocalRelation"
+_OFFSET = {"reader", "at"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a batch reads. ranges: of streams, their readers and ends; others: whether anything else, too."""
+
+    ranges: "Counter[tuple[str, int]]"
+    others: bool
+
+    def noted(self, noted: Sequence[Range]) -> bool:
+        """Whether all ranges of streams are noted."""
+        # Before Spark 4.2 readers have no names of their own: so ranges are counted.
+        return self.ranges <= Counter((one.reader, one.end) for one in noted)
+
+
+def planned(spark: SparkSession, query: str) -> Plan | None:
+    """The plan of the batch that a query works on; None where Spark does not tell, as on Spark Connect.
+
+    spark: the batch's session.
+    """
+    if not hasattr(spark, "sparkContext"):
+        return None
+    try:
+        return _planned(spark, query)
+    except (AttributeError, Py4JError, TypeError):  # a Spark that is built in another way
+        return None
+
+
+def _planned(spark: SparkSession, query: str) -> Plan:
+    jvm: Any = spark.sparkContext._jvm
+    active = spark._jsparkSession.sharedState().activeStreamingQueries()
+    plan = active.get(jvm.java.util.UUID.fromString(query)).lastExecution().optimizedPlan()
+    leaves, others = plan.collectLeaves(), False
+    ranges: dict[int, tuple[str, int]] = {}
+    for place in range(leaves.size()):
+        leaf = leaves.apply(place)
+        kind = leaf.getClass().getSimpleName()
+        end = json.loads(leaf.endOffset().get().json()) if kind == _SCAN else None
+        if isinstance(end, dict) and end.keys() == _OFFSET:
+            # A source that is in several places of the plan is read in each of them.
+            ranges[leaf.stream().hashCode()] = (end["reader"], end["at"])
+        else:
+            others = others or kind != _NOTHING
+    return Plan(Counter(ranges.values()), others)
+
+
+def sources(root: SparkSession | None, query: str) -> int | None:
+    """How many sources a query has, as its last progress tells: from its second batch on, otherwise None.
+
+    root: the session that has started the query, on Spark Connect.
+    """
+    found = root.streams.get(query) if root is not None else None
+    progress = found.lastProgress if found is not None else None
+    return len(progress["sources"]) if progress else None
