@@ -1,0 +1,72 @@
+"""Jobs on a Redis Cluster: what holds on one server holds where the shards lie on several."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+
+from acker.ledger import open_ledger
+from acker.spark import Collector, bolt
+from acker.store import Store
+from acker.streams import Stream, kept, settler
+from acker.streams.replays import Stepped
+from tests.servers import Servers, clean_database
+from tests.spark.pipeline import Diary, Pipeline
+from tests.spark.test_spouts import files, run, tracked
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, servers: Servers, tmp_path: Path) -> Iterator[Pipeline]:
+    """A topology of more shards than there are masters, so that each has some."""
+    with clean_database(servers.url("valkey-cluster")) as url:
+        ledger = open_ledger(Store(url), "t", ackers=8, message_timeout=600.0)
+        yield Pipeline(spark, ledger, url, tmp_path)
+
+
+def test_a_chain_of_bolts_that_fails_holds_and_has_effects_once_is_exact(
+    pipeline: Pipeline, servers: Servers
+) -> None:
+    effects, last = Diary(pipeline.directory / "effects"), pipeline.directory / "last"
+
+    @bolt(url=pipeline.url, topology="t", name="split")
+    def split(batch: DataFrame, collector: Collector) -> None:
+        collector.fail(batch.filter("value = 'c 3' and attempt = 1"), "three")
+        words = batch.select(F.explode(F.split("value", " ")).alias("word"), "_acker")
+        collector.emit(words, stream="words")
+
+    @bolt(url=pipeline.url, topology="t", name="post")
+    def post(batch: DataFrame, collector: Collector) -> None:
+        rows = collector.held("word string").unionByName(batch.select("word", "_acker"))
+        if not last.exists():
+            collector.hold(batch)
+        for row in collector.once(rows, "word", horizon=3600).collect():
+            effects.note(row.word)
+
+    def work(*lines: str) -> list[str]:
+        """Runs both queries over new lines, and what is to be replayed; the words that are posted then."""
+        effects.clear()
+        rows = files(pipeline, list(lines), parts=1)
+        run(pipeline, tracked(pipeline, rows, attempts=2, attempt="attempt"), "split", split)
+        pipeline.run("post", "words", post)
+        return sorted(effects.read())
+
+    cluster = servers.cluster("valkey-cluster")
+    shards = pipeline.ledger.core.shards
+    assert {cluster.owner(shard.clock) for shard in shards} == {0, 1, 2}
+    lines = [f"{name} {n}" for name in "abc" for n in range(20)]
+    assert work(*lines) == sorted({word for line in lines for word in line.split()})
+    assert (pipeline.counters()["tracked"], pipeline.counters()["failed"]) == (60, 1)
+    assert settler.settle(pipeline.ledger) == Stepped(replayed=1)
+    last.touch()
+    assert work("d 5") == ["d"]
+    assert settler.settle(pipeline.ledger) == Stepped(acked=61)
+    counted = pipeline.counters()
+    assert counted.pop("late") > 0  # what was done for the line that had failed
+    assert counted == {"tracked": 62, "acked": 61, "failed": 1}
+    assert pipeline.ledger.run(kept.pending(pipeline.ledger.core, "s"))["pending"] == 0
+    for stream in ("words", "post.held", "s.replays"):
+        assert Stream(pipeline.ledger, stream).totals().segments == 0
