@@ -1,16 +1,14 @@
 -- Keeps the rows of roots until their trees are settled: from now on an outcome leads to its row.
 --
--- KEYS  the spout's (includes/kept.lua), then highest, hash: partition -> the offset after its highest row,
---       then rows, string: it has a time to live until it is kept
+-- KEYS  the spout's (includes/kept.lua), then rows, string: it has a time to live until it is kept
 -- ARGV  1 token, 2 record, 3 number of rows
 --       4 limit   of rows of this spout that are not settled (max_spout_pending); 0 for none
 --       5 trees   of a slab, the last may have fewer
 --       6 slabs   8 bytes each
---       7 ...     partition and the offset after its highest row
 -- Returns 1: kept now; 0: kept before, or settled since; -1: over the limit, nothing has changed.
--- Bounded by the caller: at most 1,000 slabs and 1,000 partitions a call.
+-- Bounded by the caller: at most 1,000 slabs a call.
 --- @include "kept"
-local highest, rows_key = KEYS[OWN], KEYS[OWN + 1]
+local rows_key = KEYS[OWN]
 local token, rows, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local trees, names = tonumber(ARGV[5]), ARGV[6]
 if call('HEXISTS', KEPT, token) == 1 or call('TTL', rows_key) < 0 then return 0 end
@@ -28,8 +26,4 @@ end
 call('HSET', SLABS, unpack(fields))
 call('HSET', LEFT, token, #names / 8)
 call('HINCRBY', COUNTS, 'pending', rows)
-for i = 7, #ARGV, 2 do
-  local known = call('HGET', highest, ARGV[i])
-  if not known or tonumber(known) < tonumber(ARGV[i + 1]) then call('HSET', highest, ARGV[i], ARGV[i + 1]) end
-end
 return 1

@@ -12,7 +12,7 @@ TrackRejected or SpoutPendingFull where there is no room for a replay: nothing h
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -145,7 +145,8 @@ def replay(core: Core, letter: str) -> Operation[int]:
         stored = yield from _entry(core, spout, entry_id)
         _parse(entry_id.encode(), spout, stored)  # that it can be read
         fields = dict(_pairs(stored))
-        how = Roots.parse(fields[b"roots"]).how
+        # The watermark has passed it, and never goes back.
+        how = replace(Roots.parse(fields[b"roots"]).how, offset="", partition="")
         batches = list(segments.decode(fields[b"row"]))
         made, piece = yield from emit_recorded(core, how, Staging(how.stream), batches)
         what = Commit((piece,), made, settled=Settled(spout, letters=(entry_id,)))

@@ -249,11 +249,12 @@ def watermark(core: Core, spout: str) -> Operation[dict[str, int]]:
 
     All rows below it are acked or dead letters: that is what may be acknowledged (a Kafka consumer's offset).
     It is exact where nothing is pending, and stays behind by at most the rows staged together otherwise. It
-    never goes back, as long as a source gives its offsets in ascending order. Partitions without name are "".
-    Raises UnreadableRecord.
+    never goes back, as long as a source gives its offsets in ascending order: a dead letter that is replayed
+    does not hold it back. Partitions without name are "". Raises UnreadableRecord.
     """
     own = keys.Spout(core.config.name, spout)
-    # What is kept is read last: roots that come in between only hold the watermark back.
+    # What is kept is read last: roots that come in between only hold the watermark back. Those of a partition
+    # without highest row are of a commit that has not kept all its roots yet, maybe not its lowest.
     [highest] = yield [command("HGETALL", own.highest)]
     [kept] = yield [command("HVALS", own.kept)]
     pairs = highest.items() if isinstance(highest, dict) else zip(highest[::2], highest[1::2], strict=True)
@@ -263,5 +264,6 @@ def watermark(core: Core, spout: str) -> Operation[dict[str, int]]:
     }
     for record in kept:
         for name, (low, _) in Roots.parse(record).offsets.items():
-            found[name] = min(found.get(name, low), low)
+            if name in found:
+                found[name] = min(found[name], low)
     return found

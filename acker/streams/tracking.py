@@ -15,6 +15,7 @@ from acker.streams.roots import Roots, Tracking, kept_rows, message_ids
 from acker.submissions import NewSlab
 
 _TRACK = 64
+_FLIGHT = 64
 _NO_LIMIT = (1 << 53) - 1
 
 
@@ -46,6 +47,8 @@ def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operat
     """
     for roots in members:
         yield from _keep(core, replace(roots.how, max_spout_pending=None) if replays else roots.how, roots)
+    if not replays:
+        yield from _raise_highest(core, members)
     for roots in members:
         yield from core.register_spout(roots.how.spout, ask=True)
         every = range(-(-roots.rows // roots.slab))
@@ -58,15 +61,27 @@ def _keep(core: Core, how: Tracking, roots: Roots) -> Operation[None]:
     args: list[bytes | str | int | float] = [
         roots.token, roots.record(), roots.rows, limit, roots.slab, roots.names(),
     ]  # fmt: skip
-    for name, (_, high) in roots.offsets.items():
-        args += [name, high + 1]
-    named = [*own.declared(), own.highest, own.rows(roots.token)]
+    named = [*own.declared(), own.rows(roots.token)]
     [kept] = yield [Request(own.kept, args, scripts.get("keep"), named)]
     if int(kept) < 0:
         raise SpoutPendingFull(
             f"spout {how.spout!r} has too many rows without outcome for {roots.rows:,} more: "
             f"max_spout_pending is {limit:,}"
         )
+
+
+def _raise_highest(core: Core, members: Sequence[Roots]) -> Operation[None]:
+    """Raises the watermark's upper end, when all is kept that holds it back: roots come in any order."""
+    requests = []
+    for roots in members:
+        if roots.offsets:
+            own = keys.Spout(core.config.name, roots.how.spout)
+            pairs: list[bytes | str | int | float] = []
+            for name, (_, high) in roots.offsets.items():
+                pairs += [name, high + 1]
+            requests.append(Request(own.highest, pairs, scripts.get("raise_highest"), [own.highest]))
+    for first in range(0, len(requests), _FLIGHT):
+        yield requests[first : first + _FLIGHT]
 
 
 def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[None]:

@@ -1,0 +1,15 @@
+-- Raises how far the rows of a spout go in each partition of its source, when all below are kept.
+--
+-- KEYS  1 highest  hash: partition -> the offset after its highest row
+-- ARGV  for each partition: its name, the offset after its highest row
+-- Returns how many were raised.
+-- Bounded by the caller: at most 1,000 partitions a call.
+local call, highest, raised = redis.call, KEYS[1], 0
+for i = 1, #ARGV, 2 do
+  local known = call('HGET', highest, ARGV[i])
+  if not known or tonumber(known) < tonumber(ARGV[i + 1]) then
+    call('HSET', highest, ARGV[i], ARGV[i + 1])
+    raised = raised + 1
+  end
+end
+return raised
