@@ -19,6 +19,7 @@ from acker.ids import Ids
 from acker.ledger import Ledger
 from acker.streams import StreamReader, StreamWriter
 from acker.submissions import NewSlab
+from tests.spark.attempts import BY
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,10 @@ class Pipeline:
     def rows(self, stream: str) -> list[dict[str, object]]:
         """What a stream holds."""
         return list(StreamReader(self.ledger, stream).rows())
+
+    def attempts(self, stream: str) -> set[str]:
+        """Which attempts of tasks have emitted what a stream holds (tests/spark/attempts.py)."""
+        return {str(row[BY]) for row in self.rows(stream)}
 
     def counters(self) -> dict[str, int]:
         """The counters that are not zero, without that of calls that came again."""

@@ -5,31 +5,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import explode, split
+from pyspark.sql.functions import concat, explode, lit, split
 
 from acker.requests import Operation
 from acker.spark import Collector, bolt, staging
 from acker.streams import StreamReader, commits
-from tests.spark.pipeline import Pipeline
+from tests.spark.attempts import BY, Attempts, at_once, first_attempt, names_in, numbers, staged_by
+from tests.spark.pipeline import Diary, Pipeline
 
 
-def first_attempt() -> bool:
-    context = TaskContext.get()
-    assert context is not None
-    return context.attemptNumber() == 0
-
-
-def words(batch: DataFrame) -> DataFrame:
-    return batch.select(explode(split("line", " ")).alias("word"), "_acker")
-
-
-def failing_at_the_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Lets all rows through, so that whole segments are staged; then the first attempt fails."""
-    yield from batches
-    if first_attempt():
-        raise RuntimeError("on purpose")
+def words(batch: DataFrame, *more: str) -> DataFrame:
+    return batch.select(explode(split("line", " ")).alias("word"), "_acker", *more)
 
 
 class FailingAfterStaging(staging.StageTask):
@@ -46,31 +33,41 @@ def consume(pipeline: Pipeline, stream: str) -> None:
     StreamReader(pipeline.ledger, stream).ack_all()
 
 
-@pytest.mark.parametrize("after_staging", [False, True])
-def test_attempts_that_fail_leave_no_trace(
+@pytest.mark.parametrize("after_staging", [pytest.param(False, marks=pytest.mark.everywhere), True])
+def test_attempts_that_fail_in_the_middle_of_staging_or_after_it_leave_no_trace(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after_staging: bool
 ) -> None:
+    attempts = Attempts(pipeline.url, fails=not after_staging)
+
     def works_the_second_time(record: dict[str, Any]) -> str:
         if first_attempt():
-            raise ValueError("an attempt that does not count")
+            raise ValueError(record[BY])
         return str(record["line"])
 
-    @bolt(url=pipeline.url, topology="t", name="flaky", segment_rows=10, partitions=2)
+    @bolt(url=pipeline.url, topology="t", name="flaky", segment_rows=4, partitions=2)
     def flaky(batch: DataFrame, collector: Collector) -> None:
-        rows = batch if after_staging else batch.mapInArrow(failing_at_the_end, batch.schema)
-        assert collector.emit(words(rows), stream="words") == 200
-        collector.fail(rows.filter("line like '%7'"), "seven")
-        collector.emit_map(rows.select("line", "_acker"), works_the_second_time, "line string", "copies")
+        rows = attempts.of(batch)
+        assert collector.emit(words(rows, BY), stream="words") == 200
+        collector.fail(rows.filter("line like '%7'"), concat(lit("seven "), BY))
+        collector.emit_map(rows.select("line", "_acker", BY), works_the_second_time, "line string", "copies")
 
     if after_staging:
         monkeypatch.setattr(staging, "StageTask", FailingAfterStaging)
     pipeline.spout([f"a b{n}" for n in range(100)], segments=4)
-    pipeline.run("flaky", "lines", flaky, partitions=2)
+    with at_once(pipeline.spark):
+        pipeline.run("flaky", "lines", flaky, partitions=2)
     assert sorted(str(row["word"]) for row in pipeline.rows("words")) == sorted(
         ["a"] * 100 + [f"b{n}" for n in range(100)]
     )
+    assert numbers(pipeline.attempts("words")) == {1}
     assert len(pipeline.rows("copies")) == 100
-    assert pipeline.outcomes() == {"seven": 10}
+    lost = staged_by(pipeline.url)
+    assert len(lost) == 6  # two tasks of each call of the collector
+    assert numbers(lost) == {0}
+    failed = pipeline.outcomes()
+    assert sum(failed.values()) == 10
+    assert all(reason.startswith("seven <") for reason in failed)
+    assert numbers(names_in([{"reason": reason} for reason in failed])) == {1}
     consume(pipeline, "words")
     consume(pipeline, "copies")
     # The failed trees' words and copies come late, one delta for each application of a vector.
@@ -81,31 +78,39 @@ def test_attempts_that_fail_leave_no_trace(
 
 
 @pytest.mark.everywhere
-def test_a_streaming_write_whose_tasks_fail_leaves_no_trace(pipeline: Pipeline) -> None:
+def test_a_streaming_write_whose_tasks_fail_in_the_middle_of_staging_leaves_no_trace(
+    pipeline: Pipeline,
+) -> None:
     pipeline.spout(["a b"] * 100, segments=4)
-    rows = words(pipeline.read_stream("lines", partitions=2))
-    pipeline.finish(
-        rows.mapInArrow(failing_at_the_end, rows.schema)
-        .writeStream.format("acker")
-        .options(**pipeline.options("words", segment_rows=10))
-        .option("checkpointLocation", str(pipeline.directory / "direct"))
-        .trigger(availableNow=True)
-    )
+    rows = Attempts(pipeline.url).of(pipeline.read_stream("lines", partitions=2))
+    with at_once(pipeline.spark):
+        pipeline.finish(
+            words(rows, BY)
+            .writeStream.format("acker")
+            .options(**pipeline.options("words", segment_rows=4))
+            .option("checkpointLocation", str(pipeline.directory / "direct"))
+            .trigger(availableNow=True)
+        )
     assert len(pipeline.rows("words")) == 200
+    assert numbers(pipeline.attempts("words")) == {1}
+    lost = staged_by(pipeline.url)
+    assert len(lost) == 2
+    assert numbers(lost) == {0}
     consume(pipeline, "words")
     assert pipeline.counters() == {"tracked": 100, "acked": 100}
     assert not pipeline.without_time_to_live("staged", "payload")
 
 
+@pytest.mark.everywhere
 def test_an_exception_of_the_function_commits_nothing_and_the_batch_runs_again(pipeline: Pipeline) -> None:
-    calls: list[int] = []
+    calls = Diary(pipeline.directory / "calls")
 
     @bolt(url=pipeline.url, topology="t", name="moody")
     def moody(batch: DataFrame, collector: Collector) -> None:
-        calls.append(1)
+        times = calls.note(collector.batch_id)
         collector.emit(words(batch), stream="words")
         collector.fail(batch.limit(5), "first five")
-        if len(calls) == 1:
+        if times == 1:
             raise RuntimeError("on purpose")
 
     pipeline.spout(["a b"] * 40)
@@ -115,7 +120,7 @@ def test_an_exception_of_the_function_commits_nothing_and_the_batch_runs_again(p
     assert pipeline.rows("words") == []
     assert len(pipeline.rows("lines")) == 40
     pipeline.run("moody", "lines", moody)
-    assert len(calls) == 2
+    assert calls.read() == [0, 0]
     assert len(pipeline.rows("words")) == 80
     assert pipeline.counters()["failed"] == 5
     consume(pipeline, "words")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
@@ -23,6 +22,7 @@ from acker.spark import (
 )
 from acker.streams import StreamReader, commits, kept, settler
 from acker.streams.replays import Stepped
+from tests.spark.attempts import Attempts, at_once, first_attempt, numbers, staged_by
 from tests.spark.pipeline import Pipeline
 
 
@@ -59,11 +59,9 @@ def pending(pipeline: Pipeline) -> dict[str, int]:
 
 
 def failing_at_the_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Lets all rows through, so that everything is staged; then the first attempt fails."""
+    """Lets all rows through; then the first attempt fails, of few rows before anything is staged."""
     yield from batches
-    context = TaskContext.get()
-    assert context is not None
-    if context.attemptNumber() == 0:
+    if first_attempt():
         raise RuntimeError("on purpose")
 
 
@@ -71,8 +69,11 @@ def failing_at_the_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 def test_rows_that_are_written_with_a_message_id_are_tracked_and_emitted_at_once(pipeline: Pipeline) -> None:
     rows = pipeline.spark.range(0, 1000, 1, 3).select("id", F.concat(F.lit("n"), "id").alias("name"))
     options = pipeline.options("numbers", message_id="id", spout="s", attempt="attempt", segment_rows=100)
-    flaky = rows.mapInArrow(failing_at_the_end, rows.schema)
-    flaky.write.format("acker").options(**options).mode("append").save()
+    flaky = Attempts(pipeline.url).of(rows)
+    with at_once(pipeline.spark):
+        flaky.write.format("acker").options(**options).mode("append").save()
+    assert numbers(pipeline.attempts("numbers")) == {1}
+    assert numbers(staged_by(pipeline.url)) == {0}
     assert pipeline.counters() == {"tracked": 1000}
     found = pipeline.rows("numbers")
     assert sorted(row["id"] for row in found) == list(range(1000))  # type: ignore[type-var]
@@ -85,16 +86,17 @@ def test_rows_that_are_written_with_a_message_id_are_tracked_and_emitted_at_once
     assert sorted((row.id, row.attempt) for row in back.collect()) == [(n, 2) for n in range(7, 1000, 100)]
     assert not pipeline.without_time_to_live("staged")
 
-    streamed = files(pipeline, [f"line {n}" for n in range(50)])
+    streamed = Attempts(pipeline.url).of(files(pipeline, [f"line {n}" for n in range(50)]))
     for _ in range(2):
-        pipeline.finish(
-            streamed.mapInArrow(failing_at_the_end, streamed.schema)
-            .writeStream.format("acker")
-            .options(**pipeline.options("lines", message_id="value"))
-            .option("checkpointLocation", str(pipeline.directory / "direct"))
-            .trigger(availableNow=True)
-        )
+        with at_once(pipeline.spark):
+            pipeline.finish(
+                streamed.writeStream.format("acker")
+                .options(**pipeline.options("lines", message_id="value", segment_rows=4))
+                .option("checkpointLocation", str(pipeline.directory / "direct"))
+                .trigger(availableNow=True)
+            )
     assert len(pipeline.rows("lines")) == 50
+    assert not pipeline.attempts("lines") & staged_by(pipeline.url)
     consume(pipeline, "lines")
     assert settler.settle(pipeline.ledger, "lines") == Stepped(acked=50)
 
@@ -120,12 +122,14 @@ def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipel
     lines = [f"line {n}" for n in range(100)]
     rows = tracked(pipeline, files(pipeline, lines), attempts=2, attempt="attempt", outcomes=True)
 
-    @bolt(url=pipeline.url, topology="t", name="split")
+    attempts = Attempts(pipeline.url)
+
+    @bolt(url=pipeline.url, topology="t", name="split", segment_rows=4)
     def split(batch: DataFrame, collector: Collector) -> None:
         # Several evaluations of the batch, one of which fails and is repeated: the same trees in all of them.
         collector.emit(batch.select("value", "attempt"), stream="seen")
         words = batch.select(F.explode(F.split("value", " ")).alias("word"), "_acker")
-        collector.emit(words.mapInArrow(failing_at_the_end, words.schema), stream="words")
+        collector.emit(attempts.of(words), stream="words")
         collector.fail(batch.filter("value like '%7' and attempt = 1 or value = 'line 7'"), "seven")
 
     def seen() -> list[tuple[object, object]]:
@@ -133,14 +137,18 @@ def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipel
         consume(pipeline, "seen")
         return sorted(found, key=str)
 
-    run(pipeline, rows, "split", split)
+    with at_once(pipeline.spark):
+        run(pipeline, rows, "split", split)
     assert pipeline.counters() == {"tracked": 100, "failed": 10, "late": 10}
+    assert numbers(pipeline.attempts("words")) == {1}
+    assert numbers(staged_by(pipeline.url)) == {0}
     consume(pipeline, "words")
     assert settler.settle(pipeline.ledger) == Stepped(acked=90, replayed=10)
     assert seen() == sorted((line, 1) for line in lines)
 
     # The query goes on where it was; the replays are a batch like any other.
-    run(pipeline, rows, "split", split)
+    with at_once(pipeline.spark):
+        run(pipeline, rows, "split", split)
     assert seen() == sorted((f"line {n}", 2) for n in range(7, 100, 10))
     consume(pipeline, "words")
     assert settler.settle(pipeline.ledger) == Stepped(acked=9, dead=1)
