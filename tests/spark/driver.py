@@ -7,7 +7,6 @@ also tracks the rows of a DataFrame of its own.
 import argparse
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ from acker.requests import Operation
 from acker.spark import Collector, bolt, job, register, track
 from acker.spark.tuning import PIP_WORKERS
 from acker.streams import commits
+from tests.spark import attempts
+from tests.spark.attempts import wait_for, wait_until_staged
 
 whole_commit = commits.commit
 
@@ -45,7 +46,7 @@ def main() -> None:
     if given.gates:
         builder = builder.config("spark.speculation", "true").config("spark.speculation.interval", "100ms")
         builder = builder.config("spark.speculation.quantile", "0.3")
-        builder = builder.config("spark.speculation.multiplier", "1.1")
+        builder = builder.config("spark.speculation.multiplier", "1.1").config(map={**attempts.AT_ONCE})
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     register(spark)
@@ -73,8 +74,9 @@ def main() -> None:
         if given.random:
             rows = rows.filter(rand() < 0.5)
         if given.gates:
-            rows = rows.mapInArrow(Gates(given.gates), rows.schema)
-        return rows.select(explode(split("line", " ")).alias("word"), "_acker")
+            rows = rows.mapInArrow(Gates(given.gates, given.url), attempts.labelled(rows))
+        word = explode(split("line", " ")).alias("word")
+        return rows.select(word, *(name for name in rows.columns if name != "line"))
 
     @bolt(url=given.url, topology="t", name="split", segment_rows=100)
     def split_lines(batch: DataFrame, collector: Collector) -> None:
@@ -110,36 +112,27 @@ def main() -> None:
 class Gates:
     """Lets the speculative copy of task 1 win, and that of task 2 lose.
 
-    Each attempt passes its rows on, so that they are staged, and then waits: those that lose for ever.
+    Each attempt passes its rows on until some are staged, and then waits: those that lose for ever.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, url: str) -> None:
         self.directory = directory
+        self.url = url
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows, slowly."""
+        """The rows, and which attempt each is from (tests/spark/attempts.py)."""
         context = TaskContext.get()
         assert context is not None
         task, copy = context.partitionId(), context.attemptNumber() > 0
-        for batch in batches:
-            yield batch.slice(0, 100)
-            yield batch.slice(100)
+        assert (yield from attempts.label(batches)) >= 100  # so their words are more than a segment
         loses = (task == 1 and not copy) or (task == 2 and copy)
+        wait_until_staged(self.url)
         told = Path(self.directory) / f"{task}-{'copy' if copy else 'original'}"
         told.touch()
         if loses:
             wait_for(lambda: False)
         if task == 2:
             wait_for((Path(self.directory) / "2-copy").exists)
-
-
-def wait_for(condition: Any, seconds: float = 200.0) -> None:
-    """Returns when the condition is true; TimeoutError after that time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("nobody came")
-        time.sleep(0.05)
 
 
 if __name__ == "__main__":

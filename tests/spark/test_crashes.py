@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 
 from acker.spark import Collector, bolt
 from acker.streams import commits
-from tests.spark import standalone
-from tests.spark.driver import wait_for
+from tests.spark import attempts, standalone
+from tests.spark.attempts import wait_for
 from tests.spark.pipeline import Pipeline
 from tests.spark.test_exactness import consume, words
 
@@ -146,6 +146,11 @@ def test_speculative_copies_that_win_and_that_lose(
         assert run(pipeline, tmp_path / "checkpoint", *way, *more) == 0
     told = {path.name for path in (tmp_path / "gates").iterdir()}
     assert {"1-original", "1-copy", "2-original", "2-copy"} <= told
+    published = pipeline.attempts("words")
+    assert {name[:4] for name in published} == {"<0.0", "<1.1", "<2.0"}
+    lost = attempts.staged_by(pipeline.url)
+    assert {"<1.0", "<2.1"} <= {name[:4] for name in lost}
+    assert not lost & published
     assert_exact(pipeline, 1000)
 
 
