@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from acker.spark import Collector, bolt
 from acker.streams import commits
 from tests.spark import attempts, standalone
-from tests.spark.attempts import wait_for
+from tests.spark.attempts import BY, wait_for
 from tests.spark.pipeline import Pipeline
 from tests.spark.test_exactness import consume, words
 
@@ -157,7 +157,8 @@ def test_speculative_copies_that_win_and_that_lose(
 class Kill:
     """Kills executors, once: the task's own, or the other one, whose shuffle files are lost with it."""
 
-    def __init__(self, directory: Path, own: bool) -> None:
+    def __init__(self, url: str, directory: Path, own: bool) -> None:
+        self.url = url
         self.directory = directory
         self.own = own
 
@@ -168,12 +169,20 @@ class Kill:
         yield from batches
 
     def kill(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In those behind it, when their rows were staged."""
-        for batch in batches:
-            yield from (batch.slice(at, 10) for at in range(0, batch.num_rows, 10))
+        """In those behind it, when a task of each executor has staged some of its rows."""
+        killed = self.directory / "killed"
+        first = not killed.exists()
+        assert (yield from attempts.label(batches)) >= attempts.ENOUGH
+        if not first:
+            return
+        attempts.wait_until_staged(self.url)
+        (self.directory / f"staged-{executor()}").touch()
+        wait_for(lambda: len(list(self.directory.glob("staged-*"))) >= 2)
         try:
-            os.close(os.open(self.directory / "killed", os.O_CREAT | os.O_EXCL))
+            os.close(os.open(killed, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
+            if not self.own:
+                wait_for(lambda: False)  # for its end
             return
         doomed = [pid for pid in self.executors() if (pid == executor()) is self.own]
         assert doomed
@@ -199,11 +208,12 @@ def executor() -> int:
 def test_an_executor_killed_after_staging_or_with_shuffle_files_that_are_needed(
     pipeline: Pipeline, tmp_path: Path, own: bool, sink: str
 ) -> None:
-    kill = Kill(tmp_path, own)
+    kill = Kill(pipeline.url, tmp_path, own)
 
     def made(lines: DataFrame) -> DataFrame:
         noted = lines.mapInArrow(kill.note, lines.schema)
-        return words(noted.repartition(4, "line").mapInArrow(kill.kill, lines.schema))
+        labelled = attempts.labelled(lines)
+        return words(noted.repartition(4, "line").mapInArrow(kill.kill, labelled), BY)
 
     @bolt(url=pipeline.url, topology="t", name="split", segment_rows=10)
     def split_lines(batch: DataFrame, collector: Collector) -> None:
@@ -211,14 +221,19 @@ def test_an_executor_killed_after_staging_or_with_shuffle_files_that_are_needed(
 
     pipeline.spout(LINES, segments=4)
     if sink == "bolt":
-        pipeline.run("split", "lines", split_lines, partitions=2)
+        query = pipeline.query("split", "lines", split_lines, partitions=2)
     else:
-        pipeline.finish(
+        query = (
             made(pipeline.read_stream("lines", partitions=2))
             .writeStream.format("acker")
             .options(**pipeline.options("words", segment_rows=10))
             .option("checkpointLocation", str(pipeline.directory / "split"))
             .trigger(availableNow=True)
         )
+    with attempts.at_once(pipeline.spark):
+        pipeline.finish(query)
     assert (tmp_path / "killed").exists()
+    lost = attempts.staged_by(pipeline.url)
+    assert lost
+    assert not lost & pipeline.attempts("words")
     assert_exact(pipeline, 1000)
