@@ -42,7 +42,7 @@ def planned(spark: SparkSession, query: str) -> Plan | None:
         return None
     try:
         return _planned(spark, query)
-    except (AttributeError, Py4JError, TypeError):  # a Spark that is built in another way
+    except (AttributeError, Py4JError, TypeError, ValueError):  # a Spark that is built in another way
         return None
 
 
