@@ -13,7 +13,7 @@ from acker import keys, scripts
 from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, Request, command
-from acker.streams.segments import ANCHORS, check_anchors_type
+from acker.streams.segments import ANCHORS, check_anchors_type, check_names
 
 _ADDED = {b"acker": b"added"}
 """Metadata of a column that the first writer did not have."""
@@ -129,7 +129,9 @@ def read(core: Core, stream: str) -> Operation[pa.Schema]:
 
 def _parse(stored: bytes) -> pa.Schema:
     try:
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
+        check_names(schema)
+        return schema
     except (ValueError, OSError, pa.ArrowException) as error:
         raise StoreError(f"not a schema: {stored!r:.100}") from error
 

@@ -141,11 +141,23 @@ def decode(payload: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of a payload; UnreadableRecord where it holds none."""
     try:
         with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
+            check_names(reader.schema)
             for batch in reader:
                 batch.validate(full=True)
                 yield batch
-    except (pa.ArrowException, OSError, MemoryError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError, MemoryError) as error:
         raise UnreadableRecord(f"not the rows of a segment: {len(payload)} bytes: {error!s:.200}") from error
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Raises UnicodeDecodeError where a name of a column, or of a field in one, is no UTF-8.
+
+    Arrow takes any bytes, and decodes them when somebody asks for the name.
+    """
+    fields = list(schema)
+    for field in fields:  # as many as the schema's own bytes hold
+        str(field.name)
+        fields += [field.type.field(place) for place in range(field.type.num_fields)]
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
