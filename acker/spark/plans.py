@@ -42,7 +42,13 @@ def planned(spark: SparkSession, query: str) -> Plan | None:
         return None
     try:
         return _planned(spark, query)
-    except (AttributeError, Py4JError, TypeError, ValueError):  # a Spark that is built in another way
+    except (
+        AttributeError,
+        KeyError,
+        Py4JError,
+        TypeError,
+        ValueError,
+    ):  # a Spark that is built in another way
         return None
 
 
@@ -57,8 +63,10 @@ def _planned(spark: SparkSession, query: str) -> Plan:
         kind = leaf.getClass().getSimpleName()
         end = json.loads(leaf.endOffset().get().json()) if kind == _SCAN else None
         if isinstance(end, dict) and end.keys() == _OFFSET:
-            # A source that is in several places of the plan is read in each of them.
-            ranges[leaf.stream().hashCode()] = (end["reader"], end["at"])
+            start = json.loads(leaf.startOffset().get().json())
+            if end["at"] > start["at"]:  # no task reads an empty range, so none notes it
+                # A source that is in several places of the plan is read in each of them.
+                ranges[leaf.stream().hashCode()] = (end["reader"], end["at"])
         else:
             others = others or kind != _NOTHING
     return Plan(Counter(ranges.values()), others)
