@@ -98,6 +98,19 @@ def test_a_malformed_id_of_a_dead_letter_is_told(ledger: Ledger, letter: Any) ->
         ledger.run(dead_letters.get(ledger.core, letter))
 
 
+def with_a_dead_letter(
+    url: str, most: int | None, limit: int
+) -> tuple[Ledger, StreamSpout, dead_letters.DeadLetter]:
+    """A spout with room for ten rows, by `max_spout_pending` or by the high-water mark, and a dead letter."""
+    ledger = open_ledger(Store(url), "small", ackers=1, slab_limit=100, high_water_mark=limit)
+    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1, max_spout_pending=most))
+    spout.write(lines(1))
+    fail(ledger, lambda row: True)
+    assert settler.settle(ledger) == Stepped(dead=1)
+    [letter] = letters(ledger)
+    return ledger, spout, letter
+
+
 @pytest.mark.parametrize(
     ("most", "limit", "error"),
     [(10, 20_000_000, SpoutPendingFull), (None, 10, TrackRejected)],
@@ -106,12 +119,7 @@ def test_a_malformed_id_of_a_dead_letter_is_told(ledger: Ledger, letter: Any) ->
 def test_a_dead_letter_that_finds_no_room_is_refused_and_holds_nothing_up(
     url: str, raw: "redis.Redis", most: int | None, limit: int, error: type[Exception]
 ) -> None:
-    ledger = open_ledger(Store(url), "small", ackers=1, slab_limit=100, high_water_mark=limit)
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1, max_spout_pending=most))
-    spout.write(lines(1))
-    fail(ledger, lambda row: True)
-    assert settler.settle(ledger) == Stepped(dead=1)
-    [letter] = letters(ledger)
+    ledger, spout, letter = with_a_dead_letter(url, most, limit)
     spout.write(lines(10, first=1))
     for _ in range(2):
         with pytest.raises(error):
@@ -130,12 +138,7 @@ def test_a_dead_letter_that_finds_no_room_is_refused_and_holds_nothing_up(
 def test_a_replay_for_which_the_room_is_gone_when_it_is_stored_does_not_wait_for_it(
     url: str, monkeypatch: pytest.MonkeyPatch, most: int | None, limit: int
 ) -> None:
-    ledger = open_ledger(Store(url), "small", ackers=1, slab_limit=100, high_water_mark=limit)
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1, max_spout_pending=most))
-    spout.write(lines(1))
-    fail(ledger, lambda row: True)
-    assert settler.settle(ledger) == Stepped(dead=1)
-    [letter] = letters(ledger)
+    ledger, spout, letter = with_a_dead_letter(url, most, limit)
     commit = commits.commit
 
     def late(*what: Any) -> Any:
