@@ -7,6 +7,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from acker import ids
+from acker.embedded import EmbeddedServer
+from acker.ledger import open_ledger
+from acker.store import Store
+from tests.api.conftest import serving
 from tests.browser.conftest import HOSTILE, NewPage, World
 from tests.ledgers import Trees
 from tests.servers import wait_until
@@ -226,6 +230,13 @@ def test_the_theme_follows_the_system_until_it_is_chosen_by_hand(new_page: NewPa
     assert ground() > 600
 
 
+def wait_until_complete(page: Page) -> None:
+    """Waits until a topology's view shows all that it asks for at first, in whichever order it comes."""
+    expect(page.locator(".summary")).to_be_visible()
+    expect(page.locator(".chart canvas")).to_have_count(5)
+    expect(page.locator("[data-connection=live]")).to_be_attached()
+
+
 def note_moves(page: Page) -> None:
     """Notes what moves from now on, for `moves`."""
     page.evaluate(
@@ -248,8 +259,7 @@ def moves(page: Page) -> list[dict[str, object]]:
 
 def test_nothing_moves_while_a_view_is_live(new_page: NewPage) -> None:
     page = new_page("/t/words")
-    expect(page.locator(".chart canvas")).to_have_count(5)
-    expect(page.locator("[data-connection=live]")).to_be_attached()
+    wait_until_complete(page)
     note_moves(page)
     first = total(page, "tracked")
     wait_until(lambda: total(page, "tracked") > first + 20)
@@ -261,13 +271,31 @@ def test_trouble_that_comes_up_is_told_and_moves_nothing(new_page: NewPage, worl
     filling = world.ledger(name, ackers=1, high_water_mark=100, message_timeout=3600.0)
     Trees(50).track(filling, "lines")
     page = new_page(f"/t/{name}")
-    expect(page.locator(".chart canvas")).to_have_count(5)
-    expect(page.locator("[data-connection=live]")).to_be_attached()
+    wait_until_complete(page)
     expect(page.get_by_text("healthy")).to_be_visible()
     note_moves(page)
     Trees(45).track(filling, "lines")
     expect(page.get_by_text("Nearly full: soon tracks are rejected.")).to_be_visible()
     assert moves(page) == []
+
+
+def test_a_second_trouble_moves_nothing_either(new_page: NewPage) -> None:
+    with (
+        EmbeddedServer(append_only=False) as server,
+        serving(server.url, ticker=False, log_level="error") as address,
+    ):
+        filling = open_ledger(
+            Store(server.url), "filling-and-not-ticking", ackers=1, high_water_mark=100, message_timeout=1.0
+        )
+        Trees(50).track(filling, "lines")
+        page = new_page("/t/filling-and-not-ticking", address, viewport={"width": 1100, "height": 900})
+        wait_until_complete(page)
+        expect(page.get_by_text("No ticker runs: nothing expires.")).to_be_visible()
+        note_moves(page)
+        Trees(45).track(filling, "lines")
+        expect(page.get_by_text("Nearly full: soon tracks are rejected.")).to_be_visible()
+        assert moves(page) == []
+        page.goto("about:blank")
 
 
 def test_the_first_load_is_small_and_comes_from_here_only(new_page: NewPage, world: World) -> None:

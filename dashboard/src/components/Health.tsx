@@ -31,7 +31,7 @@ export function Troubles({ health }: { health: Schemas["Health"] }) {
   return (
     <ul className="troubles">
       {health.troubles.map((trouble) => (
-        <li key={trouble}>
+        <li key={trouble} title={TROUBLES[trouble]}>
           <span aria-hidden="true">▲</span> {TROUBLES[trouble]}
         </li>
       ))}
