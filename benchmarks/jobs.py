@@ -36,7 +36,7 @@ def samples(sizes: Sizes) -> Iterator[Sample]:
             command += ["--lines", str(max(1, tuples // WORDS_A_LINE)), "--pairs", str(sizes.rounds)]
             out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
             found, name = json.loads(out)[variant], f"{variant}, {tuples:,} tuples"
-            yield Sample(f"{name}: tracked", found["tracked"], "s")
-            yield Sample(f"{name}: without", found["without"], "s")
-            yield Sample(f"{name}: tracked / without", found["ratio"], "x")
-            yield Sample(f"{name}: processor time, tracked / without", found["cpu_ratio"], "x")
+            for pair in found["pairs"]:
+                yield Sample(f"{name}: without", pair["without"], "s")
+                yield Sample(f"{name}: tracked", pair["tracked"], "s", f"{name}: without")
+                yield Sample(f"{name}: processor time, tracked / without", pair["cpu_ratio"], "x")

@@ -297,13 +297,17 @@ class Bench:
                 file=sys.stderr,
                 flush=True,
             )
-        return {
-            "tracked": statistics.median(tracked.seconds for tracked, _ in found),
-            "without": statistics.median(other.seconds for _, other in found),
-            "ratio": statistics.median(tracked.seconds / other.seconds for tracked, other in found),
-            "cpu_ratio": statistics.median(tracked.cpu / other.cpu for tracked, other in found),
-            "asked": variant.asked,
-        }
+        measured = [
+            {
+                "tracked": tracked.seconds,
+                "without": other.seconds,
+                "ratio": tracked.seconds / other.seconds,
+                "cpu_ratio": tracked.cpu / other.cpu,
+            }
+            for tracked, other in found
+        ]
+        medians = {key: statistics.median(pair[key] for pair in measured) for key in measured[0]}
+        return {**medians, "asked": variant.asked, "pairs": measured}
 
 
 def timed(steps: Sequence[Callable[[], None]], spout: float) -> Taken:
