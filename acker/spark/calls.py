@@ -33,6 +33,8 @@ class Calls:
         """Calls with defaults for what is None; ValidationError for bad values."""
         if not callable(function):
             raise ValidationError(f"function: expected one of a record, got {function!r}")
+        if _generates(function):
+            raise ValidationError("function: expected one that returns its rows as a list, got a generator's")
         if not _asynchronous(function):
             if concurrency is not None or timeout is not None:
                 raise ValidationError("concurrency and timeout are for functions that are `async def`")
@@ -66,30 +68,41 @@ class Calls:
     async def _together(self, records: list[Record]) -> list[Outcome]:
         outcomes: list[Outcome] = [(None, None)] * len(records)
         waiting = iter(enumerate(records))
+        whole = asyncio.current_task()
 
         async def work() -> None:
             for place, record in waiting:
-                outcomes[place] = await self._in_time(record)
+                outcomes[place] = await self._in_time(record, whole)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self.concurrency, len(records))):
                 group.create_task(work())
         return outcomes
 
-    async def _in_time(self, record: Record) -> Outcome:
+    async def _in_time(self, record: Record, whole: asyncio.Task[Any] | None) -> Outcome:
         limit = asyncio.timeout(self.timeout)
         try:
             async with limit:
                 return await self.function(record), None
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if whole is not None and whole.cancelling():
                 raise
-            return None, error  # of something that the function waited for
+            # Of something that the function waited for, or of itself: other records need this task yet.
+            task = asyncio.current_task()
+            while task is not None and task.cancelling():
+                task.uncancel()
+            return None, error
         except Exception as error:  # noqa: BLE001 - as above
             if limit.expired():
                 return None, TimeoutError(f"no result within {self.timeout:g} s")
             return None, error
+
+
+def _generates(function: RecordFunction) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004 - as below
+    return any(
+        inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in (function, call)
+    )
 
 
 def _asynchronous(function: RecordFunction) -> bool:

@@ -23,7 +23,7 @@ from acker.spark.calls import Calls, Outcome, Record
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema
 from acker.streams.effects import EFFECT
-from acker.streams.segments import ANCHORS
+from acker.streams.segments import ANCHORS, NOT_PYTHONS
 from acker.streams.staging import FAILED
 
 RUN = "_acker_run"
@@ -38,10 +38,30 @@ _UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 def reason_of(error: BaseException) -> str:
     """What a tree is failed with for an exception: its type and text, at most 1 KiB; of ours, its text."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - it is the user's, and its failing would be the batch's
+        text = ""
     if isinstance(error, FailedException):
         return bounded_reason(text or "failed")
     return bounded_reason(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _records_of(rows: pa.RecordBatch) -> tuple[list[Record], dict[int, str]]:
+    """Rows as records, and the reasons of those that Python has no values for, by their places."""
+    try:
+        return rows.to_pylist(), {}
+    except NOT_PYTHONS as error:
+        if rows.num_rows == 1:
+            return [], {0: reason_of(error)}
+    records: list[Record] = []
+    failed: dict[int, str] = {}
+    for place in range(rows.num_rows):
+        found, unread = _records_of(rows.slice(place, 1))
+        records += found
+        for reason in unread.values():
+            failed[place] = reason
+    return records, failed
 
 
 def mapped_schema(schema: StructType, rows: StructType) -> StructType:
@@ -69,26 +89,31 @@ class RecordMapper(Shipped):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a task, mapped; those of records that failed come with their reason."""
         run = secrets.randbits(63)
-        taken: deque[pa.RecordBatch] = deque()
+        taken: deque[tuple[pa.RecordBatch, dict[int, str]]] = deque()
         for outcomes in self.calls.outcomes(self._records(batches, taken)):
-            yield self._map(taken.popleft(), outcomes, run)
+            yield self._map(*taken.popleft(), outcomes, run)
 
     def _records(
-        self, batches: Iterator[pa.RecordBatch], taken: deque[pa.RecordBatch]
+        self, batches: Iterator[pa.RecordBatch], taken: deque[tuple[pa.RecordBatch, dict[int, str]]]
     ) -> Iterator[list[Record]]:
+        """The records of parts of batches. Those that Python can not have are left out, and failed."""
         for batch in batches:
             for at in range(0, batch.num_rows, _ROWS):
                 part = batch.slice(at, _ROWS)
-                taken.append(part)
-                yield part.drop_columns(self.carried).to_pylist()
+                records, failed = _records_of(part.drop_columns(self.carried))
+                taken.append((part, failed))
+                yield records
 
-    def _map(self, batch: pa.RecordBatch, outcomes: Iterable[Outcome], run: int) -> pa.RecordBatch:
+    def _map(
+        self, batch: pa.RecordBatch, failed: dict[int, str], outcomes: Iterable[Outcome], run: int
+    ) -> pa.RecordBatch:
         rows: list[tuple[Any, ...]] = []
         places: list[int] = []
         counts: list[int] = []
-        failed: dict[int, str] = {}
         width = len(self.columns)
-        for place, (result, error) in enumerate(outcomes):
+        every = range(batch.num_rows)
+        read = [place for place in every if place not in failed] if failed else every
+        for place, (result, error) in zip(read, outcomes, strict=True):
             if error is not None:
                 failed[place] = reason_of(error)
                 continue

@@ -63,7 +63,7 @@ class DeadLetter:
 
     id: names it. message_id: the spout's own name of it. anchor: of its last tree. status: failed or expired;
     reason: of that tree. attempts: how many trees it had. at: Unix seconds of the last outcome. stream: where
-    a replay is published. row: its columns, as Python values.
+    a replay is published. row: its columns, as Python values (`acker.streams.segments.values`).
     """
 
     id: str
@@ -264,7 +264,7 @@ def _parse(entry_id: bytes, spout: str, fields: list[bytes]) -> DeadLetter:
     letter = f"{entry_id.decode()}@{spout}"
     try:
         values = dict(_pairs(fields))
-        [row] = pa.Table.from_batches(segments.decode(values[b"row"])).to_pylist()
+        [row] = [row for batch in segments.decode(values[b"row"]) for row in segments.values(batch)]
         return DeadLetter(
             id=letter,
             spout=spout,

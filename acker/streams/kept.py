@@ -207,7 +207,7 @@ def settle_entries(
 def _bury(own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: pa.Table) -> Operation[None]:
     """Makes dead letters of rows, one for each; `rows` are all of the roots'."""
     how = place.roots.how
-    named = roots.message_ids(rows, how.message_id)
+    named = roots.message_ids(rows, how.message_id).cast(pa.binary())  # Python may not have it as text
     record = place.roots.record()
     requests = []
     for row in place.rows(told):

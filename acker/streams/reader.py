@@ -67,10 +67,10 @@ class StreamReader:
                     yield pa.Table.from_batches(batches, schema)
 
     def rows(self) -> Iterator[dict[str, object]]:
-        """What there is now after `position`, row by row."""
+        """What there is now after `position`, row by row, as `acker.streams.segments.values` shows it."""
         for table in self.tables():
             for batch in table.to_batches(max_chunksize=1024):
-                yield from batch.to_pylist()
+                yield from segments.values(batch)
 
     def ack(self) -> int:
         """Acks the tuples of all up to `position` for the subscription; returns of how many segments.

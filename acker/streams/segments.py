@@ -30,6 +30,8 @@ SEGMENT_BYTES = 16 << 20
 _BATCH_ROWS = 65_536
 UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 """What JSON that is not what was written raises, somewhere."""
+NOT_PYTHONS = (ValueError, OverflowError)
+"""What values raise that Arrow and Spark have, and Python has not."""
 _OTHER_SLOTS = 0x5851F42D4C957F2D
 
 
@@ -138,15 +140,80 @@ def encode(batches: Sequence[pa.RecordBatch], compression: str) -> bytes:
 
 
 def decode(payload: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows of a payload; UnreadableRecord where it holds none."""
+    """The rows of a payload; UnreadableRecord where it holds none.
+
+    Text may be any bytes, as Spark's may: who makes Python's text of it has to see to that (`texts`).
+    """
     try:
         with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
             check_names(reader.schema)
+            checked = False
             for batch in reader:
-                batch.validate(full=True)
+                if not checked:
+                    try:
+                        batch.validate(full=True)
+                    except pa.ArrowInvalid:  # for text that is no UTF-8, too
+                        _check_as_bytes(payload, reader.schema)
+                        checked = True
                 yield batch
     except (pa.ArrowException, UnicodeDecodeError, OSError, MemoryError) as error:
         raise UnreadableRecord(f"not the rows of a segment: {len(payload)} bytes: {error!s:.200}") from error
+
+
+def _check_as_bytes(payload: bytes, schema: pa.Schema) -> None:
+    """Raises ArrowInvalid where parts of a payload's arrays do not fit together, whatever its texts are."""
+    plain = pa.schema([field.with_type(_text_as_bytes(field.type)) for field in schema])
+    for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(payload)):
+        if message.type == "record batch":
+            pa.ipc.read_record_batch(message, plain).validate(full=True)
+
+
+def _text_as_bytes(kind: pa.DataType) -> pa.DataType:
+    """A type of the same layout in which text is bytes."""
+
+    def inner(field: pa.Field) -> pa.Field:
+        return field.with_type(_text_as_bytes(field.type))
+
+    if pa.types.is_string(kind):
+        return pa.binary()
+    if pa.types.is_large_string(kind):
+        return pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([inner(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(inner(kind.key_field), inner(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(inner(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(inner(kind.value_field))
+    return kind
+
+
+def texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
+    """Python's text of a column of text; what is no UTF-8 in it is replaced."""
+    large = pa.types.is_large_string(column.type)
+    found = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
+    return [None if one is None else one.decode("utf-8", "replace") for one in found]
+
+
+def values(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as Python's values, for who shows them.
+
+    What Python has not, as a day of the year 10000, or text that is no UTF-8, is told as text.
+    """
+    columns = [_values(column) for column in rows.columns]
+    return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except NOT_PYTHONS:
+        if len(column) > 1:
+            return [one for place in range(len(column)) for one in _values(column.slice(place, 1))]
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            return texts(column)
+        return [column.to_string(skip_new_lines=True)]
 
 
 def check_names(schema: pa.Schema) -> None:

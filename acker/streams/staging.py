@@ -156,7 +156,7 @@ def _split_failed(
 def rows_failures(anchors: pa.Array, reasons: pa.Array) -> tuple[Ids, list[str]]:
     """Anchors of rows and a reason for each, from a column of anchors and one of reasons."""
     found, places = segments.edges(anchors)
-    texts = [bounded_reason(reason or "") for reason in reasons.to_pylist()]
+    texts = [bounded_reason(reason or "") for reason in segments.texts(reasons)]
     if len(found) == len(texts) and pa.types.is_int64(anchors.type):
         return found, texts
     if pa.types.is_int64(anchors.type):
