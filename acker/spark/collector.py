@@ -20,6 +20,7 @@ from acker.errors import AckerError, ValidationError
 from acker.ids import Ids
 from acker.ledger import Ledger
 from acker.spark import once, staging
+from acker.spark.arrow import map_in_arrow
 from acker.spark.calls import Calls, RecordFunction
 from acker.spark.mapping import CARRIED, RUN, RecordMapper, mapped_schema
 from acker.spark.microbatches import Batch
@@ -114,7 +115,7 @@ class Collector:
         Where the rows are only to be emitted, `emit_map` is cheaper.
         """
         mapper, whole = self._mapper(rows, function, schema, concurrency, timeout)
-        return self._kept(rows.mapInArrow(mapper, whole))
+        return self._kept(map_in_arrow(rows, mapper, whole))
 
     def emit_map(
         self,

@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from acker.errors import EffectsFull, ValidationError
 from acker.ledger import Ledger
+from acker.spark.arrow import map_in_arrow
 from acker.spark.mapping import RUN
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema
@@ -21,6 +22,9 @@ from acker.streams.staging import FAILED
 
 Key: TypeAlias = str | Column | Sequence[str | Column]
 NO_KEY = "once: the key is null"
+_MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+_AS_JSON = {"timeZone": "UTC", "timestampFormat": f"{_MICROS}XXX", "timestampNTZFormat": _MICROS}
+"""How keys are told apart: Spark's own format leaves out what is below a millisecond."""
 
 
 class _LookUp(Shipped):
@@ -58,7 +62,7 @@ def digest(step: str, key: Key) -> Column:
         raise ValidationError("once: expected a key, got none")
     columns = [F.col(part) if isinstance(part, str) else part for part in parts]
     named = [column.alias(f"k{place}") for place, column in enumerate(columns)]
-    text = F.to_json(F.struct(F.lit(step).alias("step"), *named), {"timeZone": "UTC"})
+    text = F.to_json(F.struct(F.lit(step).alias("step"), *named), _AS_JSON)
     whole = F.lit(True)
     for column in columns:
         whole = whole & column.isNotNull()
@@ -84,7 +88,7 @@ def looked_up(ledger: Ledger, rows: DataFrame, key: Key, *, step: str, horizon: 
     if isinstance(rows.schema[ANCHORS].dataType, ArrayType):
         anchors = F.flatten(anchors)
     grouped = (
-        rows.select(digest(step, key).alias(EFFECT), F.struct(*map(_quoted, own)).alias("row"), ANCHORS)
+        rows.select(digest(step, key).alias(EFFECT), F.struct(*map(quoted, own)).alias("row"), ANCHORS)
         .groupBy(EFFECT)
         .agg(F.first("row").alias("row"), anchors.alias(ANCHORS))
         .select("row.*", ANCHORS, EFFECT)
@@ -92,8 +96,9 @@ def looked_up(ledger: Ledger, rows: DataFrame, key: Key, *, step: str, horizon: 
     schema = StructType(
         [*grouped.schema.fields, StructField(FAILED, StringType()), StructField(RUN, LongType())]
     )
-    return grouped.mapInArrow(_LookUp(ledger, horizon, arrow_schema(schema)), schema)
+    return map_in_arrow(grouped, _LookUp(ledger, horizon, arrow_schema(schema)), schema)
 
 
-def _quoted(name: str) -> Column:
+def quoted(name: str) -> Column:
+    """A column by its name, whatever that is."""
     return F.col(f"`{name.replace('`', '``')}`")

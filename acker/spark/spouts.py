@@ -9,14 +9,16 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from acker import keys
 from acker.config import check_name
 from acker.errors import ValidationError
 from acker.ledger import Ledger
 from acker.requests import command
+from acker.spark.arrow import map_in_arrow
 from acker.spark.collector import AT_WORK
+from acker.spark.once import quoted
 from acker.spark.options import Options
 from acker.spark.source import register
 from acker.spark.tracking import HASH, Tracker
@@ -75,12 +77,12 @@ def track(
     ledger.run(schemas.record(ledger.core, options.stream, wanted))
     schema = spark_schema(wanted)
     hashed = rows.withColumn(
-        HASH, F.xxhash64(*(_hashable(rows, field.name, field.dataType) for field in rows.schema))
+        HASH, F.xxhash64(*(_hashable(field.name, field.dataType) for field in rows.schema))
     )
     job = collector.job if collector else None
     tracker = Tracker(ledger, how, options.staging(), secrets.token_hex(8), wanted, job)
     if collector is not None:
-        return collector.take_replays(hashed.mapInArrow(tracker, schema), options.stream, ledger)
+        return collector.take_replays(map_in_arrow(hashed, tracker, schema), options.stream, ledger)
     reading = {name: text for name, text in texts.items() if name in _READING}
     again = (
         spark.readStream.format("acker")
@@ -88,21 +90,22 @@ def track(
         .options(**reading, stream=options.stream, schema_timeout="0")
         .load()
     )
-    return hashed.mapInArrow(tracker, schema).unionByName(again)
+    return map_in_arrow(hashed, tracker, schema).unionByName(again)
 
 
 _READING = ("url", "topology", "cluster", "timeout", "max_rows", "max_segments", "partitions")
 
 
-def _hashable(rows: DataFrame, name: str, kind: DataType) -> Column:
-    column = rows[f"`{name}`"]
-    return F.to_json(F.struct(column)) if _has_map(kind) else column
+def _hashable(name: str, kind: DataType) -> Column:
+    return F.to_json(F.struct(quoted(name))) if _has_no_hash(kind) else quoted(name)
 
 
-def _has_map(kind: DataType) -> bool:
+def _has_no_hash(kind: DataType) -> bool:
     if isinstance(kind, StructType):
-        return any(_has_map(field.dataType) for field in kind)
-    return isinstance(kind, MapType) or (isinstance(kind, ArrayType) and _has_map(kind.elementType))
+        return any(_has_no_hash(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _has_no_hash(kind.elementType)
+    return isinstance(kind, (MapType, VariantType))
 
 
 def outcomes(

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from acker.ledger import Ledger
+from acker.spark.arrow import map_in_arrow
 from acker.spark.mapping import RUN, RecordMapper
 from acker.spark.shipping import Shipped
 from acker.streams import staging
@@ -63,7 +64,7 @@ class StageTask(Shipped):
 
 def stage(ledger: Ledger, how: Staging, rows: DataFrame, mapper: RecordMapper | None = None) -> StagedRows:
     """Stages the rows of a DataFrame, or what a mapper makes of them, now."""
-    found = rows.mapInArrow(StageTask(ledger, how, mapper), "staged binary, runs string").collect()
+    found = map_in_arrow(rows, StageTask(ledger, how, mapper), "staged binary, runs string").collect()
     return StagedRows(
         [Staged.load(bytes(row["staged"])) for row in found],
         frozenset(run for row in found for run in json.loads(row["runs"])),

@@ -17,6 +17,8 @@ from acker.streams.segments import ANCHORS, check_anchors_type, check_names
 
 _ADDED = {b"acker": b"added"}
 """Metadata of a column that the first writer did not have."""
+_TAGS = {b"variant", b"geometry", b"geography"}
+"""Metadata of a field by which Spark tells a struct that stands for a type of its own."""
 _ATTEMPTS = 20
 _SAME = (
     pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64,
@@ -48,7 +50,11 @@ def _normal_type(name: str, kind: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", "UTC" if kind.tz else None)
     if pa.types.is_duration(kind):
         return pa.duration("us")
+    if pa.types.is_time(kind):
+        return pa.time64("ns")
     if pa.types.is_struct(kind):
+        if any(_TAGS.intersection(field.metadata or {}) for field in kind):
+            return kind
         return pa.struct([pa.field(one.name, _normal_type(f"{name}.{one.name}", one.type)) for one in kind])
     if pa.types.is_map(kind):
         return pa.map_(_normal_type(f"{name}.key", kind.key_type), _normal_type(name, kind.item_type))

@@ -51,6 +51,18 @@ def test_a_schema_evolves_by_added_columns(ledger: Ledger) -> None:
     assert rows(ledger, "lines")[-1] == {"n": 5, "x": None, "s": None, "_acker": None}
 
 
+def test_types_that_spark_tells_by_their_fields_stay_what_they_are(ledger: Ledger) -> None:
+    tagged = pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"})
+    variant = pa.struct([pa.field("value", pa.binary(), nullable=False), tagged])
+    schema = pa.schema([("any", variant), ("anys", pa.list_(variant)), ("time", pa.time32("ms"))])
+    ledger.run(schemas.record(ledger.core, "lines", schema))
+    found = ledger.run(schemas.read(ledger.core, "lines"))
+    assert found.field("any").type.equals(variant, check_metadata=True)
+    assert found.field("anys").type.value_type.equals(variant, check_metadata=True)
+    assert found.field("time").type == pa.time64("ns")
+    ledger.run(schemas.check_reader(ledger.core, "lines", schema))
+
+
 def test_two_writers_that_add_columns_at_once_both_add_them(ledger: Ledger) -> None:
     StreamWriter(ledger, "lines").write(pa.table({"n": [1]}))
     one, two = (

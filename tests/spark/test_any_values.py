@@ -1,0 +1,118 @@
+"""Whatever a column of Spark's may hold goes through streams and spouts, and a poison record fails alone."""
+
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+
+from acker.spark import Collector, bolt, dead_letters, track
+from acker.spark.once import digest
+from acker.streams import settler
+from acker.streams.replays import Stepped
+from tests.spark.pipeline import Diary, Pipeline
+
+VALUES = {
+    "a.b`c": "17",
+    "any": 'parse_json(\'{"a": [1, "x"]}\')',
+    "anys": "array(parse_json('1'), null)",
+    "map of any": "map('x', named_struct('v', parse_json('true')))",
+    "old": "timestamp'1869-05-04 03:02:01.000001'",
+    "older": "timestamp_ntz'0001-01-01 00:00:00'",
+    "late": "date'+12345-06-07'",
+    "first": "date'-0044-03-15'",
+    "wide": "cast('-12345678901234567890.123456789012345678' as decimal(38, 18))",
+    "nothing": "null",
+    "span": "interval '-1 2:03:04.000005' day to second",
+    "latin": "cast(x'636166e9' as string)",
+    "empty": "cast(array() as array<struct<a: int, b: map<string, binary>>>)",
+}
+
+
+def options(pipeline: Pipeline, **more: Any) -> dict[str, Any]:
+    return {"url": pipeline.url, "topology": "t", **more}
+
+
+def text_files(pipeline: Pipeline, *lines: bytes) -> DataFrame:
+    directory = pipeline.directory / "text"
+    directory.mkdir()
+    (directory / "lines.txt").write_bytes(b"\n".join(lines))
+    return pipeline.spark.readStream.text(str(directory))
+
+
+def test_columns_of_any_type_are_tracked_emitted_and_read_as_they_were(pipeline: Pipeline) -> None:
+    columns = [F.expr(value).alias(name) for name, value in VALUES.items()]
+    lines = text_files(pipeline, *(b"%d" % n for n in range(20)))
+    rows = lines.select(F.col("value").alias("id"), *columns)
+    tracked = track(rows, **options(pipeline, spout="s", message_id="id"))
+    pipeline.finish(
+        tracked.writeStream.format("acker")
+        .options(**pipeline.options("values"))
+        .option("checkpointLocation", str(pipeline.directory / "write"))
+        .trigger(availableNow=True)
+    )
+    back = pipeline.read_stream("values").drop("_acker")
+    assert back.schema.simpleString() == rows.schema.simpleString()
+    seen = Diary(pipeline.directory / "seen")
+
+    def look_at(rows: DataFrame) -> list[list[str]]:
+        return [[str(value) for value in row] for row in rows.select(*as_text()).distinct().collect()]
+
+    @bolt(**options(pipeline, name="look"))
+    def look(batch: DataFrame, collector: Collector) -> None:
+        seen.note(look_at(batch))
+
+    pipeline.run("look", "values", look)
+    assert seen.read() == [look_at(pipeline.spark.range(1).select(*columns))]
+    assert settler.settle(pipeline.ledger) == Stepped(acked=20)
+
+
+def as_text() -> list[Column]:
+    """The columns as text that Spark makes: Python has not all of their values."""
+    names = [F.col(f"`{name.replace('`', '``')}`") for name in VALUES]
+    return [F.to_json(F.struct(name.alias("x"))) for name in names[:-1]]
+
+
+def test_a_line_that_is_no_text_fails_alone_and_can_be_seen(pipeline: Pipeline) -> None:
+    lines = track(
+        text_files(pipeline, b"a b", b"caf\xe9", b"c"),
+        **options(pipeline, spout="s", message_id="value", attempts=1),
+    )
+
+    def words(record: dict[str, Any]) -> list[str]:
+        return list(record["value"].split())
+
+    @bolt(**options(pipeline, name="split"))
+    def split(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch, stream="raw")
+        collector.emit_map(batch, words, "word string", stream="words")
+        collector.fail(batch.filter("value = 'c'"), F.expr("cast(x'ff' as string)"))
+
+    pipeline.finish(
+        lines.writeStream.foreachBatch(split)
+        .option("checkpointLocation", str(pipeline.directory / "split"))
+        .trigger(availableNow=True)
+    )
+
+    @bolt(**options(pipeline, name="pass"))
+    def pass_on(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch, stream="passed")
+
+    pipeline.run("pass", "raw", pass_on)
+    assert {row["value"] for row in pipeline.rows("passed")} == {"a b", "caf�", "c"}
+    assert [row["word"] for row in pipeline.rows("words")] == ["a", "b", "c"]
+    counted = pipeline.counters()
+    assert counted.pop("late")
+    assert counted == {"tracked": 3, "failed": 2}
+    assert settler.settle(pipeline.ledger) == Stepped(dead=2)
+    found = dead_letters(pipeline.spark, **options(pipeline)).collect()
+    assert [letter.row for letter in found] == ['{"value": "caf\\ufffd"}', '{"value": "c"}']
+    assert found[0].reason.startswith("UnicodeDecodeError: ")
+    assert found[1].reason == "�"
+
+
+def test_keys_of_effects_that_differ_in_a_microsecond_are_two(pipeline: Pipeline) -> None:
+    rows = pipeline.spark.range(3).selectExpr(
+        "timestamp_micros(id) as at", "cast(timestamp_micros(id) as timestamp_ntz) as there"
+    )
+    for key in (["at"], ["there"], [F.struct("at")]):
+        assert rows.select(digest("step", key)).distinct().count() == 3
