@@ -16,7 +16,19 @@ from redis.backoff import NoBackoff
 from acker import config, histogram, inspect, operations
 from acker import totals as all_totals
 from acker.address import Node
-from acker.batch import LOST, REFUSED, Batch, Parcel, check_server, no_answer, pauses, refusal
+from acker.batch import (
+    LOST,
+    REFUSED,
+    Batch,
+    Parcel,
+    answered,
+    check_server,
+    demoted,
+    no_answer,
+    pauses,
+    refusal,
+    untold,
+)
 from acker.buckets import Bucket
 from acker.config import Settings
 from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable
@@ -162,8 +174,10 @@ class _Client:
             await connection.connect()
             await connection.send_command(*self.nodes.question)
             return await connection.read_response()
+        except REFUSED:
+            raise
         except redis.ResponseError as error:
-            raise no_answer(self._store.url, error) from error
+            raise answered(error, no_answer(self._store.url, error)) from error
         finally:
             await connection.disconnect(nowait=True)
 
@@ -181,21 +195,28 @@ class _Client:
     async def _exchange(self, batch: Batch, parcel: Parcel) -> None:
         commands, expected = batch.pack(parcel)
         try:
-            pool = await self._pool(parcel.node)
-            connection = await pool.get_connection()
-            try:
-                await connection.send_packed_command(commands)
-                replies = [await _reply(connection) for _ in range(expected)]
-            except BaseException:
-                # Cancelled ones too: what is still to be read belongs to nobody.
-                await connection.disconnect(nowait=True)
-                raise
-            finally:
-                await pool.release(connection)
+            async with asyncio.timeout(batch.left):
+                replies = await self._replies(parcel.node, commands, expected)
         except LOST as error:
             batch.lost(parcel.node, error, self.nodes)
         else:
             batch.take(parcel, replies, self.nodes)
+
+    async def _replies(self, node: Node, commands: list[bytes], expected: int) -> list[Reply]:
+        pool = await self._pool(node)
+        connection = await pool.get_connection()
+        try:
+            await connection.send_packed_command(commands)
+            replies = [await _reply(connection) for _ in range(expected)]
+            if demoted(replies):
+                await connection.disconnect(nowait=True)
+        except BaseException:
+            # Cancelled ones too: what is still to be read belongs to nobody.
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await pool.release(connection)
+        return replies
 
     async def _pool(self, node: Node) -> Any:
         pool = self._pools.get(node)
@@ -208,7 +229,7 @@ class _Client:
             )
             # Without a lock: where the server is silent, no task is to wait for the time of another.
             try:
-                facts: Any = await Redis(connection_pool=made).info()
+                facts: Any = await _info(made, self._store.url)
                 check_server(facts, self._store.url, self._store.cluster)
             except BaseException:
                 await made.disconnect()
@@ -228,6 +249,15 @@ def _connecting(store: Store, node: Node, asking: bool = False) -> tuple[type[An
     """The class of a connection to a node on the loop, and what it is made with."""
     kind, settings = connecting(store.address, node, store.timeout, asking)
     return getattr(connections, kind.__name__), {**settings, "retry": Retry(NoBackoff(), 0)}
+
+
+async def _info(pool: Any, url: str) -> Any:
+    try:
+        return await Redis(connection_pool=pool).info()
+    except REFUSED:
+        raise
+    except redis.ResponseError as error:
+        raise answered(error, untold(url, error)) from error
 
 
 async def _reply(connection: Any) -> Reply:

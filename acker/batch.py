@@ -15,7 +15,7 @@ import redis
 
 from acker import scripts
 from acker.address import Node, shown
-from acker.errors import StoreError, StoreMisconfigured, StoreUnavailable, UnreadableRecord
+from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable, UnreadableRecord
 from acker.nodes import Nodes, target
 from acker.requests import NOTHING, Reply, Request
 
@@ -40,7 +40,8 @@ REFUSED = (
 
 OLDEST_SERVER = (7, 0)
 
-_UNTRUSTED = re.compile(r"\[SSL|CERTIFICATE|No such file or directory|Permission denied")
+# A handshake that is cut says nothing of trust: a balancer without a server does so.
+_UNTRUSTED = re.compile(r"\[SSL(?!: UNEXPECTED_EOF)|CERTIFICATE|No such file or directory|Permission denied")
 
 
 def check_server(facts: dict[str, Any], url: str, cluster: bool = False) -> None:
@@ -64,9 +65,19 @@ def refusal(url: str, error: Exception) -> StoreMisconfigured:
     return StoreMisconfigured(f"{shown(url)} refuses this client: {error}")
 
 
+def answered(error: redis.ResponseError, otherwise: AckerError) -> Exception:
+    """What a server's error to a question about itself is raised as: one that passes as a lost connection."""
+    return redis.exceptions.ConnectionError(str(error)) if _passing(error) else otherwise
+
+
 def no_answer(url: str, error: Exception) -> StoreMisconfigured:
     """What is raised where a node is asked for the places of keys and knows no such question."""
     return StoreMisconfigured(f"{shown(url)} is no cluster and has no Sentinels: {error}")
+
+
+def untold(url: str, error: Exception) -> StoreError:
+    """What is raised where a server refuses to tell what it is."""
+    return StoreError(f"{shown(url)} does not tell what server it is: {error}")
 
 
 def check_lost(error: Exception, url: str) -> None:
@@ -86,7 +97,12 @@ def refused(reply: Reply) -> bool:
 def _passing(reply: Reply) -> bool:
     if isinstance(reply, PASSING + LOST):
         return True
-    return isinstance(reply, redis.ResponseError) and str(reply).startswith("NOREPLICAS")
+    return isinstance(reply, redis.ResponseError) and str(reply).startswith(("NOREPLICAS", "BUSY "))
+
+
+def demoted(replies: Sequence[Reply]) -> bool:
+    """Whether a server says that it is a replica: the name that led to it may lead elsewhere by now."""
+    return any(isinstance(reply, redis.exceptions.ReadOnlyError) for reply in replies)
 
 
 @dataclass(slots=True)
@@ -213,6 +229,16 @@ class Batch:
         check_lost(error, self._url)
         nodes.lost(node)
         self.cause = error
+
+    @property
+    def left(self) -> float:
+        """Seconds that what is under way has left: half the time more than the batch."""
+        return max(0.01, self._deadline + self._timeout / 2 - time.monotonic())
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which the next reply is waited for."""
+        return min(max(0.1, self._timeout / 2), self.left)
 
     @property
     def late(self) -> bool:

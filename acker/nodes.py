@@ -22,6 +22,7 @@ class Nodes:
         first = address.nodes[0] if address.kind == "server" else None
         self._owners: list[Node | None] = [first] * self._slots
         self._known: set[Node] = set()
+        self._told_by: Node | None = None
         self._lost: list[Node] = []
 
     @property
@@ -36,7 +37,7 @@ class Nodes:
         return self._owners[key_slot(key) if self._slots > 1 else 0]
 
     def to_ask(self) -> list[Node]:
-        """Whom to ask, best first: those that failed last come last."""
+        """Whom to ask, best first: those that failed last, or told what did not hold, come last."""
         asked: Iterable[Node] = self.address.nodes
         if self.address.kind == "cluster":
             asked = dict.fromkeys([*sorted(self._known), *asked])
@@ -57,18 +58,27 @@ class Nodes:
             known.update(node for node in owners if node)
         if not known:
             return False
-        self._owners, self._known, self.stale = owners, known, False
+        self._owners, self._known, self.stale, self._told_by = owners, known, False, asked
         self._lost = [node for node in self._lost if node in known or node in self.address.nodes]
         return True
 
     def lost(self, node: Node) -> None:
         """Notes that a connection to a node failed."""
-        self._lost = [*(other for other in self._lost if other != node), node]
         self.doubt()
+        self._last(node)
 
     def doubt(self) -> None:
-        """Notes that a server did not do what its place asks of it: the places are to be asked for anew."""
+        """Notes that a server did not do what its place asks of it: the places are to be asked for anew.
+
+        Of somebody else, first: who is cut off from the others tells for ever what was before.
+        """
         self.stale = self.address.kind != "server"
+        if self._told_by is not None:
+            self._last(self._told_by)
+            self._told_by = None
+
+    def _last(self, node: Node) -> None:
+        self._lost = [*(other for other in self._lost if other != node), node]
 
     def moved(self, error: redis.exceptions.MovedError, asked: Node) -> None:
         """Notes that a slot lies elsewhere."""

@@ -15,7 +15,19 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from acker.address import Address, Node, parse, shown
-from acker.batch import LOST, REFUSED, Batch, Parcel, check_server, no_answer, pauses, refusal
+from acker.batch import (
+    LOST,
+    REFUSED,
+    Batch,
+    Parcel,
+    answered,
+    check_server,
+    demoted,
+    no_answer,
+    pauses,
+    refusal,
+    untold,
+)
 from acker.errors import AckerError, ValidationError
 from acker.nodes import Nodes
 from acker.requests import Operation, Reply, Request
@@ -26,6 +38,8 @@ TIMEOUTS = (0.1, 300.0)
 """Seconds that a batch of requests may be given: the least and the most."""
 CONNECTIONS = 64
 """Most connections of one process to one node."""
+CLIENTS = 64
+"""Most addresses, users and time-outs of stores whose connections a process keeps."""
 
 
 def options(timeout: float) -> dict[str, Any]:
@@ -59,8 +73,8 @@ def connecting(
 class Store:
     """Runs operations on the store at `url` (`acker.address` says what URLs there are).
 
-    timeout: seconds until StoreUnavailable, for each batch of requests, resends included (0.1 to 300). A
-        node that hangs can make it half as long again.
+    timeout: seconds until StoreUnavailable, for each batch of requests, resends included (0.1 to 300). Nodes
+        that hang can make it twice as long, however many they are.
     cluster: whether a plain URL is of a node of a Redis Cluster, as one with `+cluster` is by itself.
     Raises StoreUnavailable, StoreMisconfigured and StoreError.
     """
@@ -151,8 +165,10 @@ class _Client:
             connection.connect()
             connection.send_command(*self.nodes.question)
             return connection.read_response()
+        except REFUSED:
+            raise
         except redis.ResponseError as error:
-            raise no_answer(self._store.url, error) from error
+            raise answered(error, no_answer(self._store.url, error)) from error
         finally:
             connection.disconnect()
 
@@ -176,13 +192,16 @@ class _Client:
             while sent:
                 one = sent[0]
                 try:
-                    replies = [_reply(one.connection) for _ in range(one.expected)]
+                    replies = [_reply(one.connection, batch.patience) for _ in range(one.expected)]
                 except LOST as error:
                     batch.lost(one.parcel.node, error, self.nodes)
                     sent.pop(0).cut()
                 else:
-                    one.pool.release(one.connection)
                     sent.pop(0)
+                    if demoted(replies):
+                        one.cut()
+                    else:
+                        one.pool.release(one.connection)
                     batch.take(one.parcel, replies, self.nodes)
         finally:
             for one in sent:
@@ -195,7 +214,13 @@ class _Client:
             kind, settings = connecting(store.address, node, store.timeout)
             made: Any = redis.ConnectionPool(connection_class=kind, max_connections=CONNECTIONS, **settings)
             # Outside of any lock: where the server is silent, no thread is to wait for the time of another.
-            check_server(redis.Redis(connection_pool=made).info(), store.url, store.cluster)
+            try:
+                facts = redis.Redis(connection_pool=made).info()
+            except REFUSED:
+                raise
+            except redis.ResponseError as error:
+                raise answered(error, untold(store.url, error)) from error
+            check_server(facts, store.url, store.cluster)
             pool = self._pools.setdefault(node, made)
             if pool is not made:
                 made.disconnect()
@@ -221,9 +246,12 @@ _clients: dict[tuple[int, str, bool, float], _Client] = {}
 
 
 def _client(store: Store) -> _Client:
-    """This process's client for the store's address."""
+    """This process's client for the store's address. The oldest is forgotten: a password may change often."""
     name = (os.getpid(), store.url, store.cluster, store.timeout)
-    return _clients.get(name) or _clients.setdefault(name, _Client(store))
+    client = _clients.get(name) or _clients.setdefault(name, _Client(store))
+    for oldest in list(_clients)[:-CLIENTS]:
+        _clients.pop(oldest, None)
+    return client
 
 
 def _forget_clients() -> None:
@@ -234,8 +262,8 @@ def _forget_clients() -> None:
 os.register_at_fork(after_in_child=_forget_clients)
 
 
-def _reply(connection: Any) -> Reply:
+def _reply(connection: Any, patience: float) -> Reply:
     try:
-        return connection.read_response()
+        return connection.read_response(timeout=patience)
     except redis.ResponseError as error:
         return error

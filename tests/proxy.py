@@ -15,19 +15,19 @@ class Proxy:
       swallow    called with each request that is answered; when true the reply is dropped and the
                  connection cut: the server has done the request, and the client never hears of it
       record     whether requests are kept in `requests`
-      refuse     whether new connections are closed at once, and old ones cut
+      refuse     whether new connections are closed at once; `refused` counts them
       passed     called with the connection and each piece of a request before it is passed on, which may
                  take its time
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._server = (parts.hostname or "127.0.0.1", parts.port or 6379)
+        self.lead(url)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
         self.swallow: Callable[[bytes], bool] = lambda _: False
         self.record = False
         self.refuse = False
+        self.refused = 0
         self.passed: Callable[[socket.socket, bytes], None] = lambda *_: None
         self.cuts = 0
         self.requests: list[bytes] = []
@@ -41,6 +41,7 @@ class Proxy:
                 client, _ = self._listener.accept()
                 if self.refuse:
                     client.close()
+                    self.refused += 1
                     continue
                 try:
                     server = socket.create_connection(self._server)
@@ -79,6 +80,11 @@ class Proxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+    def lead(self, url: str) -> None:
+        """Leads new connections to another server, as a name or a balancer does after a failover."""
+        parts = urlsplit(url)
+        self._server = (parts.hostname or "127.0.0.1", parts.port or 6379)
 
     def cut_all(self) -> int:
         """Cuts every connection there is; returns how many."""

@@ -100,6 +100,12 @@ class Sentinels:
         password = self._sentinel_options.get("requirepass")
         return redis.Redis(HOST, self._plain[number], password=password, socket_timeout=60)
 
+    def mislead(self, number: int) -> None:
+        """Has a Sentinel name a server where there is none, as one does that hears nothing of the others."""
+        with self._sentinel(number) as client:
+            client.sentinel_remove(SERVICE)
+            client.sentinel_monitor(SERVICE, HOST, free_port(), 2)
+
     def be_patient(self) -> None:
         """From now on a server that is slow is not taken for dead, not for a minute."""
         for number in range(3):

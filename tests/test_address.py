@@ -131,6 +131,20 @@ def test_who_failed_last_is_asked_last() -> None:
     assert [host for host, _ in nodes.to_ask()] == ["b", "a", "c"]
 
 
+def test_who_told_what_does_not_hold_is_asked_last() -> None:
+    nodes = Nodes(parse("redis+cluster://a,b,c"))
+    places = [[0, 16383, [b"gone", 7001, b"id"], [b"a", 6379, b"id"]]]
+    assert nodes.learn(("a", 6379), places)
+    nodes.lost(("gone", 7001))
+    asked = [host for host, _ in nodes.to_ask()]
+    assert set(asked[:2]) == {"b", "c"}
+    assert asked[-1] == "gone"
+    assert nodes.learn(("b", 6379), places)
+    nodes.doubt()
+    nodes.doubt()
+    assert [host for host, _ in nodes.to_ask()] == ["c", "a", "gone", "b"]
+
+
 def test_a_node_that_says_no_host_of_its_own_is_the_one_that_was_asked() -> None:
     nodes = Nodes(parse("redis+cluster://seed:7000"))
     assert nodes.owner(b"key") is None

@@ -46,6 +46,13 @@ async def test_the_master_is_followed_when_it_dies(sentinels: Sentinels) -> None
     counted(ledger, tracked=5, acked=5)
 
 
+async def test_a_sentinel_that_tells_what_does_not_hold_is_not_asked_for_ever(sentinels: Sentinels) -> None:
+    sentinels.mislead(0)  # which is the first of the URL
+    assert Store(sentinels.url, timeout=PATIENCE).send([command("EXISTS", b"key")]) == [0]
+    async with AsyncStore(sentinels.url, timeout=PATIENCE) as twin:
+        assert await twin.send([command("EXISTS", b"key")]) == [0]
+
+
 def test_a_service_that_no_sentinel_knows_is_an_error_in_bounded_time(tmp_path: Path) -> None:
     with Sentinels(tmp_path, binary=binary("valkey"), sentinel_options={"requirepass": "word"}) as sentinels:
         password = "?sentinel_password=word"

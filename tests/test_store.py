@@ -176,7 +176,7 @@ def test_who_is_interrupted_leaves_no_reply_behind_for_the_next(
     store = Store(url)
     store.send([command("SET", b"mine", "1"), command("SET", b"yours", "2")])
 
-    def interrupted(connection: object) -> object:
+    def interrupted(connection: object, patience: float) -> object:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

@@ -1,10 +1,11 @@
 """TLS: certificates on both sides, users and passwords; a server, a cluster and Sentinels behind it."""
 
+import asyncio
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 import trustme
@@ -23,8 +24,10 @@ from acker.store import Store
 from tests.clusters import Cluster
 from tests.conftest import NewServer
 from tests.ledgers import Trees, counted, opened, told
+from tests.proxy import proxied
 from tests.sentinels import Sentinels
-from tests.servers import binary
+from tests.servers import binary, wait_until
+from tests.test_connections import in_a_thread
 
 ASKED = [command("EXISTS", b"anything")]
 HOST = "localhost"
@@ -102,6 +105,20 @@ async def test_the_ledger_works_over_tls_with_a_client_certificate(
     counted(ledger, tracked=3, acked=3)
     async with AsyncStore(url) as twin:
         assert await twin.send([command("SISMEMBER", b"acker:topologies", "tested")]) == [1]
+
+
+async def test_a_handshake_that_is_cut_is_begun_again(
+    server: EmbeddedServer, certificates: Certificates
+) -> None:
+    with proxied(f"redis://{HOST}:{server.options['tls-port']}") as proxy:
+        url = f"rediss://{HOST}:{urlsplit(proxy.url).port}/0?{certificates.query}"
+        async with AsyncStore(url, timeout=60) as twin:
+            for send in (in_a_thread(Store(url, timeout=60)), twin.send):
+                proxy.refuse, proxy.refused = True, 0
+                asked = asyncio.ensure_future(send(ASKED))
+                await asyncio.to_thread(wait_until, lambda: proxy.refused >= 2)
+                proxy.refuse = False
+                assert await asked == [0]
 
 
 async def test_what_tls_does_not_let_in_is_an_error_at_once(
