@@ -21,6 +21,8 @@ IdsLike: TypeAlias = Ids | Sequence[int]
 INDEX_BITS = 12
 SLAB_TREES = 1 << INDEX_BITS
 """How many trees a slab can hold: 4,096."""
+SLAB_BYTES = 8
+"""Of a slab's name in the store."""
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
@@ -121,7 +123,7 @@ def index_of(anchor: int) -> int:
 
 def is_one(slab: bytes) -> bool:
     """Whether a slab is of one tree, tracked alone, by its name."""
-    return slab[0] >= 0x80
+    return slab[:1] >= b"\x80"
 
 
 def anchor_at(slab: bytes, index: int) -> int:

@@ -17,6 +17,7 @@ from acker.cursors import Position
 from acker.errors import ValidationError
 from acker.operations import Core
 from acker.requests import Operation, command
+from acker.stored import whole
 from acker.trees import State, Tree, read_request, trees_at, trees_told
 
 PAGE_TREES = 1_000
@@ -177,9 +178,9 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
             _next_shard(position)
             return 0
         # What a rotation sets aside entered two rotations before.
-        oldest = int(clock[1] or 0) - 2
+        oldest = whole(clock[1], f"drained of shard {shard.number}") - 2
         if search.bucket is not None and search.bucket < 3:
-            oldest = int(clock[0]) - search.bucket
+            oldest = whole(clock[0], f"rotations of shard {shard.number}") - search.bucket
         position.generation = max(0, oldest)
     keys = buckets(core, shard.number)
     keys += [shard.expired(position.generation + 2 + number) for number in range(_ASIDE)]
@@ -200,7 +201,9 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
     clock = Clock(*clock)
     position.generation, position.scan = generation, int(scan)
     position.slabs = [
-        slab for slab, header in zip(named[::2], named[1::2], strict=True) if search.takes(clock, header)
+        slab
+        for slab, header in zip(named[::2], named[1::2], strict=True)
+        if len(slab) == ids.SLAB_BYTES and search.takes(clock, header)
     ]
     if generation < 0:
         _next_shard(position)
@@ -213,7 +216,9 @@ def _scan_directory(core: Core, position: Position) -> Operation[int]:
     [(scan, named)] = yield [command("HSCAN", shard.slabs, position.scan, "COUNT", _MOST_READ)]
     position.scan = int(scan)
     position.slabs = [
-        slab for slab, header in zip(named[::2], named[1::2], strict=True) if headers.is_tracked(header)
+        slab
+        for slab, header in zip(named[::2], named[1::2], strict=True)
+        if len(slab) == ids.SLAB_BYTES and headers.is_tracked(header)
     ]
     if position.scan == 0:
         _next_shard(position)

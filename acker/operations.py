@@ -19,6 +19,7 @@ from acker.config import Settings, TopologyConfig, check_name
 from acker.errors import StoreError, ValidationError, WritersFull
 from acker.ids import Ids
 from acker.requests import NOTHING, Operation, Reply, Request, command
+from acker.stored import whole
 from acker.submissions import Call, Failed, NewSlab, Submission, Ticked, Updated, sums
 from acker.writers import HORIZON, Writer, Writers
 
@@ -27,6 +28,8 @@ T = TypeVar("T")
 FLIGHT_SHARDS = 64
 """Most shards that one batch of requests asks something of."""
 _ATTEMPTS = 5
+_MOST_ASIDE = 1000
+"""Most rotations of a shard that one drain looks after: many more than a ticker ever finds."""
 _log = logging.getLogger(__name__)
 _SPOUTS = re.compile(r"SPOUTS\D*(\d+)")
 
@@ -283,23 +286,44 @@ class Core:
     # The tick
 
     def rotate(self, force: bool = False) -> Operation[int]:
-        """Rotates the buckets of each shard whose time has come; returns of how many."""
+        """Rotates the buckets of each shard whose time has come; returns of how many.
+
+        Raises StoreError for what is wrong with some shard, after it has rotated the others.
+        """
         rotated = 0
+        broken: StoreError | None = None
         for first in range(0, len(self.shards), FLIGHT_SHARDS):
             shards = self.shards[first : first + FLIGHT_SHARDS]
-            clocks = yield [command("HGET", shard.clock, "rotations") for shard in shards]
-            calls = [
-                Call(
-                    shard.number,
-                    "rotate",
-                    [shard.expired(int(clock or 0))],
-                    [int(clock or 0), self.config.tick_ms, int(self.horizon * 1000), int(force)],
-                )
-                for shard, clock in zip(shards, clocks, strict=True)
-            ]
-            replies = yield from self.ask(calls)
-            rotated += sum(reply[0] for reply in replies)
+            try:
+                rotated += yield from self._rotate(shards, force)
+            except StoreError:
+                for shard in shards:
+                    try:
+                        rotated += yield from self._rotate([shard], force)
+                    except StoreError as error:
+                        broken = broken or error
+        if broken is not None:
+            raise broken
         return rotated
+
+    def _rotate(self, shards: Sequence[keys.Shard], force: bool) -> Operation[int]:
+        clocks = yield [command("HGET", shard.clock, "rotations") for shard in shards]
+        made = [self._number(shard, "rotations", clock) for shard, clock in zip(shards, clocks, strict=True)]
+        horizon = int(self.horizon * 1000)
+        calls = [
+            Call(
+                shard.number,
+                "rotate",
+                [shard.expired(rotation)],
+                [rotation, self.config.tick_ms, horizon, int(force)],
+            )
+            for shard, rotation in zip(shards, made, strict=True)
+        ]
+        replies = yield from self.ask(calls)
+        return sum(reply[0] for reply in replies)
+
+    def _number(self, shard: keys.Shard, name: str, value: bytes | None) -> int:
+        return whole(value, f"{name} of shard {shard.number} of topology {self.config.name!r}")
 
     def drain(self, most: int | None = None) -> Operation[Ticked]:
         """Expires what rotations set aside: all of it, or about `most` trees.
@@ -323,15 +347,20 @@ class Core:
     def _drain_shard(self, shard: keys.Shard, most: int | None) -> Operation[Ticked]:
         expired = orphaned = 0
         clock = yield [command("HMGET", shard.clock, "rotations", "drained")]
-        rotations, drained = (int(value or 0) for value in clock[0])
-        for rotation in range(drained, rotations):
+        rotations, drained = (
+            self._number(shard, name, value)
+            for name, value in zip(("rotations", "drained"), clock[0], strict=True)
+        )
+        for rotation in range(drained, min(rotations, drained + _MOST_ASIDE)):
             aside, count, left = shard.expired(rotation), 16, 1
             while left > 0:
                 if most is not None and expired + orphaned >= most:
                     return Ticked(0, expired, orphaned)
-                [slabs] = yield [command("SRANDMEMBER", aside, count)]
+                [members] = yield [command("SRANDMEMBER", aside, count)]
+                slabs = [member for member in members if len(member) == ids.SLAB_BYTES]
+                odd = [member for member in members if len(member) != ids.SLAB_BYTES]
                 own = [aside, shard.quarantine, *self.vectors(shard.number, slabs)]
-                call = Call(shard.number, "drain", own, [rotation, self.config.outcomes_kept])
+                call = Call(shard.number, "drain", own, [rotation, self.config.outcomes_kept, *odd])
                 [reply] = yield from self.ask([call])
                 trees, lost, left, unreadable = reply
                 if unreadable:
@@ -340,10 +369,20 @@ class Core:
                 count = min(encoding.CALL_DRAINS, count * 2) if trees + lost < 4096 else max(8, count // 2)
         return Ticked(0, expired, orphaned)
 
-    def tick(self, force: bool = False) -> Operation[Ticked]:
-        """Rotates what is due and drains what was set aside."""
-        rotated = yield from self.rotate(force)
-        drained = yield from self.drain()
+    def tick(self, force: bool = False, most: int | None = None) -> Operation[Ticked]:
+        """Rotates what is due and drains what was set aside, or about `most` trees of it.
+
+        Raises StoreError for what is wrong with some shard, after all else was done.
+        """
+        rotated = 0
+        broken: StoreError | None = None
+        try:
+            rotated = yield from self.rotate(force)
+        except StoreError as error:
+            broken = error
+        drained = yield from self.drain(most)
+        if broken is not None:
+            raise broken
         return Ticked(rotated, drained.expired, drained.orphaned)
 
     # Counts
@@ -366,7 +405,7 @@ class Core:
             ]
             for reply in replies:
                 for name, value in zip(COUNTERS, reply, strict=True):
-                    totals[name] += int(value or 0)
+                    totals[name] += whole(value, f"counter {name} of topology {self.config.name!r}")
         return totals
 
     def latencies(self) -> Operation[dict[int, int]]:

@@ -7,6 +7,7 @@ from acker.config import MAX_SPOUTS
 from acker.errors import AckerError, TopologyInUse
 from acker.operations import Core
 from acker.requests import Operation, command
+from acker.stored import whole
 from acker.totals import totals
 
 _PAGE = 500
@@ -74,7 +75,7 @@ def _remove_kept(core: Core, spout: str) -> Operation[None]:
 def _remove_shard(core: Core, shard: keys.Shard) -> Operation[None]:
     yield from _each(shard.slabs, lambda slab: None if ids.is_one(slab) else shard.vector(slab))
     [clock] = yield [command("HMGET", shard.clock, "rotations", "drained")]
-    rotations, drained = (int(value or 0) for value in clock)
+    rotations, drained = (whole(value, f"clock of shard {shard.number}") for value in clock)
     # One more than there are: a rotation may have been made meanwhile.
     aside = [shard.expired(rotation) for rotation in range(drained, rotations + 1)]
     for first in range(0, len(aside), _PAGE):

@@ -57,19 +57,22 @@ class Schedule:
         """Ticks what is due, drains a bounded piece of it; returns seconds until the next round."""
         names = self.names if self.names is not None else (yield from topologies.names())
         self._known = {name: self._known.get(name) or _Known() for name in names}
-        for name, known in self._known.items():
+        # What waits longest comes first: the shard of one may lie on the one node that hangs.
+        for name, known in sorted(self._known.items(), key=lambda item: item[1].due):
             if known.due > time.monotonic():
                 continue
             try:
                 wait = yield from self._visit(name, known)
                 known.trouble = ""
             except (StoreUnavailable, StoreMisconfigured):
+                known.due = time.monotonic() + FIND_EVERY
                 raise
-            except AckerError as error:
+            except Exception as error:  # noqa: BLE001 - one topology must not end the ticks of all others
                 wait = FIND_EVERY
-                if known.trouble != str(error):
-                    known.trouble = str(error)
-                    _log.error("topology %s is not ticked: %s", name, error)
+                trouble = str(error) if isinstance(error, AckerError) else repr(error)
+                if known.trouble != trouble:
+                    known.trouble = trouble
+                    _log.error("topology %s is not ticked: %.1000s", name, trouble)
             known.due = time.monotonic() + wait
         if self._failures:
             _log.warning("the store answers again after %d attempts", self._failures)
@@ -84,14 +87,12 @@ class Schedule:
         if known.core is None or known.core.config != stored.config:
             known.core = stored
         core = known.core
-        rotated = yield from core.rotate()
-        drained = yield from core.drain(PIECE)
-        ticked = Ticked(rotated, drained.expired, drained.orphaned)
+        ticked = yield from core.tick(most=PIECE)
         if ticked != Ticked():
             _log.debug("%s: %s", name, ticked)
             if self._on_tick is not None:
                 self._on_tick(name, ticked)
-        if drained.expired + drained.orphaned >= PIECE:
+        if ticked.expired + ticked.orphaned >= PIECE:
             return 0.0
         left = yield from due(core)
         return LOOK_EVERY if left is None else max(0.0, min(LOOK_EVERY, left))

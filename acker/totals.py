@@ -7,6 +7,7 @@ from acker import scripts
 from acker.buckets import BUCKETS, Bucket, Clock, buckets, declared
 from acker.operations import COUNTERS, FLIGHT_SHARDS, Core
 from acker.requests import Operation, Reply, Request, command
+from acker.stored import whole
 
 _SAMPLE = 128
 _ASIDE = 16
@@ -139,7 +140,7 @@ def totals(core: Core) -> Operation[Totals]:
         ]
         requests = []
         for shard, clock in zip(shards, known, strict=True):
-            rotations, drained = (int(value or 0) for value in clock)
+            rotations, drained = (whole(value, f"clock of shard {shard.number}") for value in clock)
             # One more than there are: a rotation may be made until the script runs.
             aside = [shard.expired(number) for number in range(drained, rotations + 1)[:_ASIDE]]
             own = [*declared(core, shard.number), shard.counters, *buckets(core, shard.number), *aside]
@@ -158,7 +159,7 @@ def unreadable(core: Core) -> Operation[int]:
     for first in range(0, len(core.shards), FLIGHT_SHARDS):
         shards = core.shards[first : first + FLIGHT_SHARDS]
         replies = yield [command("HGET", shard.counters, "unreadable") for shard in shards]
-        total += sum(int(reply or 0) for reply in replies)
+        total += sum(whole(reply, "count of unreadable records") for reply in replies)
     return total
 
 
@@ -176,7 +177,7 @@ def due(core: Core) -> Operation[float | None]:
             left = 0.0
             if rotated_at is not None:
                 now = int(instant[0]) + int(instant[1]) / 1e6
-                left = (int(rotated_at) + core.config.tick_ms) / 1000 - now
+                left = (whole(rotated_at, "time of a rotation") + core.config.tick_ms) / 1000 - now
             soonest = left if soonest is None else min(soonest, left)
     return soonest
 
@@ -184,7 +185,7 @@ def due(core: Core) -> Operation[float | None]:
 def _shard_totals(core: Core, shard: int, reply: Reply) -> ShardTotals:
     clock, counts, slabs, oldest = reply
     clock = Clock(*clock)
-    numbers = [int(value or 0) for value in counts]
+    numbers = [whole(value, f"counter of shard {shard}") for value in counts]
     age = None if clock.rotated_at < 0 else max(0, clock.now - clock.rotated_at) / 1000
     tick = core.config.tick_ms / 1000
     buckets = []

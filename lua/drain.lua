@@ -5,6 +5,7 @@
 -- ARGV  1 spouts
 --       2 rotation
 --       3 how many of its trees that failed or expired the shard keeps for people
+--       4 ...     members of the set that are no names of slabs: they go into quarantine
 -- Returns {expired, orphaned, slabs left in the set, slabs put into quarantine}.
 -- Tells the spouts: expired for each tree still pending. Waiting trees are dropped and counted as orphaned.
 -- Bounded by the caller: at most 200 slabs a call; stops by itself after 16,384 trees.
@@ -99,10 +100,17 @@ if n > 0 then
   end
   counters.add('orphaned', orphaned)
 end
+local odd = 0
+for i = 4, #ARGV do
+  if call('SREM', aside, ARGV[i]) == 1 then
+    quarantine.put(away, sub(ARGV[i], 1, 1024), '')
+    odd = odd + 1
+  end
+end
 local left = call('SCARD', aside)
 if left == 0 and tonumber(call('HGET', CLOCK, 'drained')) == rotation and rotation < rotations then
   call('HSET', CLOCK, 'drained', rotation + 1)
 end
 outcomes.flush()
 counters.flush()
-return {expired, orphaned, left, #unreadable}
+return {expired, orphaned, left, #unreadable + odd}

@@ -11,18 +11,21 @@
 -- Any number of tickers may run: the server's clock and the rotation's number let one of them win.
 --- @include "shard"
 local rotation, period, horizon = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local UNDRAINED = 100 -- rotations that are drained again where it can not be read which ones were
 local rotated_at, drained, writers_at = unpack(call('HMGET', CLOCK, 'rotated_at', 'drained', 'writers_at'))
-if now < tonumber(rotated_at) then -- the server's clock was set back: the period begins anew
+rotated_at, writers_at = tonumber(rotated_at) or now + 1, tonumber(writers_at) or 0
+if now < rotated_at then -- the server's clock was set back, or it can not be read: the period begins anew
   rotated_at = now
   call('HSET', CLOCK, 'rotated_at', now)
 end
 if rotation ~= rotations or (ARGV[5] ~= '1' and now - rotated_at < period) then
   return {0, rotations, tonumber(drained)}
 end
+drained = tonumber(drained) or math.max(0, rotations - UNDRAINED)
 local oldest = (rotations + 1) % 3
 if call('EXISTS', BUCKETS[oldest]) == 1 then
   call('RENAME', BUCKETS[oldest], KEYS[OWN])
-elseif tonumber(drained) == rotations then
+elseif drained == rotations then
   drained = rotations + 1
 end
 local pending = tonumber(call('HGET', COUNTERS, 'bucket:' .. oldest) or 0)
@@ -36,4 +39,4 @@ if now - writers_at >= horizon then
   if call('EXISTS', WRITERS) == 1 then call('RENAME', WRITERS, WRITERS_BEFORE) end
   call('HSET', CLOCK, 'writers_at', now)
 end
-return {1, rotations + 1, tonumber(drained)}
+return {1, rotations + 1, drained}

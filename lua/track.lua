@@ -112,7 +112,7 @@ if p > 0 then call('SADD', BUCKETS[rotations % 3], unpack(pending)) end
 if d > 0 then
   call('HSET', SLABS, unpack(directory))
   call('HSET', MESSAGE_IDS, unpack(ids))
-  if spout >= tonumber(spouts_here or 0) then call('HSET', CLOCK, 'spouts', spout + 1) end
+  if spout >= spouts_here then call('HSET', CLOCK, 'spouts', spout + 1) end
 end
 for _, name in ipairs({'held', 'tracked', nursery}) do counters.add(name, accepted) end
 outcomes.flush()

@@ -17,7 +17,7 @@ do
     if not last then return redis.error_reply('UNREADABLE what a writer has done: ' .. #seen .. ' bytes') end
   end
   if sequence <= last then
-    call('HINCRBY', COUNTERS, 'duplicates', 1)
+    counters.raise(COUNTERS, 'duplicates', 1)
     return sequence == last and reply or ''
   elseif sequence ~= last + 1 then
     return redis.error_reply('WRITER call ' .. ARGV[3] .. ' out of turn after ' .. last)

@@ -87,5 +87,5 @@ function outcomes.flush()
       latencies[bucket] = (latencies[bucket] or 0) + facts.acked
     end
   end
-  for bucket, n in pairs(latencies) do call('HINCRBY', LATENCY, bucket, n) end
+  for bucket, n in pairs(latencies) do counters.raise(LATENCY, bucket, n) end
 end

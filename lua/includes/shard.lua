@@ -37,7 +37,7 @@ local OWN = OUTCOMES + SPOUTS
 
 local WAITING, TRACKED = 1, 2
 local HEADER, HEADER_BYTES = '<BBI2I4I8', 16
-local SLAB_TREES = 4096
+local SLAB_TREES, MOST_SPOUTS = 4096, 64
 local ZERO = rep('\0', 8)
 
 local instant = call('TIME')
@@ -47,8 +47,11 @@ if not rotations then
   rotations = 0
   call('HSET', CLOCK, 'rotations', 0, 'rotated_at', now, 'drained', 0, 'writers_at', now)
 end
-rotations = tonumber(rotations)
-if tonumber(spouts_here or 0) > SPOUTS then
+rotations, spouts_here = tonumber(rotations), tonumber(spouts_here or 0)
+if not rotations or not spouts_here or spouts_here > MOST_SPOUTS or rotations < 0 or rotations % 1 ~= 0 then
+  return redis.error_reply('UNREADABLE the clock of this shard') -- before anything has changed
+end
+if spouts_here > SPOUTS then
   return redis.error_reply('SPOUTS this shard tells outcomes to ' .. spouts_here .. ' spouts')
 end
 
@@ -58,10 +61,16 @@ function counters.add(name, by)
   counters.changes[name] = (counters.changes[name] or 0) + by
 end
 
+-- Raises a count by so many. One that can not be read begins anew: to end here would leave a call half done.
+function counters.raise(hash, name, by)
+  local raised = redis.pcall('HINCRBY', hash, name, by)
+  if type(raised) == 'table' then call('HSET', hash, name, by) end
+end
+
 -- Writes what add() summed up: one HINCRBY for each counter, whatever the number of trees.
 function counters.flush()
   for name, by in pairs(counters.changes) do
-    if by ~= 0 then call('HINCRBY', COUNTERS, name, by) end
+    if by ~= 0 then counters.raise(COUNTERS, name, by) end
   end
 end
 
