@@ -20,12 +20,12 @@ function recent.flush(status, reason, spout)
   if recent.trees == 0 then return end
   counters.raise(COUNTERS, 'recent', recent.trees)
   local number = tonumber(call('HGET', COUNTERS, 'recent'))
-  local entry = {'XADD', RECENT, 'MINID', '=', math.max(0, number - recent.kept), number .. '-0',
-    'status', status, 'at', now, 'reason', reason, 'spout', spout, 'trees', table.concat(recent.pieces)}
-  local added = redis.pcall(unpack(entry))
+  local entry = {'MINID', '=', math.max(0, number - recent.kept), number .. '-0', 'status', status, 'at', now,
+    'reason', reason, 'spout', spout, 'trees', table.concat(recent.pieces)}
+  local added = redis.pcall('XADD', RECENT, unpack(entry))
   if type(added) == 'table' and added.err then -- the count was set back: what is kept begins anew
     call('UNLINK', RECENT)
-    call(unpack(entry))
+    call('XADD', RECENT, unpack(entry))
   end
   recent.pieces, recent.trees, recent.bytes = {}, 0, 0
 end
