@@ -59,7 +59,7 @@ class Poster:
         return self.run()
 
 
-@pytest.mark.connect(only=False)
+@pytest.mark.everywhere
 def test_a_row_has_its_effect_once_over_replays(pipeline: Pipeline) -> None:
     poster = Poster(pipeline)
     assert poster.post("a", "b", "b", "bad", "c!", "none") == {"a", "b"}
