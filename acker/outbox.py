@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from acker.errors import AckerError, StoreError
+from acker.errors import AckerError, StoreError, StoreUnavailable
 from acker.ledger import Ledger
 from acker.submissions import NewSlab, Submission
 from acker.writers import HORIZON
@@ -80,6 +80,7 @@ class Outbox:
         self.lock = threading.Condition(mutex)
         self._wake = threading.Condition(mutex)
         self._sending = threading.Lock()
+        self._away: tuple[float, StoreUnavailable] | None = None
         self.closed = False
         self._thread: threading.Thread | None = None
         self._dirty: dict[Source, None] = {}
@@ -196,9 +197,13 @@ class Outbox:
     def flush(self) -> None:
         """Sends all that was buffered before the call, and what could not be sent earlier.
 
-        Raises StoreUnavailable or StoreError; all that was not answered is kept for the next flush then.
+        Raises StoreUnavailable or StoreError; all that was not answered is kept for the next flush then. Who
+        waits for another's flush gets its StoreUnavailable: one after the other they would wait ever longer.
         """
+        asked = time.monotonic()
         with self._sending:
+            if self._away is not None and self._away[0] > asked:
+                raise StoreUnavailable(str(self._away[1])) from self._away[1]
             try:
                 with self.lock:
                     dirty = list(self._dirty)
@@ -209,9 +214,11 @@ class Outbox:
                     parts = [part for part in self._parts if self._sendable(part)]
                 self._send(parts)
                 self._send_confirms()
-            except BaseException:
+            except BaseException as error:
                 with self.lock:
                     self._due = time.monotonic() + _PAUSE
+                if isinstance(error, StoreUnavailable):
+                    self._away = time.monotonic(), error
                 raise
 
     def _gather(self, sources: Iterable[Source]) -> None:

@@ -3,7 +3,9 @@
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -177,6 +179,40 @@ def test_a_reply_that_was_lost_does_not_undo_what_was_sent(
     counters = topology.counters()
     assert (counters["tracked"], counters["acked"], counters["late"], counters["duplicates"]) == (1, 0, 0, 3)
     assert sum(int(raw.hget(f"acker:{{t:{shard}}}:counters", "emitted") or 0) for shard in range(4)) == 2
+    topology.close()
+
+
+def test_threads_that_flush_while_the_store_is_away_share_one_wait(
+    away: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    send = Ledger.send
+
+    def counted(self: Ledger, submission: Submission[Any]) -> Any:
+        tried.append(threading.get_ident())
+        return send(self, submission)
+
+    threads = 8
+    together = threading.Barrier(threads)
+
+    def flush(topology: Topology) -> None:
+        together.wait(60)
+        with pytest.raises(StoreUnavailable):
+            topology.flush()
+
+    topology = Topology(away.url, "t", linger=15.0, timeout=4.0)
+    spout, bolt = topology.spout("s"), topology.bolt("b")
+    [record] = spout.emit("m")
+    topology.flush()
+    monkeypatch.setattr(Ledger, "send", counted)
+    away.kill()
+    bolt.ack(record)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(flush, [topology] * threads))
+    assert len(tried) < threads / 2
+    away.restart()
+    topology.flush()
+    assert topology.counters()["acked"] == 1
     topology.close()
 
 
