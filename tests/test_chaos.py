@@ -18,6 +18,7 @@ from tests.chaos.records import (
     FAILURES,
     FALSE_ACK,
     POISON,
+    TOLD_AGAIN,
     TWO_OUTCOMES,
     UNKNOWN,
     Oddity,
@@ -94,10 +95,10 @@ def test_a_record_is_tried_again_until_it_is_acked_or_has_failed_so_often(record
         assert [(name, number) for name, _, number in emitted] == [
             (f"{record}/{attempt}", attempt) for record in (1, 2)
         ]
-        records.tell([told(f"1/{attempt}", "failed"), told(f"2/{attempt}", "expired")])
+        records.tell([told(f"1/{attempt}", "failed"), told(f"2/{attempt}", "expired")], 1)
     assert states(records) == [(1, "dead", FAILURES), (2, "waiting", FAILURES)]
     records.emit(10, 10, life=1)
-    records.tell([told(f"2/{FAILURES + 1}", "acked")])
+    records.tell([told(f"2/{FAILURES + 1}", "acked")], 1)
     assert records.states() == {"dead": 1, "acked": 1}
     assert not records.oddities()
 
@@ -114,9 +115,9 @@ def test_what_a_late_outcome_of_an_earlier_attempt_says_changes_nothing(records:
     records.emit(1, 1, life=1)
     assert records.silent(life=2, before=float("inf")) == ["1/1"]
     assert not records.silent(life=1, before=float("inf"))
-    records.tell([told("1/1", "expired", ledger=False)])
+    records.tell([told("1/1", "expired", ledger=False)], 1)
     records.emit(1, 1, life=2)
-    records.tell([told("1/1", "failed"), told("1/1", "failed")])
+    records.tell([told("1/1", "failed")], 2)
     assert states(records) == [(1, "flying", 2)]
     assert not records.oddities()
 
@@ -124,11 +125,24 @@ def test_what_a_late_outcome_of_an_earlier_attempt_says_changes_nothing(records:
 def test_outcomes_that_contradict_each_other_or_are_of_nothing_are_noted(records: Records) -> None:
     records.add(1)
     records.emit(1, 1, life=1)
-    records.tell([told("1/1", "acked"), told("1/1", "expired"), told("9/1", "acked")])
+    records.tell([told("1/1", "acked"), told("1/1", "expired"), told("9/1", "acked")], 1)
     assert [(one.kind, one.what) for one in records.oddities()] == [
         (TWO_OUTCOMES, "1/1: acked, expired"),
         (UNKNOWN, "9/1 acked"),
     ]
+    assert records.oddities()[0].since is not None
+
+
+def test_an_outcome_that_comes_again_in_one_life_is_noted(records: Records) -> None:
+    records.add(1)
+    records.emit(1, 1, life=1)
+    records.tell([told("1/1", "expired", ledger=False)], 1)
+    records.tell([told("1/1", "acked")], 1)
+    assert not records.oddities()
+    records.tell([told("1/1", "acked")], 2)  # it was not confirmed in the life before
+    assert not records.oddities()
+    records.tell([told("1/1", "acked")], 2)
+    assert [(one.kind, one.what) for one in records.oddities()] == [(TOLD_AGAIN, "1/1: acked")]
     assert records.oddities()[0].since is not None
 
 
@@ -194,6 +208,10 @@ TWICE = Oddity(TWO_OUTCOMES, "1/2: acked, expired", since=50.0, at=60.0)
         ({"counters": {**good().counters, "tracked": 4}}, "the counters do not add up: 4 tracked, 3 ended"),
         ({"pending": 1, "held": 1}, "1 trees are stuck in the ledger"),
         ({"held": 2}, "2 outcomes are not confirmed"),
+        ({"held": -2}, "2 trees more were confirmed than were tracked"),
+        ({"trees": [TREES[0]._replace(status="failed"), *TREES[1:]]}, "trees failed that should not: 1/1"),
+        ({"trees": [TREES[0]._replace(ledger="failed"), *TREES[1:]]}, "trees failed that should not: 1/1"),
+        ({"oddities": [TWICE._replace(kind=TOLD_AGAIN)]}, "outcome told again in one life"),
         ({"service": None}, "the service does not answer"),
         ({"service": {**good().counters, "acked": 2}}, "the service tells other counters: acked"),
         ({"died": {"source": 1}}, "the source ended by itself 1 times"),

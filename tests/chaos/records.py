@@ -14,7 +14,9 @@ from typing import NamedTuple
 POISON, HANG = "poison", "hang"
 """Words of a record: one that always fails, one at which the bolt hangs when it has it for the first time."""
 UNKNOWN, TWO_OUTCOMES, FALSE_ACK = "unknown outcome", "two outcomes", "false ack"
-"""What is odd: of a tree that was never emitted; of one tree, both told by the store; words are missing."""
+TOLD_AGAIN = "outcome told again in one life"
+"""What is odd: of a tree that was never emitted; of one tree, both told by the store; words are missing; the
+store's outcome came again though nobody who was told it had died."""
 FAILURES = 3
 """After so many fails a record is given up. One that expired is tried again as long as it takes."""
 _SCHEMA = """
@@ -36,6 +38,8 @@ CREATE TABLE IF NOT EXISTS trees (
     told REAL,
     status TEXT NOT NULL DEFAULT '',
     ledger TEXT NOT NULL DEFAULT '',
+    told_life INTEGER NOT NULL DEFAULT 0,
+    told_at REAL,
     reason TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_told ON trees (told, emitted);
@@ -150,24 +154,30 @@ class Records:
             )
         return made
 
-    def tell(self, outcomes: Iterable[Told]) -> None:
-        """Notes outcomes: the first of a tree decides what becomes of its record."""
+    def tell(self, outcomes: Iterable[Told], life: int) -> None:
+        """Notes what the source is told in one of its lives: a tree's first outcome decides on its record."""
         with self._write() as database:
             for one in outcomes:
-                self._tell(database, one)
+                self._tell(database, one, life)
 
-    def _tell(self, database: sqlite3.Connection, one: Told) -> None:
+    def _tell(self, database: sqlite3.Connection, one: Told, life: int) -> None:
         tree = database.execute(
-            "SELECT number, attempt, told, ledger FROM trees WHERE message_id = ?", (one.message_id,)
+            "SELECT number, attempt, told, ledger, told_life, told_at FROM trees WHERE message_id = ?",
+            (one.message_id,),
         ).fetchone()
         if tree is None:
             self._odd(database, UNKNOWN, f"{one.message_id} {one.status}")
             return
-        number, attempt, told, ledger = tree
+        number, attempt, told, ledger, told_life, told_at = tree
         if one.ledger:
             if ledger and ledger != one.status:
                 self._odd(database, TWO_OUTCOMES, f"{one.message_id}: {ledger}, {one.status}", told)
-            database.execute("UPDATE trees SET ledger = ? WHERE message_id = ?", (one.status, one.message_id))
+            elif ledger and told_life == life:
+                self._odd(database, TOLD_AGAIN, f"{one.message_id}: {ledger}", told_at)
+            database.execute(
+                "UPDATE trees SET ledger = ?, told_life = ?, told_at = ? WHERE message_id = ?",
+                (one.status, life, time.monotonic(), one.message_id),
+            )
         if told is not None:
             return
         database.execute(

@@ -92,7 +92,7 @@ class Source:
         except AckerError as error:
             # The spout tells nothing of these.
             reason = f"not emitted: {type(error).__name__}"
-            self.records.tell(Told(name, "expired", reason, ledger=False) for name in names)
+            self.records.tell((Told(name, "expired", reason, ledger=False) for name in names), self.life)
             raise
         self._writer.publish(batch, anchors)
 
@@ -106,7 +106,7 @@ class Source:
             if outcome.status == "acked" and (missing := self._missing(name)):
                 self.records.odd(FALSE_ACK, f"{name}: {missing}")
             told.append(Told(name, outcome.status, outcome.reason, outcome.latency is not None))
-        self.records.tell(told)
+        self.records.tell(told, self.life)
         for outcome in found:
             spout.confirm(outcome)
 
@@ -127,7 +127,7 @@ class Source:
         lost = self.records.silent(self.life, self.began)
         if lost:
             reason = "nothing was heard of it in an earlier life"
-            self.records.tell(Told(name, "expired", reason, ledger=False) for name in lost)
+            self.records.tell((Told(name, "expired", reason, ledger=False) for name in lost), self.life)
 
 
 def _opened(options: argparse.Namespace, stop: threading.Event) -> Topology | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tests.chaos.records import POISON, TWO_OUTCOMES, Oddity, Record, Tree, words
+from tests.chaos.records import POISON, TOLD_AGAIN, TWO_OUTCOMES, Oddity, Record, Tree, words
 
 SHOWN = 5
 """Examples of a problem."""
@@ -104,6 +104,15 @@ def _sink(found: Collected) -> Iterable[str]:
 def _trees(found: Collected) -> Iterable[str]:
     """Each tree has an outcome, and had it in time."""
     yield from _say("trees have no outcome", (tree.message_id for tree in found.trees if tree.told is None))
+    poison = {one.number for one in found.records if POISON in words(one.line)}
+    yield from _say(
+        "trees failed that should not",
+        (
+            tree.message_id
+            for tree in found.trees
+            if "failed" in (tree.status, tree.ledger) and tree.number not in poison
+        ),
+    )
     limit = 2 * found.message_timeout + SLACK
     stuck = []
     for tree in found.trees:
@@ -116,7 +125,7 @@ def _trees(found: Collected) -> Iterable[str]:
 def _oddities(found: Collected) -> Iterable[str]:
     kinds: dict[str, list[str]] = {}
     for one in found.oddities:
-        if one.kind != TWO_OUTCOMES or not _rolled_back(found, one):
+        if one.kind not in (TWO_OUTCOMES, TOLD_AGAIN) or not _rolled_back(found, one):
             kinds.setdefault(one.kind, []).append(one.what)
     for kind, examples in sorted(kinds.items()):
         yield from _say(f"times: {kind}", examples)
@@ -140,6 +149,8 @@ def _ledger(found: Collected) -> Iterable[str]:
         yield f"{found.pending:,} trees are stuck in the ledger"
     if found.held > found.pending:
         yield f"{found.held - found.pending:,} outcomes are not confirmed"
+    if found.held < found.pending:
+        yield f"{found.pending - found.held:,} trees more were confirmed than were tracked"
     if found.service is None:
         yield "the service does not answer"
     elif wrong := [name for name, count in counters.items() if found.service.get(name) != count]:
