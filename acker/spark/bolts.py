@@ -21,6 +21,7 @@ from acker.ledger import Ledger
 from acker.spark import microbatches, options, plans, tracking
 from acker.spark.collector import AT_WORK, Collector
 from acker.spark.microbatches import Batch
+from acker.spark.plans import Plan
 from acker.spark.shipping import Shipped
 from acker.steps import Step
 from acker.streams import commits, settler
@@ -49,16 +50,29 @@ class Bolt(Shipped):
 
     def _run(self, ledger: Ledger, batch: DataFrame, at: Batch) -> None:
         core = ledger.core
+        _check_first(ledger, at, self.name)
         if not settler.with_room(ledger, lambda: ledger.run(commits.finish(core, at.query, at.number))):
+            plan = plans.planned(batch.sparkSession, at.query)
+            self._check_topology(ledger, plan)
             collector = Collector(batch.sparkSession, self._options, at.number)
             with _discarding(ledger, collector):
                 failed = _failure(lambda: self.function(batch, collector))
-                inputs = self._inputs(ledger, batch, at, failed is not None, bool(collector.staged))
+                inputs = self._inputs(ledger, batch, at, plan, failed is not None, bool(collector.staged))
             what = _commit(ledger, collector, inputs, failed)
             if settler.with_room(ledger, lambda: ledger.run(commits.commit(core, at.query, at.number, what))):
                 step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
                 _register(ledger, batch.sparkSession, step, what)
         tracking.forget(ledger, at)
+        _note_done(ledger, at, self.name)
+
+    def _check_topology(self, ledger: Ledger, plan: Plan | None) -> None:
+        """Raises AckerError where a batch reads streams that the bolt's commit can not ack."""
+        others = ", ".join(sorted(plan.topologies - {ledger.config.name})) if plan is not None else ""
+        if others:
+            raise AckerError(
+                f"bolt {self.name!r} is of topology {ledger.config.name!r}, so it can not ack what its batch "
+                f"reads of {others}: a query reads the streams of one topology"
+            )
 
     @classmethod
     def _unpacked(cls, state: dict[str, Any]) -> Self:
@@ -68,23 +82,20 @@ class Bolt(Shipped):
         return made
 
     def _inputs(
-        self, ledger: Ledger, batch: DataFrame, at: Batch, failed: bool, staged: bool
+        self, ledger: Ledger, batch: DataFrame, at: Batch, plan: Plan | None, failed: bool, staged: bool
     ) -> tuple[Range | Roots, ...]:
         """What the batch is made of: the tasks that read it have told."""
         inputs = tracking.inputs(ledger, at)
-        if not self._read_in_whole(batch, at, inputs, failed, staged):
+        if not self._read_in_whole(plan, at, inputs, failed, staged):
             # Returning acks, and failing fails, also what the function has not read.
             batch.write.format("noop").mode("overwrite").save()
             inputs = tracking.inputs(ledger, at)
         if not inputs and ANCHORS in batch.columns and not batch.isEmpty():
-            raise AckerError(
-                f"nobody knows what batch {at.number} was read from, so it can not be acked: is the stream "
-                f"of another topology than the bolt's, {ledger.config.name!r}?"
-            )
+            raise AckerError(tracking.unread(ledger, at))
         return inputs
 
     def _read_in_whole(
-        self, batch: DataFrame, at: Batch, inputs: tuple[Range | Roots, ...], failed: bool, staged: bool
+        self, plan: Plan | None, at: Batch, inputs: tuple[Range | Roots, ...], failed: bool, staged: bool
     ) -> bool:
         """Whether the function has read all of its batch, so that all inputs are known.
 
@@ -93,7 +104,6 @@ class Bolt(Shipped):
         if not inputs:
             return False
         ranges = [one for one in inputs if isinstance(one, Range)]
-        plan = plans.planned(batch.sparkSession, at.query)
         if plan is not None:
             # How many tasks make roots, nobody tells: those of a failed batch have to be known.
             return plan.noted(ranges) and not (failed and plan.others)
@@ -101,6 +111,29 @@ class Bolt(Shipped):
             return True
         sources = plans.sources(self._root, at.query)
         return sources is not None and sources <= len(ranges)
+
+
+_MOST_QUERIES = 1_000
+_done: dict[tuple[str, str, str], tuple[int, str]] = {}
+"""Topology, query and run -> the last batch that a bolt of this process was done with, and which bolt."""
+
+
+def _check_first(ledger: Ledger, at: Batch, name: str) -> None:
+    """Raises AckerError where a batch has had its bolt: Spark gives one to a run of a query once."""
+    number, earlier = _done.get((ledger.config.name, at.query, at.run), (-1, ""))
+    if at.run and number == at.number:
+        raise AckerError(
+            f"batch {number} was committed by bolt {earlier!r}, so {name!r} could do nothing: a function for "
+            "foreachBatch is one bolt, called once; emit to several streams, or start a query for each bolt"
+        )
+
+
+def _note_done(ledger: Ledger, at: Batch, name: str) -> None:
+    key = ledger.config.name, at.query, at.run
+    _done.pop(key, None)
+    _done[key] = at.number, name
+    if len(_done) > _MOST_QUERIES:
+        del _done[next(iter(_done))]
 
 
 def bolt(

@@ -27,8 +27,9 @@ from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.pinned import pinned
 from acker.spark.staging import StagedRows
+from acker.spark.versions import arrow_schema
 from acker.spark.writing import record_schema
-from acker.streams import segments
+from acker.streams import schemas, segments
 from acker.streams.segments import ANCHORS
 from acker.streams.staging import FAILED, Staged
 from acker.streams.subscriptions import DEFAULT, Range
@@ -147,13 +148,16 @@ class Collector:
         """Takes all rows that earlier batches hold under a name: with this batch they are acked.
 
         What is to stay is held again. A batch that does not ask leaves them. `schema`: of the rows, with or
-        without `_acker`, for as long as nothing was held. One query at a time should use a name.
+        without `_acker`; a column that it has in addition to what is held is null there. One query at a time
+        should use a name.
         """
         if isinstance(schema, str):
             schema = self.spark.createDataFrame([], schema).schema
         if ANCHORS not in schema.fieldNames():
             schema = StructType([*schema.fields, StructField(ANCHORS, LongType())])
-        return self._take(self._hold(name), DEFAULT, schema, self.resumed)
+        stream = self._hold(name)
+        self._ledger.run(schemas.add(self._ledger.core, stream, arrow_schema(schema)))
+        return self._take(stream, DEFAULT, schema, self.resumed)
 
     def take(self, stream: str, schema: StructType | None = None) -> DataFrame:
         """What a stream holds now for the subscription, to be acked with this batch: the input of a job.

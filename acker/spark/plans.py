@@ -22,10 +22,14 @@ _OFFSET = {"reader", "at"}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a batch reads. ranges: of streams, their readers and ends; others: whether anything else, too."""
+    """What a batch reads. ranges: of streams, their readers and ends; others: whether anything else, too.
+
+    topologies: names of those whose streams it reads, as far as Spark tells.
+    """
 
     ranges: "Counter[tuple[str, int]]"
     others: bool
+    topologies: frozenset[str] = frozenset()
 
     def noted(self, noted: Sequence[Range]) -> bool:
         """Whether all ranges of streams are noted."""
@@ -56,7 +60,7 @@ def _planned(spark: SparkSession, query: str) -> Plan:
     jvm: Any = spark.sparkContext._jvm
     active = spark._jsparkSession.sharedState().activeStreamingQueries()
     plan = active.get(jvm.java.util.UUID.fromString(query)).lastExecution().optimizedPlan()
-    leaves, others = plan.collectLeaves(), False
+    leaves, others, topologies = plan.collectLeaves(), False, set()
     ranges: dict[int, tuple[str, int]] = {}
     for place in range(leaves.size()):
         leaf = leaves.apply(place)
@@ -64,12 +68,21 @@ def _planned(spark: SparkSession, query: str) -> Plan:
         end = json.loads(leaf.endOffset().get().json()) if kind == _SCAN else None
         if isinstance(end, dict) and end.keys() == _OFFSET:
             start = json.loads(leaf.startOffset().get().json())
+            topologies.add(_topology(leaf))
             if end["at"] > start["at"]:  # no task reads an empty range, so none notes it
                 # A source that is in several places of the plan is read in each of them.
                 ranges[leaf.stream().hashCode()] = (end["reader"], end["at"])
         else:
             others = others or kind != _NOTHING
-    return Plan(Counter(ranges.values()), others)
+    return Plan(Counter(ranges.values()), others, frozenset(filter(None, topologies)))
+
+
+def _topology(leaf: Any) -> str:
+    """The name that a source was given; "" where Spark does not tell."""
+    try:
+        return str(leaf.relation().options().get("topology") or "")
+    except (AttributeError, Py4JError, TypeError):
+        return ""
 
 
 def sources(root: SparkSession | None, query: str) -> int | None:

@@ -53,7 +53,10 @@ class Part(InputPartition):
 
 
 def deal(found: Sequence[Segment], batch: Range | None, most: int | None) -> list[Part]:
-    """Deals segments, in their order, to partitions of about the same number of rows."""
+    """Deals segments, in their order, to partitions of about the same number of rows.
+
+    A batch has one at least, whose task notes the range, also where the limits have dropped all of it.
+    """
     rows = sum(segment.rows for segment in found)
     wanted = most or max(1, min(_PARTITIONS, rows // PARTITION_ROWS))
     share = rows / max(1, min(wanted, len(found))) if found else 0
@@ -64,6 +67,8 @@ def deal(found: Sequence[Segment], batch: Range | None, most: int | None) -> lis
             parts.append([])
         parts[-1].append(segment)
         dealt += segment.rows
+    if batch is not None and batch.end > batch.start and not parts:
+        parts.append([])
     return [Part(members, batch) for members in parts]
 
 
@@ -84,6 +89,8 @@ class _Rows:
         for segment in part.members:
             [payload] = self.ledger.run(reader.payload_of(self.ledger, self.options.stream, [segment]))
             if payload is None:
+                if part.batch is None:
+                    continue  # acked since this was planned: nobody has still to ack it
                 raise SegmentGone(
                     f"segment {segment.token} of stream {self.options.stream!r} was acked or dropped after "
                     "this batch was planned"

@@ -160,6 +160,16 @@ def inputs(ledger: Ledger, batch: Batch) -> tuple[Range | Roots, ...]:
     return (*notes.noted(ledger, batch), *registered(ledger, batch))
 
 
+def unread(ledger: Ledger, batch: Batch) -> str:
+    """What is wrong with a batch of anchored rows of which nobody knows what it was read from."""
+    return (
+        f"nobody knows what batch {batch.number} was read from, so rows can not be anchored to it: is its "
+        f"stream of another topology than {ledger.config.name!r}? Or do its rows come from Spark's own state "
+        "(an aggregate, a join of streams)? What went into that was acked when it was read: collector.hold "
+        "keeps rows for a later batch"
+    )
+
+
 def forget(ledger: Ledger, batch: Batch) -> None:
     """Drops what tasks have told of a batch."""
     notes.forget(ledger, batch)

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from acker import steps
+from acker.errors import AckerError
 from acker.ledger import Ledger
 from acker.spark import microbatches, tracking
 from acker.spark.microbatches import Batch
@@ -78,6 +79,8 @@ class _Stager:
     def commit_batch(self, batch: Batch, messages: list[Any]) -> None:
         """Publishes what a micro-batch has staged, and acks what it has read."""
         what = self._what(messages, tracking.inputs(self.ledger, batch))
+        if not what.inputs and any(segment.shards for _, segment in what.segments()):
+            raise AckerError(tracking.unread(self.ledger, batch))
         self._commit(batch.query, batch.number, what)
         self.ledger.run(steps.register(self.ledger.core, self._step(batch, what)))
         tracking.forget(self.ledger, batch)

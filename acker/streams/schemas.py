@@ -85,6 +85,17 @@ def record(core: Core, stream: str, schema: pa.Schema) -> Operation[pa.Schema]:
     raise StoreError(f"stream {stream!r}: its schema changed {_ATTEMPTS} times while a column was added")
 
 
+def add(core: Core, stream: str, schema: pa.Schema) -> Operation[None]:
+    """Adds the columns that a stream has not yet to its schema; nothing where none is recorded."""
+    try:
+        known = yield from read(core, stream)
+    except UnknownStream:
+        return
+    new = [field for field in normal(schema) if field.name not in known.names]
+    if new:
+        yield from record(core, stream, pa.schema([*known, *new]))
+
+
 def _evolved(stream: str, known: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     """The schema with the columns that are new."""
     left_out = [
