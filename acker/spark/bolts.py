@@ -39,7 +39,7 @@ class Bolt(Shipped):
     ) -> None:
         self.function = function
         self.name = name
-        self._options = _options(name, settings)
+        self._options = options.of_step(name, settings)
         self._root: SparkSession | None = None
         functools.update_wrapper(self, function)
 
@@ -175,7 +175,7 @@ def job(
     """
     check_name(name, "name")
     writer = f"{name}:{check_name(run, 'run') if run is not None else secrets.token_hex(16)}"
-    parsed = _options(name, {"url": url, "topology": topology, **settings})
+    parsed = options.of_step(name, {"url": url, "topology": topology, **settings})
     ledger = parsed.ledger()
     at = Batch(writer, 0, secrets.token_hex(16), name)
     collector = Collector(spark, parsed, job=at)
@@ -196,13 +196,6 @@ def job(
         _register(ledger, spark, Step(name, "job"), what)
     if tracked:
         tracking.end(ledger, at)
-
-
-def _options(name: str, settings: dict[str, object]) -> options.Options:
-    texts = {setting: str(value) for setting, value in settings.items() if value is not None}
-    parsed = options.Options.parse({**texts, "stream": name})
-    parsed.check_use()
-    return parsed
 
 
 @contextmanager

@@ -20,7 +20,15 @@ MAX_SEGMENTS = 1_000
 _SPOUT = ("spout", "attempts", "attempt", "outcomes", "max_spout_pending", "offset", "partition")
 BATCH_WRITE = "writing a DataFrame that is not streaming"
 READ = "reading"
-_ONLY = {"run": BATCH_WRITE, "dead_letters": READ}
+WRITE = "writing with format('acker')"
+TRACK = "acker.spark.track"
+_ONLY: Mapping[str, tuple[str, ...]] = {
+    "run": (BATCH_WRITE,),
+    "dead_letters": (READ,),
+    "message_id": (WRITE, TRACK),
+    "stream_max_age": (WRITE,),
+    "stream_max_bytes": (WRITE,),
+}
 _SPARKS_OWN = {"checkpointlocation", "queryname"}
 
 
@@ -180,9 +188,9 @@ class Options:
 
     def check_use(self, *uses: str) -> None:
         """Raises ValidationError where an option was given that is only for another use."""
-        for name, use in _ONLY.items():
-            if getattr(self, name) and use not in uses:
-                raise ValidationError(f"option {name}: only for {use}")
+        for name, own in _ONLY.items():
+            if getattr(self, name) and not set(own).intersection(uses):
+                raise ValidationError(f"option {name}: only for {' and '.join(own)}")
 
     def ledger(self) -> Ledger:
         """The ledger of the topology; one for each process and configuration."""
@@ -207,6 +215,16 @@ class Options:
     def staging(self) -> Staging:
         """How rows are staged."""
         return Staging(self.stream, self.segment_rows, compression=self.compression, ttl=self.staging_ttl)
+
+
+def of_step(stream: str, settings: Mapping[str, object], *uses: str) -> Options:
+    """Options from the keyword arguments of what has no stream of its own to name; ValidationError."""
+    if any(name.lower() == "stream" for name in settings):
+        raise ValidationError("option stream: only for format('acker')")
+    texts = {name: str(value) for name, value in settings.items() if value is not None}
+    options = Options.parse({**texts, "stream": stream})
+    options.check_use(*uses)
+    return options
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from acker.errors import UnknownStream, UnknownTopology, ValidationError
 from acker.spark import letters
 from acker.spark.letters import DeadLetterReader, DeadLetterStreamReader
-from acker.spark.options import BATCH_WRITE, READ, Options
+from acker.spark.options import BATCH_WRITE, READ, WRITE, Options
 from acker.spark.reading import Reader, StreamReader
 from acker.spark.versions import spark_schema
 from acker.spark.writing import StreamWriter, Writer
@@ -57,11 +57,11 @@ class AckerSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         """For `DataFrame.write`."""
-        return Writer(self._appending(overwrite, BATCH_WRITE), schema)
+        return Writer(self._appending(overwrite, WRITE, BATCH_WRITE), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         """For `DataFrame.writeStream`."""
-        return StreamWriter(self._appending(overwrite), schema)
+        return StreamWriter(self._appending(overwrite, WRITE), schema)
 
     def _appending(self, overwrite: bool, *uses: str) -> Options:
         if overwrite:

@@ -19,7 +19,7 @@ from acker.requests import command
 from acker.spark.arrow import map_in_arrow
 from acker.spark.collector import AT_WORK
 from acker.spark.once import quoted
-from acker.spark.options import Options
+from acker.spark.options import TRACK, Options, of_step
 from acker.spark.source import register
 from acker.spark.tracking import HASH, Tracker
 from acker.spark.versions import arrow_schema, spark_schema
@@ -64,8 +64,7 @@ def track(
     register(spark)
     given = {"url": url, "topology": topology, "spout": spout, "message_id": message_id, **settings}
     texts = {name: str(value) for name, value in given.items() if value is not None}
-    options = Options.parse({**texts, "stream": replays_stream(spout)})
-    options.check_use()
+    options = of_step(replays_stream(spout), given, TRACK)
     how = options.tracking()
     assert how is not None
     ledger = options.ledger()

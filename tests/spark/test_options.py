@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from acker.errors import TopologyConfigError, ValidationError
+from acker.spark import bolt
 from acker.spark.options import PARSERS, Options
 from acker.store import TIMEOUTS, Store
 
@@ -54,6 +55,15 @@ def test_a_topology_is_made_with_the_settings_that_are_named(valkey_url: str) ->
     assert Options.parse(needed).ledger().config == made
     with pytest.raises(TopologyConfigError, match="wait_replicas is 2, asked for 3"):
         Options.parse({**needed, "wait_replicas": "3"}).ledger()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"stream": "x"}, {"Stream": "x"}, {"message_id": "id"}, {"stream_max_age": 60}, {"run": "x"}]
+)
+def test_what_would_have_no_effect_is_refused(wrong: dict[str, object]) -> None:
+    [name] = wrong
+    with pytest.raises(ValidationError, match=f"option {name.lower()}: only for"):
+        bolt(url=NEEDED["url"], topology="t", name="split", **wrong)(lambda *_: None)
 
 
 def test_the_missing_are_named() -> None:
