@@ -11,7 +11,7 @@ from acker.ledger import Ledger, open_ledger
 from acker.store import TIMEOUTS, Store
 from acker.streams.retention import LONGEST_AGE
 from acker.streams.roots import ATTEMPTS, MOST_ATTEMPTS, Tracking
-from acker.streams.segments import COMPRESSIONS, SEGMENT_ROWS
+from acker.streams.segments import COMPRESSIONS, LARGEST_SEGMENT, SEGMENT_ROWS
 from acker.streams.staging import STAGING_TTL, Staging
 from acker.streams.subscriptions import DEFAULT
 
@@ -82,7 +82,7 @@ PARSERS: Mapping[str, Callable[[str], object]] = {
     "dead_letters": parse_flag,
     "partitions": _whole(1, 10_000),
     "schema_timeout": _number(0, 86400),
-    "segment_rows": _whole(1, 1 << 20),
+    "segment_rows": _whole(1, LARGEST_SEGMENT),
     "compression": _compression,
     "staging_ttl": _whole(1, 7 * 86400),
     "stream_max_age": _number(1, LONGEST_AGE),

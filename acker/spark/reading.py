@@ -30,7 +30,7 @@ from acker.spark.versions import (
 )
 from acker.stream_totals import stream_totals
 from acker.streams import inputs, reader, retention, schemas, segments, subscriptions
-from acker.streams.segments import Segment
+from acker.streams.segments import LARGEST_SEGMENT, Segment
 from acker.streams.subscriptions import Range
 
 Offset: TypeAlias = dict[str, Any]
@@ -185,7 +185,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._rows.ledger.run(retention.retain(self._rows.ledger.core, options.stream))
             self._retained = time.monotonic()
         name, at = (start["reader"], start["at"]) if start else (self._reader, self._before())
-        last = self._claim(name, at, options.max_rows, options.max_segments)
+        last = self._next(name, at, options.max_rows, options.max_segments)
         if TOLD and isinstance(limit, ReadAllAvailable):
             while (more := self._claim(name, last, options.max_rows, options.max_segments)) > last:
                 last = more
@@ -240,6 +240,19 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def commit(self, end: Offset) -> None:
         """Nothing: Spark tells this only with the next batch; bolts and writers ack."""
+
+    def _next(self, name: str, at: int, rows: int, most: int) -> int:
+        """The end of the next batch. A call takes some hundred segments; a batch of small ones has more."""
+        last = self._claim(name, at, rows, most)
+        core, slot, stream = self._rows.ledger.core, self.slot, self._rows.options.stream
+        begin = at
+        while last - begin >= subscriptions.MOST_GIVEN and most > last - at:
+            found = self._rows.ledger.run(subscriptions.taken(core, Range(stream, slot, name, begin, last)))
+            rows -= sum(piece.segment.rows for piece in found)
+            if rows < LARGEST_SEGMENT:  # one is always taken, and there may not be room for it
+                break
+            begin, last = last, self._claim(name, last, rows, most - (last - at))
+        return last
 
     def _claim(self, name: str, at: int, rows: int, most: int) -> int:
         ledger, stream = self._rows.ledger, self._rows.options.stream

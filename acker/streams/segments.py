@@ -25,6 +25,8 @@ ANCHORS = "_acker"
 COMPRESSIONS = ("lz4", "zstd", "none")
 SEGMENT_ROWS = 524_288
 """Rows after which a writer starts another segment."""
+LARGEST_SEGMENT = 1 << 20
+"""Rows that a segment can have at most."""
 SEGMENT_BYTES = 16 << 20
 """Bytes of rows, before compression, after which a writer starts another segment."""
 _BATCH_ROWS = 65_536

@@ -33,7 +33,8 @@ RERUN_TTL = 86400
 """Seconds for which the rows that a reader acked last are kept for a batch that runs again."""
 UNLOGGED = 60.0
 """Seconds after which a reader whose first batch was never logged is taken for dead."""
-_GIVE = 500
+MOST_GIVEN = 500
+"""Segments that one call gives at most."""
 _MOST_NUMBER = 2**53
 _log = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ def claim(
     at: int,
     *,
     rows: int = 10**15,
-    segments: int = _GIVE,
+    segments: int = MOST_GIVEN,
     end: str = "+",
 ) -> Operation[int]:
     """Takes the next segments for a reader that has had those up to number `at`; returns the last number.
@@ -156,7 +157,7 @@ def claim(
             return last
 
 
-def taken(core: Core, what: Range, count: int = _GIVE) -> Operation[list[Taken]]:
+def taken(core: Core, what: Range, count: int = MOST_GIVEN) -> Operation[list[Taken]]:
     """The first segments of a range, `count` of them at most. Those that were forgotten are left out.
 
     One whose record can not be read is put into quarantine, and stands there as `quarantine.UNREAD`.
@@ -197,8 +198,8 @@ def settle(core: Core, what: Range, pieces: Sequence[Taken], forget: bool = Fals
     """
     own = keys.Stream(core.config.name, what.stream)
     new = 0
-    for first in range(0, len(pieces), _GIVE):
-        part = pieces[first : first + _GIVE]
+    for first in range(0, len(pieces), MOST_GIVEN):
+        part = pieces[first : first + MOST_GIVEN]
         call = [own.entries, own.subscriptions, own.taken(what.slot, what.reader)]
         args: list[bytes | str | int | float] = [what.slot, int(forget), RERUN_TTL]
         for piece in part:
@@ -237,7 +238,7 @@ def give_back(core: Core, stream: str, slot: int, reader: str, unlogged: bool = 
         ]  # fmt: skip
         [reply] = yield [Request(call[0], args, scripts.get("return_segments"), call)]
         back += int(reply)
-        more = len(found) == _GIVE
+        more = len(found) == MOST_GIVEN
         start = found[-1].number if found else start
     return back
 

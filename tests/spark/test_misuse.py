@@ -16,7 +16,6 @@ from acker.streams.subscriptions import Range
 from tests.spark.pipeline import Diary, Pipeline
 
 
-@pytest.mark.connect(only=False)
 def test_a_second_bolt_for_a_batch_is_an_error_and_not_passed_over(pipeline: Pipeline) -> None:
     pipeline.spout(["a", "b"])
     seen = Diary(pipeline.directory / "seen")
