@@ -82,7 +82,7 @@ class Collector:
         They fail even if the batch emits rows into them; the ack of their tuples counts as late.
         """
         _check_anchored(rows, "fail")
-        if isinstance(reason, str):
+        if not isinstance(reason, Column):
             check_reason(reason)
             reason = F.lit(reason)
         why = F.coalesce(reason.cast("string"), F.lit("")).alias(FAILED)

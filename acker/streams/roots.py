@@ -165,7 +165,7 @@ def message_ids(rows: pa.Table, column: str) -> pa.ChunkedArray:
             f"message_id: expected one of the columns {', '.join(rows.column_names)}, got {column!r}"
         )
     found = rows.column(place)
-    if not pa.types.is_binary(found.type):
+    if not pa.types.is_binary(found.type) and not pa.types.is_large_binary(found.type):
         try:
             found = found.cast(pa.string())
         except pa.ArrowException as error:

@@ -28,7 +28,8 @@ def check_room(core: Core, members: Iterable[Roots]) -> None:
         if limit is not None and total[spout] > limit:
             raise ValidationError(
                 f"a batch of {total[spout]:,} rows or more can never be tracked: spout {spout!r} has "
-                f"max_spout_pending = {limit:,}; let the source give less to a batch"
+                f"max_spout_pending = {limit:,}; let the source give less to a batch, and raise that for a "
+                "batch that Spark has logged already"
             )
     if sum(total.values()) > core.config.high_water_mark:
         raise ValidationError(

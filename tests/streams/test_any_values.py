@@ -8,7 +8,7 @@ from acker.errors import UnreadableRecord
 from acker.ledger import Ledger
 from acker.streams import dead_letters, segments, settler, staging
 from acker.streams.replays import Stepped
-from acker.streams.roots import Tracking
+from acker.streams.roots import Tracking, message_ids
 from acker.streams.spout import StreamSpout
 from tests.kept_rows import consume, letters
 from tests.kept_rows import rows as rows_of
@@ -82,3 +82,10 @@ def test_such_rows_are_tracked_failed_replayed_and_buried_and_hold_nothing_up(le
     consume(ledger)
     assert settler.settle(ledger) == Stepped(acked=1)
     assert counters(ledger) == {"tracked": 5, "acked": 3, "failed": 2, "late": 2}
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string()], ids=str)
+def test_a_message_id_may_be_any_bytes(kind: pa.DataType) -> None:
+    column = text(LATIN) if kind == pa.string() else pa.array([LATIN], kind)
+    found = message_ids(pa.table({"id": column}), "id")
+    assert found.cast(pa.binary()).to_pylist() == [LATIN]
