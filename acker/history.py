@@ -20,6 +20,7 @@ from acker import keys, scripts
 from acker.buckets import BUCKETS, Clock
 from acker.operations import COUNTERS, FLIGHT_SHARDS, Core
 from acker.requests import Operation, Reply, Request, command
+from acker.stored import whole
 
 Window: TypeAlias = Literal["10m", "3h", "1d", "all"]
 WINDOWS: tuple[Window, ...] = get_args(Window)
@@ -176,8 +177,12 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
         for place in range(0, len(replies), 4):
             instant, told, counts, histogram = replies[place : place + 4]
             now = int(instant[0]) * 1000 + int(instant[1]) // 1000
-            clock = Clock(now, int(told[0] or 0), int(told[1] or -1), int(told[2] or 0))
-            numbers = [int(value or 0) for value in counts]
+            rotations, rotated_at, drained = (
+                whole(value, "a shard's clock", default)
+                for value, default in zip(told, (0, -1, 0), strict=True)
+            )
+            clock = Clock(now, rotations, rotated_at, drained)
+            numbers = [whole(value, "a shard's counter") for value in counts]
             for age_of, _ in enumerate(BUCKETS[:3]):
                 trees[age_of] += numbers[(clock.rotations - age_of) % 3]
             trees[3] += numbers[3]
@@ -205,13 +210,13 @@ def _emitted(core: Core) -> Operation[int]:
             keys.Stream(core.config.name, name.decode()) for name in names[first : first + FLIGHT_SHARDS]
         ]
         replies = yield [command("HGET", stream.subscriptions, "emitted") for stream in streams]
-        total += sum(int(reply or 0) for reply in replies)
+        total += sum(whole(reply, "a stream's count of tuples") for reply in replies)
     return total
 
 
 def _pairs(reply: Reply) -> list[tuple[int, int]]:
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return [(int(name), int(value)) for name, value in pairs]
+    return [(whole(name, "a latency"), whole(value, "a latency's count")) for name, value in pairs]
 
 
 def _pack(values: Sequence[float], latencies: Mapping[int, int]) -> bytes:

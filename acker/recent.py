@@ -18,6 +18,7 @@ from acker import encoding, ids, scripts
 from acker.errors import ValidationError
 from acker.operations import FLIGHT_SHARDS, Core
 from acker.requests import Operation, Reply, Request, command
+from acker.stored import whole
 
 Ended: TypeAlias = Literal["failed", "expired"]
 
@@ -195,7 +196,7 @@ def find(core: Core, anchor: int) -> Operation[Recent | None]:
     shard = core.shards[ids.shard_of(slab, core.config.ackers)]
     [counted] = yield [command("HGET", shard.counters, "recent")]
     # The id of an entry tells how many trees had ended with it: so ids bound what a call looks at.
-    newest = int(counted or 0)
+    newest = whole(counted, "a shard's count of what ended")
     tops = range(newest, max(0, newest - core.config.outcomes_kept - 1), -_FIND_TREES)
     calls = 1
     while tops:
@@ -237,7 +238,7 @@ def numbers(core: Core) -> Operation[dict[int, Numbers]]:
         shards = core.shards[first : first + FLIGHT_SHARDS]
         replies = yield [command("HMGET", shard.counters, "recent", "failed", "expired") for shard in shards]
         for shard, counts in zip(shards, replies, strict=True):
-            found[shard.number] = Numbers(*(int(count or 0) for count in counts))
+            found[shard.number] = Numbers(*(whole(count, "a shard's counter") for count in counts))
     return found
 
 

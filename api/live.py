@@ -153,11 +153,11 @@ class Live:
                     await self._tell(ledger, self._watched[name])
             except (StoreUnavailable, StoreMisconfigured):
                 raise
-            except AckerError as error:
-                # What is wrong with one topology must not keep the others without history.
-                if self._troubles.get(name) != str(error):
-                    self._troubles[name] = str(error)
-                    log.error("topology %s has no history: %s", name, error)
+            except Exception as error:  # noqa: BLE001 - one topology must not keep the others without history
+                trouble = str(error) if isinstance(error, AckerError) else repr(error)
+                if self._troubles.get(name) != trouble:
+                    self._troubles[name] = trouble
+                    log.error("topology %s has no history: %.1000s", name, trouble)
             else:
                 self._troubles.pop(name, None)
 

@@ -211,3 +211,19 @@ def test_a_stream_outlives_a_history_that_stands_still(
         [*_, event] = until(events, "sample")
         while event.data["seconds"] < 2:
             [*_, event] = until(events, "sample")
+
+
+@pytest.mark.parametrize("value", [b"nonsense", b"9" * 30, b"\xff"])
+def test_what_can_not_be_read_of_one_topology_ends_the_events_of_no_other(
+    live: httpx.Client, ledger: Ledger, valkey_url: str, valkey_raw: Any, value: bytes
+) -> None:
+    broken = open_ledger(Store(valkey_url), "broken", ackers=2, message_timeout=600.0)
+    Trees(1).track(broken)
+    Trees(1).track(ledger)
+    for shard in broken.core.shards:
+        valkey_raw.hset(shard.clock, "rotations", value)
+    valkey_raw.hset(broken.core.shards[0].latency, value, value)
+    valkey_raw.sadd(keys.streams("broken"), b"\xff")
+    with stream(live) as events:
+        for _ in range(3):  # the first may have been taken before
+            until(events, "sample")
