@@ -84,8 +84,8 @@ def test_such_rows_are_tracked_failed_replayed_and_buried_and_hold_nothing_up(le
     assert counters(ledger) == {"tracked": 5, "acked": 3, "failed": 2, "late": 2}
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string()], ids=str)
-def test_a_message_id_may_be_any_bytes(kind: pa.DataType) -> None:
-    column = text(LATIN) if kind == pa.string() else pa.array([LATIN], kind)
+@pytest.mark.parametrize("column_type", [pa.binary(), pa.large_binary(), pa.string()], ids=str)
+def test_a_message_id_may_be_any_bytes(column_type: pa.DataType) -> None:
+    column = text(LATIN) if column_type == pa.string() else pa.array([LATIN], column_type)
     found = message_ids(pa.table({"id": column}), "id")
     assert found.cast(pa.binary()).to_pylist() == [LATIN]
