@@ -20,6 +20,7 @@ from acker.ledger import Ledger, open_ledger
 from acker.requests import command
 from acker.store import Store
 from acker.submissions import Submission, Updated
+from acker.ticker import Ticker
 from tests.clusters import Cluster
 from tests.ledgers import Trees, confirm_all, counted, opened, told
 from tests.servers import KINDS, binary, wait_until
@@ -333,6 +334,27 @@ def test_a_master_that_hangs_is_an_error_in_bounded_time_and_the_others_work(sti
     assert len(told(ledger, lone, *trees)) == 26
     counters = ledger.counters()
     assert (counters["acked"], counters["late"]) == (26, 0)
+
+
+def test_a_topology_on_a_master_that_hangs_keeps_no_other_from_its_ticks(still: Cluster) -> None:
+    def places(name: str) -> set[int]:
+        return {still.owner(key) for key in (keys.config(name), keys.Shard(name, 0).clock)}
+
+    stuck = next(name for name in (f"a{n}" for n in range(1000)) if places(name) == {0})
+    good = next(name for name in (f"b{n}" for n in range(1000)) if not places(name) & {0})
+    store = Store(still.url, timeout=60)
+    for name in (stuck, good):
+        ledger = opened(still.url, name, timeout=60)
+        ledger.tick()  # its clock begins
+        store.send([command("HINCRBY", clock_of(ledger, 0), "rotated_at", -10_000_000)])
+    ticker = Ticker(Store(still.url, timeout=1.0), [stuck, good])
+    with frozen(still.servers[0].pid):
+
+        def ticked() -> bool:
+            time.sleep(ticker.step())
+            return store.send([command("HGET", clock_of(ledger, 0), "rotations")]) == [b"1"]
+
+        wait_until(ticked, timeout=PATIENCE)
 
 
 @pytest.mark.slow
