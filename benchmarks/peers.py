@@ -1,4 +1,4 @@
-"""Peers: the same work by others, on the same Redis server and by as many worker processes.
+"""Peers: the same work by others, on the same Redis server and, but where it says so, by as many workers.
 
     uv run python -m benchmarks peers [--peers-only celery,streams] [--peers-parents 2000] ...
 
@@ -19,8 +19,8 @@ those that get through more are given more parents. On Redis of PATH, else on th
     streams     XADD, XREADGROUP, XACK in pipelines of 1,000, and HINCRBY to count a parent down. Carries the
                 entries, which can be claimed after a crash; then a parent may be counted down twice
     acker-streams       the same stream with acker's tuples in it: a spout emits with ten targets, workers
-                `bolt.ack` each tuple, the spout is told each parent's outcome and confirms it. Nothing is
-                counted twice by a resent call, and what a crash lost expires and is told
+                `bolt.ack` each tuple, the spout, a process more, is told each parent's outcome and confirms
+                it. Nothing is counted twice by a resent call, and what a crash lost expires and is told
     acker-collectors    the same without a stream: one process emits, acks, and takes the outcomes. acker is
                 no queue: this is the tracking alone
     acker-vectors       the same by vectors, `emit_many` and `ledger.update`, one child of each parent to a
