@@ -88,12 +88,17 @@ class Pipeline:
         self, name: str, stream: str, function: Callable[[DataFrame, int], None], **options: object
     ) -> DataStreamWriter:
         """The query itself, to be started."""
-        return (
-            self.read_stream(stream, **options)
-            .writeStream.foreachBatch(function)
-            .option("checkpointLocation", str(self.directory / name))
-            .trigger(availableNow=True)
+        return self._checkpointed(
+            name, self.read_stream(stream, **options).writeStream.foreachBatch(function)
         )
+
+    def writing(self, name: str, rows: DataFrame, stream: str, **options: object) -> DataStreamWriter:
+        """A query that writes rows to a stream by itself, to be started. options: of the data source."""
+        writer = rows.writeStream.format("acker").options(**self.options(stream, **options))
+        return self._checkpointed(name, writer)
+
+    def _checkpointed(self, name: str, writer: DataStreamWriter) -> DataStreamWriter:
+        return writer.option("checkpointLocation", str(self.directory / name)).trigger(availableNow=True)
 
     @staticmethod
     def finish(writer: DataStreamWriter) -> None:

@@ -9,8 +9,9 @@ from acker.errors import ValidationError
 from acker.spark import FailedException, job, outcomes, track, watermark
 from acker.streams import commits, settler
 from acker.streams.replays import Stepped
+from tests.spark.attempts import Attempts, at_once, numbers, staged_by
 from tests.spark.pipeline import Pipeline
-from tests.spark.test_spouts import consume, failing_at_the_end, pending
+from tests.spark.test_spouts import consume, pending
 
 
 def tracked(pipeline: Pipeline, rows: DataFrame, **settings: Any) -> DataFrame:
@@ -19,36 +20,51 @@ def tracked(pipeline: Pipeline, rows: DataFrame, **settings: Any) -> DataFrame:
 
 
 def load(pipeline: Pipeline, count: int, run: str, **settings: Any) -> bool:
-    """A job that tracks rows and emits them, in tasks that fail once; returns whether it was done before."""
-    with job(pipeline.spark, url=pipeline.url, topology="t", name="load", run=run) as collector:
+    """A job that tracks rows and emits them; returns whether it was done before.
+
+    Each task fails once, when it has staged some of its rows.
+    """
+    where = {"url": pipeline.url, "topology": "t"}
+    with (
+        at_once(pipeline.spark),
+        job(pipeline.spark, **where, name="load", run=run, segment_rows=4) as collector,
+    ):
         rows = tracked(pipeline, pipeline.spark.range(0, count, 1, 3), **settings)
-        flaky = rows.repartition(2).mapInArrow(failing_at_the_end, rows.schema)
-        collector.emit(flaky, stream="numbers")
+        collector.emit(Attempts(pipeline.url).of(rows.repartition(2)), stream="numbers")
         collector.fail(rows.filter("id % 10 = 7"), "seven")  # another evaluation: the same trees
     return collector.committed
+
+
+def assert_what_was_lost_is_not_used(pipeline: Pipeline, tasks: int) -> None:
+    """So many tasks have staged rows that are not in the stream."""
+    assert numbers(pipeline.attempts("numbers")) == {1}
+    lost = staged_by(pipeline.url)
+    assert len(lost) == tasks
+    assert numbers(lost) == {0}
 
 
 @pytest.mark.connect(only=False)
 def test_a_job_tracks_what_it_reads_and_its_next_run_has_the_replays(pipeline: Pipeline) -> None:
     settings = {"attempts": 2, "attempt": "attempt", "outcomes": True, "offset": "id"}
-    assert not load(pipeline, 30, "monday", **settings)
-    assert pipeline.counters() == {"tracked": 30, "failed": 3, "late": 3}
-    assert sorted(row["id"] for row in pipeline.rows("numbers")) == list(range(30))  # type: ignore[type-var]
+    assert not load(pipeline, 60, "monday", **settings)
+    assert_what_was_lost_is_not_used(pipeline, tasks=2)
+    assert pipeline.counters() == {"tracked": 60, "failed": 6, "late": 6}
+    assert sorted(row["id"] for row in pipeline.rows("numbers")) == list(range(60))  # type: ignore[type-var]
     assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 0}
     consume(pipeline, "numbers")
-    assert settler.settle(pipeline.ledger) == Stepped(acked=27, replayed=3)
+    assert settler.settle(pipeline.ledger) == Stepped(acked=54, replayed=6)
     assert not load(pipeline, 0, "tuesday", **settings)
     again = sorted((row["id"], row["attempt"]) for row in pipeline.rows("numbers"))
-    assert again == [(7, 2), (17, 2), (27, 2)]
-    assert settler.settle(pipeline.ledger) == Stepped(dead=3)
-    assert pending(pipeline) == {"pending": 0, "acked": 27, "replayed": 3, "dead": 3}
-    assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 30}
+    assert again == [(n, 2) for n in range(7, 60, 10)]
+    assert settler.settle(pipeline.ledger) == Stepped(dead=6)
+    assert pending(pipeline) == {"pending": 0, "acked": 54, "replayed": 6, "dead": 6}
+    assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 60}
     told = outcomes(pipeline.spark, url=pipeline.url, topology="t", spout="s", streaming=False).collect()
     assert (
         sorted((row.status, row.attempt, row.final) for row in told if not row.final)
-        == [("failed", 1, False)] * 3
+        == [("failed", 1, False)] * 6
     )
-    assert sum(row.final for row in told) == 30
+    assert sum(row.final for row in told) == 60
     assert pipeline.rows("s.replays") == []
     assert not pipeline.without_time_to_live("staged:", "tracked:", "failing")
 
@@ -62,14 +78,15 @@ def test_a_run_that_is_cut_in_its_commit_is_finished_by_the_next_one_of_its_name
     with monkeypatch.context() as patched:
         patched.setattr(commits, "_publish", cut)
         with pytest.raises(RuntimeError, match="cut"):
-            load(pipeline, 20, "monday")
-    assert pipeline.counters()["tracked"] == 20
+            load(pipeline, 60, "monday")
+    assert pipeline.counters()["tracked"] == 60
     assert pipeline.rows("numbers") == []
     for _ in range(2):
-        assert load(pipeline, 25, "monday")  # its own rows are nobody's
-    assert len(pipeline.rows("numbers")) == 20
+        assert load(pipeline, 70, "monday")  # its own rows are nobody's
+    assert len(pipeline.rows("numbers")) == 60
+    assert numbers(pipeline.attempts("numbers")) == {1}
     consume(pipeline, "numbers")
-    assert settler.settle(pipeline.ledger) == Stepped(acked=18, replayed=2)
+    assert settler.settle(pipeline.ledger) == Stepped(acked=54, replayed=6)
 
 
 def test_a_job_that_raises_tracks_nothing_and_one_that_fails_has_its_trees_failed(pipeline: Pipeline) -> None:
@@ -116,15 +133,16 @@ def test_a_batch_is_tracked_in_a_job_of_its_topology_only(pipeline: Pipeline) ->
 
 @pytest.mark.connect(only=False)
 def test_a_named_write_tracks_and_emits_once(pipeline: Pipeline) -> None:
-    rows = pipeline.spark.range(0, 50, 1, 2)
-    flaky = rows.mapInArrow(failing_at_the_end, rows.schema)
+    flaky = Attempts(pipeline.url).of(pipeline.spark.range(0, 50, 1, 2))
+    where = pipeline.options("numbers", message_id="id", spout="s", segment_rows=4)
     for run in ("monday", "monday", "tuesday"):
-        writer = flaky.write.format("acker").mode("append")
-        writer.options(**pipeline.options("numbers", message_id="id", spout="s", run=run)).save()
+        with at_once(pipeline.spark):
+            flaky.write.format("acker").mode("append").options(**where, run=run).save()
+    assert_what_was_lost_is_not_used(pipeline, tasks=6)
     assert sorted(int(str(row["id"])) for row in pipeline.rows("numbers")) == sorted([*range(50)] * 2)
     assert pipeline.counters() == {"tracked": 100}
     consume(pipeline, "numbers")
     assert settler.settle(pipeline.ledger) == Stepped(acked=100)
     with pytest.raises(Exception, match="option run: only for writing a DataFrame that is not streaming"):
         pipeline.spark.read.format("acker").options(**pipeline.options("numbers", run="x")).load().count()
-    assert not pipeline.without_time_to_live("staged:", "tracked:")
+    assert not pipeline.without_time_to_live("staged:", "tracked:", ":rows:")

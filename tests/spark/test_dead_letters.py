@@ -32,12 +32,7 @@ def run(pipeline: Pipeline, name: str) -> list[str]:
         pipeline.spark, url=pipeline.url, topology="t", spout="shop", streaming=True, **LIMITS
     )
     told = found.selectExpr("row.*", "message_id", "status as how", "reason", "attempts", "at", "id")
-    pipeline.finish(
-        told.writeStream.format("acker")
-        .options(**pipeline.options(f"seen.{name}"))
-        .option("checkpointLocation", str(pipeline.directory / name))
-        .trigger(availableNow=True)
-    )
+    pipeline.finish(pipeline.writing(name, told, f"seen.{name}"))
     return sorted(str(row["name"]) for row in pipeline.rows(f"seen.{name}"))
 
 

@@ -187,13 +187,8 @@ def test_a_stream_is_written_without_a_bolt(pipeline: Pipeline) -> None:
     pipeline.spout(["a b c"] * 100, segments=4)
 
     for _ in range(2):
-        pipeline.finish(
-            words(pipeline.read_stream("lines", max_rows=60, partitions=2))
-            .writeStream.format("acker")
-            .options(**pipeline.options("words"))
-            .option("checkpointLocation", str(pipeline.directory / "direct"))
-            .trigger(availableNow=True)
-        )
+        rows = words(pipeline.read_stream("lines", max_rows=60, partitions=2))
+        pipeline.finish(pipeline.writing("direct", rows, "words"))
 
     assert len(pipeline.rows("words")) == 300
     assert pipeline.rows("lines") == []

@@ -1,6 +1,5 @@
 """DataFrames as spouts: what Spark repeats is tracked once, what fails comes again or is buried."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from acker.spark import (
 )
 from acker.streams import StreamReader, commits, kept, settler
 from acker.streams.replays import Stepped
-from tests.spark.attempts import Attempts, at_once, first_attempt, numbers, staged_by
+from tests.spark.attempts import Attempts, at_once, numbers, staged_by
 from tests.spark.pipeline import Pipeline
 
 
@@ -58,13 +57,6 @@ def pending(pipeline: Pipeline) -> dict[str, int]:
     return pipeline.ledger.run(kept.pending(pipeline.ledger.core, "s"))
 
 
-def failing_at_the_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Lets all rows through; then the first attempt fails, of few rows before anything is staged."""
-    yield from batches
-    if first_attempt():
-        raise RuntimeError("on purpose")
-
-
 @pytest.mark.everywhere
 def test_rows_that_are_written_with_a_message_id_are_tracked_and_emitted_at_once(pipeline: Pipeline) -> None:
     rows = pipeline.spark.range(0, 1000, 1, 3).select("id", F.concat(F.lit("n"), "id").alias("name"))
@@ -89,12 +81,8 @@ def test_rows_that_are_written_with_a_message_id_are_tracked_and_emitted_at_once
     streamed = Attempts(pipeline.url).of(files(pipeline, [f"line {n}" for n in range(50)]))
     for _ in range(2):
         with at_once(pipeline.spark):
-            pipeline.finish(
-                streamed.writeStream.format("acker")
-                .options(**pipeline.options("lines", message_id="value", segment_rows=4))
-                .option("checkpointLocation", str(pipeline.directory / "direct"))
-                .trigger(availableNow=True)
-            )
+            written = pipeline.writing("direct", streamed, "lines", message_id="value", segment_rows=4)
+            pipeline.finish(written)
     assert len(pipeline.rows("lines")) == 50
     assert not pipeline.attempts("lines") & staged_by(pipeline.url)
     consume(pipeline, "lines")
@@ -171,36 +159,44 @@ def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipel
 def test_a_tracked_dataframe_is_written_without_a_bolt(pipeline: Pipeline) -> None:
     rows = tracked(pipeline, files(pipeline, ["a b", "c", "a b", ""] * 25, parts=4), offset=None)
     words = rows.select(F.explode(F.split("value", " ")).alias("word"), "_acker")
+    # The roots' tasks are of another stage than the writer's.
+    flaky = Attempts(pipeline.url).of(words.repartition(3))
     for _ in range(2):
-        pipeline.finish(
-            words.repartition(3)  # the roots' tasks are of another stage than the writer's
-            .mapInArrow(failing_at_the_end, words.schema)
-            .writeStream.format("acker")
-            .options(**pipeline.options("words"))
-            .option("checkpointLocation", str(pipeline.directory / "direct"))
-            .trigger(availableNow=True)
-        )
+        with at_once(pipeline.spark):
+            pipeline.finish(pipeline.writing("direct", flaky, "words", segment_rows=4))
     assert len(pipeline.rows("words")) == 150
+    assert numbers(pipeline.attempts("words")) == {1}
+    lost = staged_by(pipeline.url)
+    assert len(lost) == 3
+    assert numbers(lost) == {0}
     assert pipeline.counters() == {"tracked": 100}
     consume(pipeline, "words")
     assert pipeline.counters() == {"tracked": 100, "acked": 100}
+    assert not pipeline.without_time_to_live("staged:", "tracked:", "payload")
 
 
 @pytest.mark.slow
 def test_one_task_that_works_on_several_partitions_tracks_them_all(pipeline: Pipeline) -> None:
     rows = tracked(pipeline, files(pipeline, ["same"] * 20 + [f"n{n}" for n in range(20)], parts=4))
 
-    @bolt(url=pipeline.url, topology="t", name="few")
+    attempts = Attempts(pipeline.url)
+
+    @bolt(url=pipeline.url, topology="t", name="few", segment_rows=4)
     def few(batch: DataFrame, collector: Collector) -> None:
-        together = batch.coalesce(1)
-        collector.emit(together.mapInArrow(failing_at_the_end, together.schema), stream="copies")
+        collector.emit(attempts.of(batch.coalesce(1)), stream="copies")
         assert batch.count() == 40
 
-    run(pipeline, rows, "few", few)
+    with at_once(pipeline.spark):
+        run(pipeline, rows, "few", few)
     assert len(pipeline.rows("copies")) == 40
+    assert numbers(pipeline.attempts("copies")) == {1}
+    lost = staged_by(pipeline.url)
+    assert len(lost) == 1
+    assert numbers(lost) == {0}
     assert pipeline.counters() == {"tracked": 40}
     consume(pipeline, "copies")
     assert pipeline.counters() == {"tracked": 40, "acked": 40}
+    assert not pipeline.without_time_to_live("staged:", "tracked:", "payload")
 
 
 def test_a_job_group_of_the_bolts_own_hides_no_row_and_ends_with_the_batch(pipeline: Pipeline) -> None:
