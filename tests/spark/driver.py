@@ -34,10 +34,9 @@ def main() -> None:
     way.add_argument("--direct", action="store_true")
     way.add_argument("--job", help="the name of the run")
     parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--die", help="before the commit, after it, or after so many exchanges of it")
+    parser.add_argument("--die", help="before the commit (a job), after it, or after so many exchanges of it")
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--random", action="store_true", help="drop some rows, others in each run")
-    parser.add_argument("--meet", help="a directory where two drivers meet before they commit")
     parser.add_argument("--gates", help="a directory where attempts of one task wait for each other")
     given = parser.parse_args()
 
@@ -50,6 +49,7 @@ def main() -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     register(spark)
+    where: dict[str, Any] = {"url": given.url, "topology": "t", "timeout": 300}  # a proxy may hold us up
 
     def die() -> None:
         gateway: Any = spark.sparkContext._gateway
@@ -78,21 +78,15 @@ def main() -> None:
         word = explode(split("line", " ")).alias("word")
         return rows.select(word, *(name for name in rows.columns if name != "line"))
 
-    @bolt(url=given.url, topology="t", name="split", segment_rows=100)
+    @bolt(**where, name="split", segment_rows=100)
     def split_lines(batch: DataFrame, collector: Collector) -> None:
         collector.emit(words(batch), stream="words")
-        if given.die == "before":
-            die()
-        if given.meet:
-            mine = Path(given.meet) / str(os.getpid())
-            mine.touch()
-            wait_for(lambda: len(list(mine.parent.iterdir())) == 2)
 
     def run_job() -> None:
-        with job(spark, url=given.url, topology="t", name="split", run=given.job, segment_rows=100) as work:
+        with job(spark, **where, name="split", run=given.job, segment_rows=100) as work:
             work.emit(words(work.take("lines")), stream="words")
             numbers = spark.range(0, 50, 1, given.partitions)
-            own = track(numbers, url=given.url, topology="t", spout="numbers", message_id="id")
+            own = track(numbers, **where, spout="numbers", message_id="id")
             work.emit(own, stream="numbers")
             if given.die == "before":
                 die()
@@ -100,7 +94,6 @@ def main() -> None:
     if given.job:
         run_job()
     else:
-        where = {"url": given.url, "topology": "t"}
         lines = spark.readStream.format("acker").options(**where, stream="lines").load()
         direct = words(lines).writeStream.format("acker").options(**where, stream="words", segment_rows=100)
         query = direct if given.direct else lines.writeStream.foreachBatch(split_lines)

@@ -1,7 +1,6 @@
 """Processes of Spark killed with -9, and copies of tasks: only what winning attempts did counts, once."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -115,26 +114,6 @@ def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_ru
     assert_exact(pipeline, rows, numbers=50)
 
 
-def test_two_drivers_restart_the_same_batch_of_one_that_was_killed_before_its_commit(
-    pipeline: Pipeline, tmp_path: Path
-) -> None:
-    pipeline.spout(LINES, segments=4)
-    assert run(pipeline, tmp_path / "one", "--die", "before") == -9
-    assert staged(pipeline) > 0
-    assert pipeline.counters() == {"tracked": 500}
-    assert pipeline.rows("words") == []
-    shutil.copytree(tmp_path / "one", tmp_path / "two")
-    (tmp_path / "meet").mkdir()
-    drivers = [start(pipeline, tmp_path / name, "--meet", tmp_path / "meet") for name in ("one", "two")]
-    try:
-        assert [driver.wait(400) for driver in drivers] == [0, 0]
-    finally:
-        for driver in drivers:
-            driver.kill()
-    assert len(list((tmp_path / "meet").iterdir())) == 2  # both had the batch before either committed it
-    assert_exact(pipeline, 1000)
-
-
 @pytest.mark.parametrize("way", [[], ["--direct"]], ids=["bolt", "writer"])
 def test_speculative_copies_that_win_and_that_lose(
     pipeline: Pipeline, tmp_path: Path, way: list[str]
@@ -223,13 +202,8 @@ def test_an_executor_killed_after_staging_or_with_shuffle_files_that_are_needed(
     if sink == "bolt":
         query = pipeline.query("split", "lines", split_lines, partitions=2)
     else:
-        query = (
-            made(pipeline.read_stream("lines", partitions=2))
-            .writeStream.format("acker")
-            .options(**pipeline.options("words", segment_rows=10))
-            .option("checkpointLocation", str(pipeline.directory / "split"))
-            .trigger(availableNow=True)
-        )
+        rows = made(pipeline.read_stream("lines", partitions=2))
+        query = pipeline.writing("split", rows, "words", segment_rows=10)
     with attempts.at_once(pipeline.spark):
         pipeline.finish(query)
     assert (tmp_path / "killed").exists()

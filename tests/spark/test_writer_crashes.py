@@ -1,10 +1,15 @@
-"""Drivers killed around the commit of a query that writes by itself: it runs in a process of Spark's own."""
+"""Drivers killed around a commit, and two at once: a proxy tells where they are.
+
+That of a query that writes by itself runs in a process of Spark's own.
+"""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Lock
@@ -15,6 +20,8 @@ import redis
 from acker import scripts
 from acker.streams import commits
 from tests.proxy import Proxy, proxied
+from tests.spark import moments
+from tests.spark.moments import Asked
 from tests.spark.pipeline import Pipeline
 from tests.spark.test_crashes import LINES, assert_exact, run, staged, start
 
@@ -41,19 +48,28 @@ def end(process: int) -> None:
 class Killer:
     """Kills a driver that asks for something, once: before the store knows of it, or when it has done it."""
 
-    def __init__(self, proxy: Proxy, before: bool, asks: Callable[[bytes], bool]) -> None:
+    def __init__(self, proxy: Proxy, before: bool, asked: Asked) -> None:
         self.driver: subprocess.Popen[bytes] | None = None
         self.done = Event()
-        self._asks = asks
+        self._asked = asked
         self._lock = Lock()
         if before:
             proxy.passed = lambda _, request: self._lose(request)
         else:
             proxy.swallow = self._kill
 
+    def run(self, pipeline: Pipeline, checkpoint: Path, *arguments: object) -> None:
+        """Starts a driver, which dies there."""
+        self.driver = start(pipeline, checkpoint, *arguments)
+        try:
+            assert self.done.wait(300)
+            assert self.driver.wait(60) == -signal.SIGKILL
+        finally:
+            self.driver.kill()
+
     def _kill(self, request: bytes) -> bool:
         with self._lock:
-            if self.done.is_set() or not self._asks(request):
+            if self.done.is_set() or not self._asked(request):
                 return False
             assert self.driver is not None
             end(self.driver.pid)
@@ -65,32 +81,57 @@ class Killer:
             raise OSError("the request is lost with its sender")
 
 
+@contextmanager
+def through(pipeline: Pipeline) -> Iterator[tuple[Pipeline, Proxy]]:
+    """The pipeline by way of a proxy, where a request that names a script does what it says."""
+    with redis.Redis.from_url(pipeline.url) as client:
+        for one in scripts.load_all().values():
+            client.script_load(one.text)
+    with proxied(pipeline.url) as proxy:
+        yield replace(pipeline, url=proxy.url), proxy
+
+
 @pytest.mark.parametrize(
-    ("before", "script", "word", "state"),
-    [
-        (True, "begin_commit", b"", ""),
-        (False, "publish", b"", "tracked"),
-        (False, "advance_commit", b"done", "done"),
-    ],
+    ("before", "asked", "state"),
+    [(True, moments.stores, ""), (False, moments.publishes, "tracked"), (False, moments.ends, "done")],
     ids=["before", "in", "after"],
 )
 def test_a_driver_killed_around_the_commit_of_a_writer_is_restarted_with_other_partitions(
-    pipeline: Pipeline, before: bool, script: str, word: bytes, state: str, tmp_path: Path
+    pipeline: Pipeline, before: bool, asked: Asked, state: str, tmp_path: Path
 ) -> None:
-    sha, checkpoint = scripts.get(script).sha, tmp_path / "killed"
+    checkpoint = tmp_path / "killed"
     pipeline.spout(LINES, segments=4)
-    with redis.Redis.from_url(pipeline.url) as client:
-        for one in scripts.load_all().values():
-            client.script_load(one.text)  # so that a request with a name does what it says
-    with proxied(pipeline.url) as proxy:
-        through = replace(pipeline, url=proxy.url)
-        killer = Killer(proxy, before, lambda request: sha in request and word in request)
-        killer.driver = start(through, checkpoint, "--direct", "--partitions", 1)
-        assert killer.done.wait(300)
-        assert killer.driver.wait(60) == -signal.SIGKILL
+    with through(pipeline) as (proxied_pipeline, proxy):
+        Killer(proxy, before, asked).run(proxied_pipeline, checkpoint, "--direct", "--partitions", 1)
         query = json.loads((checkpoint / "metadata").read_text())["id"]
         assert pipeline.ledger.run(commits._begin(pipeline.ledger.core, query, 0, ""))[0] == state
         assert staged(pipeline) > 0
         assert (len(pipeline.rows("words")) > 0) is (not before)
-        assert run(through, checkpoint, "--direct", "--partitions", 3) == 0
+        assert run(proxied_pipeline, checkpoint, "--direct", "--partitions", 3) == 0
     assert_exact(pipeline, 1000)
+
+
+@pytest.mark.parametrize("way", [[], ["--direct"]], ids=["bolt", "writer"])
+def test_two_drivers_restart_the_same_batch_of_one_that_was_killed_before_its_commit(
+    pipeline: Pipeline, tmp_path: Path, way: list[str]
+) -> None:
+    """Each has staged its own when they come to store the commit; only what one of them staged is used."""
+    pipeline.spout(LINES, segments=4)
+    before = staged(pipeline)
+    with through(pipeline) as (proxied_pipeline, proxy):
+        Killer(proxy, True, moments.stores).run(proxied_pipeline, tmp_path / "one", *way)
+        killed = staged(pipeline) - before
+        assert killed > 0
+        assert pipeline.counters() == {"tracked": 500}
+        assert pipeline.rows("words") == []
+        shutil.copytree(tmp_path / "one", tmp_path / "two")
+        proxy.passed = meeting = moments.Meeting(moments.stores)
+        drivers = [start(proxied_pipeline, tmp_path / name, *way) for name in ("one", "two")]
+        try:
+            assert [driver.wait(400) for driver in drivers] == [0, 0]
+        finally:
+            for driver in drivers:
+                driver.kill()
+    assert meeting.met.is_set()
+    assert_exact(pipeline, 1000)
+    assert staged(pipeline) == killed  # what it staged has a time to live; the loser's is gone

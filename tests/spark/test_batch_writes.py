@@ -1,0 +1,116 @@
+"""DataFrames that are written as a spout, under a name: whatever happens around the commit, they are once."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from acker.ledger import open_ledger
+from acker.store import Store
+from acker.streams import settler
+from acker.streams.replays import Stepped
+from tests.conftest import NewServer
+from tests.proxy import proxied
+from tests.servers import wait_until
+from tests.spark.moments import Asked, Meeting, publishes, refused_from, run_with_pauses, stores, threads
+from tests.spark.pipeline import Pipeline
+from tests.spark.test_interruptions import LONG, keys_of
+from tests.spark.test_spouts import consume, pending
+
+
+def write(pipeline: Pipeline, **options: object) -> None:
+    """Writes the run of Monday, 50 rows of two tasks; options: of the data source."""
+    rows = pipeline.spark.range(0, 50, 1, 2)
+    given = {"message_id": "id", "spout": "s", "run": "monday", "segment_rows": 10, **options}
+    rows.write.format("acker").mode("append").options(**pipeline.options("numbers", **given)).save()
+
+
+def assert_written_once(pipeline: Pipeline) -> None:
+    """All rows are there, each with its tree, and nothing else is left when they are acked."""
+    assert sorted(int(str(row["id"])) for row in pipeline.rows("numbers")) == list(range(50))
+    assert pipeline.counters() == {"tracked": 50}
+    consume(pipeline, "numbers")
+    assert settler.settle(pipeline.ledger) == Stepped(acked=50)
+    assert pipeline.counters() == {"tracked": 50, "acked": 50}
+    assert pending(pipeline) == {"pending": 0, "acked": 50, "replayed": 0, "dead": 0}
+    assert not keys_of(pipeline.url, "*:staged:*")
+    assert not keys_of(pipeline.url, "*:rows:*")
+    assert not pipeline.without_time_to_live("payload", "ack:")
+
+
+def test_two_drivers_that_write_the_same_run_at_once(pipeline: Pipeline) -> None:
+    """Each has staged its own when they come to store the commit."""
+    with proxied(pipeline.url) as proxy, threads(pipeline.spark, 2) as drivers:
+        proxy.passed = meeting = Meeting(stores)
+        for done in [drivers.submit(write, pipeline, url=proxy.url, timeout=LONG) for _ in range(2)]:
+            done.result()
+    assert meeting.met.is_set()
+    assert_written_once(pipeline)
+
+
+def test_a_store_restarted_between_staging_and_commit_and_in_the_commit(
+    spark: SparkSession, new_server: NewServer, tmp_path: Path
+) -> None:
+    server = new_server()
+    pipeline = Pipeline(spark, open_ledger(Store(server.url), "t", ackers=2), server.url, tmp_path)
+    with proxied(server.url) as proxy:
+        run_with_pauses(
+            spark,
+            lambda: write(pipeline, url=proxy.url, timeout=LONG),
+            proxy,
+            (stores, server.restart),
+            (publishes, server.restart),
+        )
+    assert_written_once(pipeline)
+
+
+def test_staged_rows_that_ran_out_of_time_are_written_by_the_next_run_of_that_name(
+    pipeline: Pipeline,
+) -> None:
+    def gone() -> bool:
+        return not keys_of(pipeline.url, "*:staged:*") and not keys_of(pipeline.url, "*:payload:*")
+
+    def write_late() -> None:
+        write(pipeline, url=proxy.url, staging_ttl=1, timeout=LONG)
+
+    with (
+        proxied(pipeline.url) as proxy,
+        pytest.raises(Exception, match="ran out of time before its commit"),
+    ):
+        run_with_pauses(pipeline.spark, write_late, proxy, (stores, lambda: wait_until(gone)))
+    assert pipeline.counters() == {}
+    assert pipeline.rows("numbers") == []
+    write(pipeline)
+    assert_written_once(pipeline)
+
+
+@pytest.mark.parametrize(("asked", "tracked"), [(stores, 0), (publishes, 50)], ids=["before", "in"])
+def test_a_write_that_is_finished_long_after_the_message_timeout(
+    pipeline: Pipeline, asked: Asked, tracked: int
+) -> None:
+    """Rows that were tracked have expired and were replayed: what is written of them then is late."""
+    ledger = open_ledger(Store(pipeline.url), "late", ackers=2, message_timeout=1.0)
+    late = Pipeline(pipeline.spark, ledger, pipeline.url, pipeline.directory)
+    with refused_from(pipeline.url, asked) as url, pytest.raises(Exception, match="on purpose"):
+        write(late, url=url)
+    assert late.counters() == ({"tracked": tracked} if tracked else {})
+    assert late.rows("numbers") == []
+
+    def ticked(force: bool = False) -> dict[str, int]:
+        ledger.tick(force=force)
+        return ledger.counters()
+
+    wait_until(lambda: ticked()["expired"] == tracked)
+    assert settler.settle(ledger) == Stepped(replayed=tracked)
+    for _ in range(2):
+        write(late)
+    found = late.rows("numbers")
+    assert sorted(int(str(row["id"])) for row in found) == sorted([*range(50), *range(tracked)])
+    assert len({row["_acker"] for row in found}) == 50 + tracked
+    consume(late, "numbers")
+    assert settler.settle(ledger) == Stepped(acked=50)
+    # Nobody knows of the trees any more that had expired: what came for them goes with the ticks.
+    wait_until(lambda: ticked(force=True)["orphaned"] == tracked)
+    counted = {name: n for name, n in late.counters().items() if name not in ("rotations", "orphaned")}
+    assert counted == {"tracked": 50 + tracked, "acked": 50, **({"expired": 50} if tracked else {})}
+    assert not late.without_time_to_live("staged", "payload", ":rows:", "ack:")
