@@ -1,6 +1,7 @@
 """What a commit does with its inputs: their tuples are acked, or their trees failed, once."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from acker.streams import quarantine, roots, segments, subscriptions, vectors
 from acker.streams.roots import Roots
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import Range, Taken
-from acker.submissions import Submission
+from acker.submissions import FLIGHT_CALLS, Call, Submission
 
 _FLIGHT = 64
 _PARTS = 256
@@ -99,20 +100,28 @@ def end_roots(core: Core, one: Roots, failed: str | None = None) -> Operation[No
 
 
 def fail_once(core: Core, token: str, anchors: Ids, reasons: Sequence[str]) -> Operation[None]:
-    """Fails trees, each for its reason. The same again changes nothing: writers are named by the token."""
+    """Fails trees, each for its reason. The same again changes nothing: writers are named by the token.
+
+    For each shard a token has as many writers as calls are under way there, whatever the number of reasons:
+    the store remembers writers for an hour or more, and no more than a million for a shard.
+    """
     if not core.config.ackers or not len(anchors):
         return
     by_reason: dict[str, list[int]] = {}
     for place, reason in enumerate(reasons):
         by_reason.setdefault(reason, []).append(place)
-    calls = [
-        call
-        for reason, places in by_reason.items()
-        for call in core.fail(anchors[places], reason.encode("utf-8", "replace")).calls
-    ]
-    for number, call in enumerate(calls):
-        call.stamp = hashlib.sha256(f"{token} {number}".encode()).digest()[:16], 1
-    yield from core.submit(Submission(calls, lambda _: None))
+    rounds: list[list[Call]] = []
+    sent: Counter[int] = Counter()
+    for reason, places in by_reason.items():
+        for call in core.fail(anchors[places], reason.encode("utf-8", "replace")).calls:
+            number, lane = divmod(sent[call.shard], FLIGHT_CALLS)
+            call.stamp = hashlib.sha256(f"{token} {lane}".encode()).digest()[:16], number + 1
+            sent[call.shard] += 1
+            if number == len(rounds):
+                rounds.append([])
+            rounds[number].append(call)
+    for calls in rounds:  # a writer's next call waits until the one before is answered
+        yield from core.submit(Submission(calls, lambda _: None))
 
 
 def unlink(core: Core, spent: Iterable[bytes]) -> Operation[None]:

@@ -9,8 +9,9 @@ import pytest
 from acker import keys
 from acker.errors import CommitOrderError, StagingExpired
 from acker.ledger import Ledger, open_ledger
+from acker.requests import command
 from acker.store import Store
-from acker.streams import commits
+from acker.streams import commits, inputs
 from acker.streams.commits import Commit
 from tests.servers import raw_client
 from tests.streaming import (
@@ -137,6 +138,17 @@ def test_a_late_copy_of_a_stage_call_does_not_undo_what_happened_since(ledger: L
     ledger.store.send(sent)
     consume(ledger, "words")
     assert counters(ledger) == {"tracked": 10, "acked": 10}
+
+
+def test_reasons_of_their_own_take_no_writers_of_their_own(ledger: Ledger) -> None:
+    anchors, reasons = emit(ledger, 500), [f"no {number}" for number in range(500)]
+    ledger.store.send([command("HSET", shard.clock, "most_writers", 60) for shard in ledger.core.shards])
+    for _ in range(2):
+        ledger.run(inputs.fail_once(ledger.core, "of a task", anchors, reasons))
+    ledger.run(inputs.fail_once(ledger.core, "of a task", anchors[:100], reasons[:100]))
+    found = counters(ledger)
+    assert (found["failed"], found["duplicates"]) == (500, 600)
+    assert found.get("late", 0) == 0
 
 
 def _command(name: str, key: bytes) -> Any:
