@@ -198,10 +198,12 @@ class Outbox:
         """Sends all that was buffered before the call, and what could not be sent earlier.
 
         Raises StoreUnavailable or StoreError; all that was not answered is kept for the next flush then. Who
-        waits for another's flush gets its StoreUnavailable: one after the other they would wait ever longer.
+        waits for another's flush gets its StoreUnavailable, if that one began after the call: one after the
+        other they would wait ever longer.
         """
         asked = time.monotonic()
         with self._sending:
+            began = time.monotonic()
             if self._away is not None and self._away[0] > asked:
                 raise StoreUnavailable(str(self._away[1])) from self._away[1]
             try:
@@ -218,7 +220,7 @@ class Outbox:
                 with self.lock:
                     self._due = time.monotonic() + _PAUSE
                 if isinstance(error, StoreUnavailable):
-                    self._away = time.monotonic(), error
+                    self._away = began, error
                 raise
 
     def _gather(self, sources: Iterable[Source]) -> None:

@@ -216,6 +216,35 @@ def test_threads_that_flush_while_the_store_is_away_share_one_wait(
     topology.close()
 
 
+def test_a_flush_tries_itself_where_the_one_it_waited_for_began_before_it(
+    away: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = Topology(away.url, "t", linger=15.0)
+    [record] = topology.spout("s").emit("m")
+    topology.flush()
+    topology.bolt("b").ack(record)
+    send, began, back = Ledger.send, threading.Event(), threading.Event()
+
+    def late(self: Ledger, submission: Submission[Any]) -> Any:
+        if began.is_set():
+            return send(self, submission)
+        began.set()
+        assert back.wait(60)
+        raise StoreUnavailable("it was away until now")
+
+    monkeypatch.setattr(Ledger, "send", late)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(topology.flush)
+        assert began.wait(60)
+        second = pool.submit(topology.flush)
+        wait_until(second.running)
+        back.set()
+        assert isinstance(first.exception(60), StoreUnavailable)
+        second.result(60)
+    assert topology.counters()["acked"] == 1
+    topology.close()
+
+
 def test_the_thread_sends_what_was_kept_when_the_store_is_back(
     away: EmbeddedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
