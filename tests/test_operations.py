@@ -112,11 +112,23 @@ def test_a_call_that_is_refused_again_and_again_is_an_error(core: Core) -> None:
         next(operation)
         with pytest.raises(StoreError, match="refused 5 times"):
             refuse_forever(operation, [refusal])
-    asked = core.rotate()
-    next(asked)
-    asked.send([b"0"] * 2)
+
+
+def test_a_rotation_that_is_refused_again_and_again_is_an_error_after_each_shard_was_tried(
+    core: Core,
+) -> None:
+    alone = set()
+
+    def refuse_scripts(operation: Operation[int]) -> None:
+        requests = next(operation)
+        for _ in range(50):
+            if len(requests) == 1:
+                alone.add(requests[0].key)
+            requests = operation.send([SPOUTS if one.script else b"0" for one in requests])
+
     with pytest.raises(StoreError, match="SPOUTS"):
-        refuse_forever(asked, [SPOUTS] * 2)
+        refuse_scripts(core.rotate())
+    assert alone == {shard.clock for shard in core.shards}
 
 
 def test_another_error_is_an_error_at_once(core: Core) -> None:
