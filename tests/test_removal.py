@@ -178,7 +178,7 @@ def test_what_a_tick_writes_that_was_under_way_goes_too(url: str) -> None:
         nonlocal late
         removing = remove("t", force=True)
         requests = next(removing)
-        while requests:
+        while True:  # a step may have no requests, as where a shard has slabs of one only
             replies = yield requests
             if not late and requests == [command("UNLINK", keys.config("t"))]:
                 ledger.tick(force=True)
