@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from acker.errors import AckerError, StoreError, StoreUnavailable
+from acker.errors import AckerError, StoreError, StoreUnavailable, UnreadableRecord
 from acker.ledger import Ledger
-from acker.submissions import NewSlab, Submission
+from acker.submissions import NewSlab, Submission, unreadable
 from acker.writers import HORIZON
 
 BUFFERED = 65_536
@@ -91,6 +91,7 @@ class Outbox:
         self._confirms: dict[int, list[tuple[int, bytes]]] = {}
         self._emitted = 0
         self._parts: list[Part] = []
+        self._unreadable: list[int] = []
         self._weight = 0
         self._due: float | None = None
         self._ending = False
@@ -199,7 +200,8 @@ class Outbox:
 
         Raises StoreUnavailable or StoreError; all that was not answered is kept for the next flush then. Who
         waits for another's flush gets its StoreUnavailable, if that one began after the call: one after the
-        other they would wait ever longer.
+        other they would wait ever longer. UnreadableRecord names slabs that were passed over; all else was
+        sent.
         """
         asked = time.monotonic()
         with self._sending:
@@ -216,6 +218,7 @@ class Outbox:
                     parts = [part for part in self._parts if self._sendable(part)]
                 self._send(parts)
                 self._send_confirms()
+                self._check_unreadable()
             except BaseException as error:
                 with self.lock:
                     self._due = time.monotonic() + _PAUSE
@@ -293,7 +296,20 @@ class Outbox:
         finally:
             for part in parts:
                 if part.submission.done and self._settle(part):
-                    part.settled(part.submission.result())
+                    self._answer(part)
+
+    def _answer(self, part: Part) -> None:
+        """Tells what the store answered. Slabs that it passed over are noted, for the other parts go on."""
+        try:
+            part.settled(part.submission.result())
+        except UnreadableRecord as error:
+            self._unreadable += error.anchors
+
+    def _check_unreadable(self) -> None:
+        """Raises UnreadableRecord where slabs were passed over, once."""
+        found, self._unreadable = self._unreadable, []
+        if found:
+            raise UnreadableRecord(unreadable(found), found)
 
     def _settle(self, part: Part) -> bool:
         with self.lock:
@@ -330,11 +346,14 @@ class Outbox:
                 self.flush()
                 away = False
             except Exception as error:  # noqa: BLE001 - the thread must outlive it; who flushes is told
-                if ending:
+                sent = isinstance(error, UnreadableRecord) and bool(error.anchors)
+                if sent:
+                    log.error("acker: %s", error)
+                elif ending:
                     log.error("acker: %d messages are lost: %s", self._weight, error)
                 elif not away:
                     log.warning("acker: %d messages wait for the store: %s", self._weight, error)
-                away = True
+                away = not sent
             if ending:
                 return
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from acker import config, ids
-from acker.errors import AckerError, SpoutPendingFull, ValidationError
+from acker.errors import AckerError, SpoutPendingFull, UnreadableRecord, ValidationError
 from acker.ids import Ids, IdsLike, as_ids
 from acker.inbox import WAIT, Inbox, Outcome
-from acker.outbox import Part
+from acker.outbox import Part, log
 from acker.pending import CONFIRMED
 from acker.tuples import Tuple, check_targets
 
@@ -149,6 +149,8 @@ class Spout:
                 raise
             if not isinstance(error, AckerError):
                 raise
+            if isinstance(error, UnreadableRecord):  # of other messages; these were tracked
+                log.error("acker: %s", error)
         self._outbox.count_emitted(count)
         return np.concatenate([slab.anchors for slab in new]), own
 

@@ -128,7 +128,8 @@ class Topology:
         """Sends all that spouts and bolts have buffered; the store has it when this returns.
 
         Raises StoreUnavailable or StoreError. Nothing is lost then: what was not answered is kept, sent again
-        by itself and by the next flush, and takes effect once.
+        by itself and by the next flush, and takes effect once. UnreadableRecord names slabs that were passed
+        over, when all else was sent.
         """
         self._outbox.flush()
 
@@ -163,12 +164,17 @@ class Topology:
     def close(self) -> None:
         """Flushes, and ends the topology's thread. Its spouts and bolts can send nothing after that.
 
-        Raises what `flush` does; the topology stays open then. A closed one may be closed again.
+        Raises what `flush` does; the topology stays open where something could not be sent. A closed one may
+        be closed again.
         """
-        if not self._outbox.closed:
+        if self._outbox.closed:
+            return
+        try:
             self._outbox.flush()
-            self._outbox.closed = True
-            self._outbox.end()
+        finally:
+            if not self._outbox.unsent:
+                self._outbox.closed = True
+                self._outbox.end()
 
     def __enter__(self) -> Self:
         return self

@@ -58,6 +58,9 @@ def test_anchors_that_are_not_one_slab_in_order_are_an_error(ledger: Ledger) -> 
         anchors[1:],
         anchors[::-1],
         anchors[[0, 1, 3]],
+        np.arange(-4, 0),  # of trees tracked alone
+        np.arange(ids.LOWEST, ids.LOWEST + 4),
+        np.arange(-2, 2),
         np.concatenate([anchors[:2], ids.new_anchors(2)]),
     ]
     for given in wrong:

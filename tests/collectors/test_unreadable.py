@@ -1,0 +1,48 @@
+"""Collectors where the store holds what can not be read: who flushes is told."""
+
+from typing import Any
+
+import pytest
+
+from acker import Topology, Tuple
+from acker.errors import UnreadableRecord
+from acker.ids import slab_of
+from tests.ledger_state import shard_key
+from tests.ledgers import Trees, counted
+from tests.servers import wait_until
+
+
+def first(trees: Trees) -> int:
+    return int(trees.anchors[0])
+
+
+def test_who_flushes_is_told_of_slabs_that_were_passed_over_and_the_thread_logs_them(
+    url: str, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    topology = Topology(url, "tested", ackers=1, linger=15.0)
+    members = [Trees(count).track(topology.ledger) for count in (3, 1, 400)]
+    bad, bolt = members[:2], topology.bolt("b")
+    for one in bad:
+        raw.hset(shard_key(topology.ledger, 0, "slabs"), slab_of(first(one)), b"\x03 of a newer version")
+
+    def act() -> None:
+        for one in members:
+            anchor = int(one.anchors[-1])
+            bolt.ack(Tuple([(anchor, int(one.values[-1]))]))
+            bolt.fail(Tuple([(anchor - (one.count > 1), 7)]), "bad")
+
+    act()
+    with pytest.raises(UnreadableRecord, match="can not be read, all else was done") as caught:
+        topology.flush()
+    assert set(caught.value.anchors) == {first(one) for one in bad}
+    counted(topology.ledger, tracked=404, acked=1, failed=1)
+    topology.flush()  # it was told once, and nothing is left
+    assert not topology.outbox.unsent
+    act()
+    topology.outbox.hurry()
+    wait_until(lambda: str(first(bad[0])) in caplog.text)
+    act()
+    with pytest.raises(UnreadableRecord):
+        topology.close()
+    topology.close()
+    assert topology.outbox.closed
