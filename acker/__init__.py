@@ -20,7 +20,7 @@ from acker.errors import (
 )
 
 if TYPE_CHECKING:
-    from acker.inbox import Outcome
+    from acker.pending import Outcome
     from acker.topology import Topology
     from acker.tuples import Tuple
 
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 # These need numpy and redis, which take most of the time of an import: they come with their first use.
-_LATER = {"Outcome": "acker.inbox", "Topology": "acker.topology", "Tuple": "acker.tuples"}
+_LATER = {"Outcome": "acker.pending", "Topology": "acker.topology", "Tuple": "acker.tuples"}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlia
 
 from acker import config
 from acker.errors import FailedException, TupleError, ValidationError
-from acker.tuples import MAX_ROOTS, Tuple, check_targets, shown
+from acker.tuples import MAX_ROOTS, Tuple, add_children, check_targets, shown
 
 if TYPE_CHECKING:
     from acker.topology import Topology
@@ -47,15 +47,11 @@ class Bolt:
             _check_tuple(anchor)
         if len({root for anchor in given for root in anchor.edges}) > MAX_ROOTS:
             raise TupleError(f"a tuple belongs to at most {MAX_ROOTS:,} trees")
-        owner, children = self.topology.owner, []
+        owner = self.topology.owner
         with self.topology.outbox.lock:
             for anchor in given:
                 anchor.check_open(owner, "an anchor")
-            for _ in range(targets):
-                edges: dict[int, int] = {}
-                for anchor in given:
-                    anchor.add_child(edges)
-                children.append(Tuple.of(owner, edges))
+            children = add_children(given, owner, targets)
             if children and children[0].edges:
                 self.topology.outbox.count_emitted(targets)
         return children
@@ -70,7 +66,7 @@ class Bolt:
         self.topology.outbox.make_room()
         with self.topology.outbox.lock:
             tuple.check_open(self.topology.owner, "acked")
-            self.topology.outbox.update(tuple.settle("acked"))
+            self.topology.outbox.ack(tuple)
 
     def fail(self, tuple: Tuple, reason: str = "") -> None:  # noqa: A002 - as above
         """Fails all trees of a tuple, at once and finally; `reason` is at most 1 KiB. Children are void.
@@ -82,8 +78,7 @@ class Bolt:
         self.topology.outbox.make_room()
         with self.topology.outbox.lock:
             tuple.check_open(self.topology.owner, "failed")
-            tuple.settle("failed")
-            self.topology.outbox.fail(tuple.anchors, encoded)
+            self.topology.outbox.fail(tuple, encoded)
 
     def reset_timeout(self, tuple: Tuple) -> None:  # noqa: A002 - as above
         """Gives the trees of a tuple the whole message timeout again, and so all others of their slabs.

@@ -10,8 +10,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,29 +20,38 @@ import numpy as np
 from acker.errors import AckerError, StoreError, StoreUnavailable, UnreadableRecord
 from acker.ledger import Ledger
 from acker.submissions import NewSlab, Submission, unreadable
+from acker.tuples import Tuple
 from acker.writers import HORIZON
 
 BUFFERED = 65_536
 """Most messages that wait to be sent. Who adds more sends them first, and gets the error if that fails."""
 AT_ONCE = 8_192
 """So many messages do not linger any longer."""
+TAKEN = 100_000
+"""Tuples that came as text and were acked last: a topology's collectors know so many, and take none twice."""
 _PAUSE = 0.25
 """Seconds between two attempts to reach a store that is away."""
 
 log = logging.getLogger("acker")
 
 
+class Trees(Protocol):
+    """Trees of one slab that are to be tracked, as the outbox sees them."""
+
+    left: int
+    marks: bytearray
+
+    def new(self) -> NewSlab:
+        """The slab as the ledger takes it."""
+
+
 class Source(Protocol):
-    """A spout's trees, as the outbox sees them."""
+    """The spout of trees, as the outbox sees it."""
 
     spout: str
 
-    def take(self) -> tuple[int, list[NewSlab], Callable[[list[str]], None], Callable[[], bool]]:
-        """What is to be tracked now.
-
-        How many trees matter no longer; slabs to track, what to do with the letters of the reply, and whether
-        they still matter.
-        """
+    def tracked(self, slabs: Sequence[Any], letters: Sequence[str]) -> None:
+        """Takes the ledger's answer to a track; again, it changes nothing."""
 
 
 class Forgetful(Protocol):
@@ -49,6 +59,30 @@ class Forgetful(Protocol):
 
     def forget(self) -> None:
         """Drops everything: it is the parent's."""
+
+
+@dataclass(slots=True)
+class Buffer:
+    """What waits to become parts. Each message is added by one assignment, and a flush takes all by one.
+
+    tracks: name of a slab -> its spout and itself. acks: deltas. fails: reason and anchors.
+    """
+
+    tracks: "dict[bytes, tuple[Source, Trees]]" = field(default_factory=dict)
+    acks: dict[int, dict[int, int]] = field(default_factory=dict)
+    fails: dict[int, tuple[bytes, tuple[int, ...]]] = field(default_factory=dict)
+    resets: dict[int, None] = field(default_factory=dict)
+    emitted: int = 0
+
+    @property
+    def messages(self) -> int:
+        """How many messages wait."""
+        return (
+            sum(len(slab.marks) for _, slab in self.tracks.values())
+            + sum(map(len, self.acks.values()))
+            + sum(len(anchors) for _, anchors in self.fails.values())
+            + len(self.resets)
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +99,10 @@ class Part:
 class Outbox:
     """Buffers of one topology.
 
-    All that collectors know in memory is guarded by `lock`, reentrant and never held while something is sent.
+    All that collectors know in memory is guarded by `lock`, reentrant and never held while something is sent;
+    `changed` is its condition. A KeyboardInterrupt, an error of a signal handler or a MemoryError may come
+    between any two lines: what belongs together changes in one statement that calls nothing, when all that it
+    needs is made. The lock itself is taken, as its condition would not be, in one step of the interpreter.
     """
 
     def __init__(self, ledger: Ledger, linger: float) -> None:
@@ -76,25 +113,22 @@ class Outbox:
         _outboxes.add(self)
 
     def _start(self) -> None:
-        mutex = threading.RLock()
-        self.lock = threading.Condition(mutex)
-        self._wake = threading.Condition(mutex)
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self._wake = threading.Condition(self.lock)
         self._sending = threading.Lock()
         self._away: tuple[float, StoreUnavailable] | None = None
         self.closed = False
         self._thread: threading.Thread | None = None
-        self._dirty: dict[Source, None] = {}
-        self._anchors: list[int] = []
-        self._deltas: list[int] = []
-        self._fails: dict[bytes, list[int]] = {}
-        self._resets: dict[int, None] = {}
-        self._confirms: dict[int, list[tuple[int, bytes]]] = {}
-        self._emitted = 0
+        self.buffer = Buffer()
+        self._confirms: dict[tuple[int, int, bytes], None] = {}
         self._parts: list[Part] = []
         self._unreadable: list[int] = []
         self._weight = 0
         self._due: float | None = None
         self._ending = False
+        self._taken: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self.repeated = 0
 
     def after_fork(self) -> None:
         """Makes the outbox of a forked child empty: what its parent has buffered, its parent sends."""
@@ -118,50 +152,57 @@ class Outbox:
         if self._weight >= BUFFERED:
             self.flush()
 
-    def update(self, deltas: dict[int, int]) -> None:
-        """Buffers deltas: anchor -> delta."""
-        with self.lock:
-            self._anchors += deltas
-            self._deltas += deltas.values()
-            self._added(len(deltas))
+    def ack(self, tuple: Tuple) -> None:  # noqa: A002 - this project's word
+        """Buffers the ack of a tuple that is open, and settles it.
 
-    def fail(self, anchors: Iterable[int], reason: bytes) -> None:
-        """Buffers fails."""
+        Of one that came as text, and was acked before as another object, the children alone are registered.
+        """
         with self.lock:
-            failed = self._fails.setdefault(reason, [])
-            before = len(failed)
-            failed += anchors
-            self._added(len(failed) - before)
+            own, deltas = tuple.first_edge, tuple.deltas()
+            if own in self._taken:
+                deltas = tuple.children
+                self.repeated += 1
+            elif own is not None and not tuple.travelled:
+                own = None
+            self.adding(len(deltas))
+            buffer, number = self.buffer, len(self.buffer.acks)
+            if own is None:
+                buffer.acks[number], tuple.settled = deltas, "acked"
+                return
+            buffer.acks[number], tuple.settled, self._taken[own] = deltas, "acked", None
+            while len(self._taken) > TAKEN:
+                self._taken.popitem(last=False)
+
+    def fail(self, tuple: Tuple, reason: bytes) -> None:  # noqa: A002 - as above
+        """Buffers the fail of a tuple that is open, and settles it."""
+        with self.lock:
+            self.adding(len(tuple.anchors))
+            buffer, number, failed = self.buffer, len(self.buffer.fails), (reason, tuple.anchors)
+            buffer.fails[number], tuple.settled = failed, "failed"
 
     def reset_timeout(self, anchors: Iterable[int]) -> None:
         """Buffers resets of the timeout."""
         with self.lock:
-            before = len(self._resets)
-            self._resets.update(dict.fromkeys(anchors))
-            self._added(len(self._resets) - before)
+            named = dict.fromkeys(anchors)
+            self.adding(len(named))
+            self.buffer.resets.update(named)
 
     def confirm(self, spout: int, shard: int, entry: bytes) -> None:
         """Buffers the confirmation of an entry of a spout's outcomes."""
         with self.lock:
-            self._confirms.setdefault(spout, []).append((shard, entry))
-            self._added(1)
-
-    def emitted(self, source: Source, trees: int) -> None:
-        """Notes that a spout has trees to be tracked."""
-        with self.lock:
-            self._dirty[source] = None
-            self._added(trees)
+            self.adding(1)
+            self._confirms[spout, shard, entry] = None
 
     def count_emitted(self, tuples: int) -> None:
         """Notes how many tuples were emitted into trees, to be counted with what is sent next."""
         with self.lock:
-            self._emitted += tuples
+            self.buffer.emitted += tuples
 
     def post(self, part: Part) -> None:
         """Adds a submission, to go with the next flush."""
         with self.lock:
+            self.adding(part.weight)
             self._parts.append(part)
-            self._added(part.weight)
 
     def withdraw(self, part: Part) -> bool:
         """Takes a submission back; False where all of it has been answered."""
@@ -169,7 +210,11 @@ class Outbox:
             self._settle(part)
             return not part.submission.done
 
-    def _added(self, count: int) -> None:
+    def adding(self, count: int) -> None:
+        """Has the thread send, within the linger, so many messages that the caller adds next; with the lock.
+
+        Where nothing is added after all, a flush finds nothing, and counts anew.
+        """
         if not count:
             return
         self._weight += count
@@ -178,8 +223,9 @@ class Outbox:
             self._due = due
             self._wake.notify_all()
         if self._thread is None and not self._ending:
-            self._thread = threading.Thread(target=self._run, name="acker-outbox", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="acker-outbox", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def hurry(self) -> None:
         """Has what is buffered sent now, by the thread."""
@@ -191,7 +237,8 @@ class Outbox:
     @property
     def unsent(self) -> int:
         """How many messages the store has not answered for."""
-        return self._weight
+        with self.lock:
+            return self.buffer.messages + sum(part.weight for part in self._parts) + len(self._confirms)
 
     # Sending
 
@@ -210,11 +257,11 @@ class Outbox:
                 raise StoreUnavailable(str(self._away[1])) from self._away[1]
             try:
                 with self.lock:
-                    dirty = list(self._dirty)
-                for source in dirty:
-                    self.ledger.register_spout(source.spout)
+                    spouts = {source.spout for source, _ in self.buffer.tracks.values()}
+                for spout in spouts:
+                    self.ledger.register_spout(spout)
                 with self.lock:
-                    self._gather(dirty)
+                    self._gather(spouts)
                     parts = [part for part in self._parts if self._sendable(part)]
                 self._send(parts)
                 self._send_confirms()
@@ -226,33 +273,43 @@ class Outbox:
                     self._away = began, error
                 raise
 
-    def _gather(self, sources: Iterable[Source]) -> None:
-        """Makes submissions of the buffers, the tracks first."""
-        core, self._due = self.ledger.core, None
-        for source in sources:
-            del self._dirty[source]
-            dropped, slabs, settled, wanted = source.take()
-            self._weight -= dropped
-            if slabs:
-                trees = sum(len(slab.anchors) for slab in slabs)
-                self._parts.append(Part(core.track(slabs, source.spout), trees, settled, wanted))
-        if self._dirty:
-            self._due = time.monotonic() + self.linger
-        if self._anchors:
-            anchors, deltas = np.array(self._anchors, np.int64), np.array(self._deltas, np.int64)
-            self._parts.append(Part(core.update(anchors, deltas), len(anchors)))
-            self._anchors, self._deltas = [], []
-        for reason, failed in self._fails.items():
-            self._parts.append(Part(core.fail(np.array(failed, np.int64), reason), len(failed)))
-        self._fails = {}
-        if self._resets:
-            anchors = np.array(list(self._resets), np.int64)
-            self._parts.append(Part(core.reset_timeout(anchors), len(anchors)))
-            self._resets = {}
+    def _gather(self, spouts: Container[str]) -> None:
+        """Makes submissions of the buffers, the tracks first; of those spouts only."""
+        core, buffer, fresh, parts = self.ledger.core, self.buffer, Buffer(), list(self._parts)
+        tracks: dict[Source, list[Trees]] = {}
+        for name, (source, slab) in buffer.tracks.items():
+            if source.spout not in spouts:
+                fresh.tracks[name] = source, slab
+            elif slab.left:
+                tracks.setdefault(source, []).append(slab)
+        parts += [self._track(source, slabs) for source, slabs in tracks.items()]
+        if buffer.acks:
+            anchors = np.array([anchor for deltas in buffer.acks.values() for anchor in deltas], np.int64)
+            values = np.array([own for deltas in buffer.acks.values() for own in deltas.values()], np.int64)
+            if len(anchors):
+                parts.append(Part(core.update(anchors, values), len(anchors)))
+        fails: dict[bytes, list[int]] = {}
+        for reason, failed in buffer.fails.values():
+            fails.setdefault(reason, []).extend(failed)
+        for reason, named in fails.items():
+            if named:
+                parts.append(Part(core.fail(np.array(named, np.int64), reason), len(named)))
+        if buffer.resets:
+            anchors = np.array(list(buffer.resets), np.int64)
+            parts.append(Part(core.reset_timeout(anchors), len(anchors)))
+        if buffer.emitted:
+            parts.append(Part(core.count_emitted(buffer.emitted), 0))
+        weight = fresh.messages + sum(part.weight for part in parts) + len(self._confirms)
+        due = time.monotonic() + self.linger if fresh.tracks else None
+        self._parts, self.buffer, self._weight, self._due = parts, fresh, weight, due
 
-        if self._emitted:
-            self._parts.append(Part(core.count_emitted(self._emitted), 0))
-            self._emitted = 0
+    def _track(self, source: Source, slabs: list[Trees]) -> Part:
+        return Part(
+            self.ledger.core.track([slab.new() for slab in slabs], source.spout),
+            sum(len(slab.marks) for slab in slabs),
+            lambda letters: source.tracked(slabs, letters),
+            lambda: any(slab.left for slab in slabs),
+        )
 
     def _sendable(self, part: Part) -> bool:
         """Drops what matters no longer, and what was sent so long ago that its writer may be forgotten.
@@ -295,15 +352,22 @@ class Outbox:
             self.ledger.send(Submission(calls, lambda _: None))
         finally:
             for part in parts:
-                if part.submission.done and self._settle(part):
-                    self._answer(part)
+                if part.submission.done:
+                    self._answered(part)
 
-    def _answer(self, part: Part) -> None:
-        """Tells what the store answered. Slabs that it passed over are noted, for the other parts go on."""
-        try:
-            part.settled(part.submission.result())
-        except UnreadableRecord as error:
-            self._unreadable += error.anchors
+    def _answered(self, part: Part) -> None:
+        """Settles a part after its answer was taken, which can be done again.
+
+        Slabs that the store passed over are noted, for the other parts go on.
+        """
+        with self.lock:
+            if part not in self._parts:
+                return
+            try:
+                part.settled(part.submission.result())
+            except UnreadableRecord as error:
+                self._unreadable += error.anchors
+            self._settle(part)
 
     def _check_unreadable(self) -> None:
         """Raises UnreadableRecord where slabs were passed over, once."""
@@ -311,38 +375,35 @@ class Outbox:
         if found:
             raise UnreadableRecord(unreadable(found), found)
 
-    def _settle(self, part: Part) -> bool:
+    def _settle(self, part: Part) -> None:
         with self.lock:
-            if part not in self._parts:
-                return False
-            self._parts.remove(part)
-            self._weight -= part.weight
-            return True
+            if part in self._parts:
+                left = [other for other in self._parts if other is not part]
+                self._parts, self._weight = left, self._weight - part.weight
 
     def _send_confirms(self) -> None:
         with self.lock:
-            taken, self._confirms = self._confirms, {}
-        try:
-            for spout, entries in list(taken.items()):
-                self.ledger.confirm(spout, entries)
-                with self.lock:
-                    self._weight -= len(entries)
-                del taken[spout]
-        finally:
+            entries: dict[int, list[tuple[int, bytes]]] = {}
+            for spout, shard, entry in self._confirms:
+                entries.setdefault(spout, []).append((shard, entry))
+        for spout, own in entries.items():
+            self.ledger.confirm(spout, own)
             with self.lock:
-                for spout, entries in taken.items():
-                    self._confirms.setdefault(spout, []).extend(entries)
+                done = {(spout, *entry) for entry in own}
+                left = {key: None for key in self._confirms if key not in done}
+                self._confirms, self._weight = left, self._weight - len(done)
 
     # The thread
 
     def _run(self) -> None:
         away = False
         while True:
-            with self.lock:
-                while not self._ending and (self._due is None or self._due > time.monotonic()):
-                    self._wake.wait(None if self._due is None else self._due - time.monotonic())
-                ending = self._ending
+            ending = False
             try:
+                with self.lock:
+                    while not self._ending and (self._due is None or self._due > time.monotonic()):
+                        self._wake.wait(None if self._due is None else self._due - time.monotonic())
+                    ending = self._ending
                 self.flush()
                 away = False
             except Exception as error:  # noqa: BLE001 - the thread must outlive it; who flushes is told
@@ -350,9 +411,9 @@ class Outbox:
                 if sent:
                     log.error("acker: %s", error)
                 elif ending:
-                    log.error("acker: %d messages are lost: %s", self._weight, error)
+                    log.error("acker: %d messages are lost: %s", self.unsent, error)
                 elif not away:
-                    log.warning("acker: %d messages wait for the store: %s", self._weight, error)
+                    log.warning("acker: %d messages wait for the store: %s", self.unsent, error)
                 away = not sent
             if ending:
                 return

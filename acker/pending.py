@@ -4,8 +4,9 @@ The unit is the slab, as in the store: a few objects for up to 4,096 trees.
 """
 
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from acker import headers, ids
 from acker.ids import Ids
 from acker.operations import Core
 from acker.outbox import Outbox
+from acker.outcomes import Status
 from acker.requests import Operation, command
 from acker.submissions import NewSlab
 
@@ -26,6 +28,21 @@ REMEMBERED = 100_000
 """Most slabs that expired here and are remembered, lest the store's own outcome is told as well."""
 
 PENDING, TOLD, EXPIRED, CONFIRMED = 0, 1, 2, 3
+
+
+class Outcome(NamedTuple):
+    """What has become of a tree.
+
+    status: acked, failed, expired, or rejected (never tracked: over the high-water mark). reason: of a fail,
+    or of what the spout found out by itself. latency: seconds from track to outcome by the store's clock;
+    None where the store has not told it. anchor: 0 where there was no tree (`ackers` 0).
+    """
+
+    message_id: bytes
+    anchor: int
+    status: Status
+    reason: str
+    latency: float | None
 
 
 class Slab:
@@ -68,13 +85,22 @@ class Slab:
         return NewSlab(anchors, np.asarray(self.values, np.int64), self.message_ids)
 
 
-class Pending:
-    """The trees of one spout. Every method is called with the outbox's lock held."""
+class Progress(Protocol):
+    """How many trees of a slab were told."""
 
-    def __init__(self, outbox: Outbox, spout: str, rejected: Callable[[Slab, str], None]) -> None:
+    trees: int
+
+
+class Pending:
+    """The trees of one spout, and the outcomes that have come and are not taken yet, oldest first.
+
+    Every method is called with the outbox's lock held. What belongs together changes in one statement that
+    calls nothing: an interrupt comes before it or after it (see `acker.outbox`).
+    """
+
+    def __init__(self, outbox: Outbox, spout: str) -> None:
         self._outbox = outbox
         self.spout = spout
-        self._rejected = rejected
         self._timeout = outbox.ledger.config.message_timeout
         self._most = outbox.ledger.config.slab_trees
         self.forget()
@@ -84,57 +110,68 @@ class Pending:
         self.count = 0
         self.slabs: dict[bytes, Slab] = {}
         self.expired: OrderedDict[bytes, Slab] = OrderedDict()
+        self.ready: OrderedDict[int, Outcome] = OrderedDict()
+        self._made_ready = 0
         self._open: Slab | None = None
-        self._unsent: list[Slab] = []
-        self._timers: deque[Slab] = deque()
-        self._rearmed: deque[Slab] = deque()
+        self._timers: OrderedDict[bytes, Slab] = OrderedDict()
+        self._rearmed: OrderedDict[bytes, Slab] = OrderedDict()
 
-    # Emitting. `count` is raised by whoever reserves places.
+    # Emitting
 
     def add(self, message_id: bytes, value: int) -> None:
         """Gives the next tree, the one of `next_anchor`, its ack value and message id."""
-        slab = self._open
+        slab, buffer = self._open, self._outbox.buffer
         assert slab is not None
-        slab.values.append(value)  # type: ignore[union-attr]
-        slab.message_ids.append(message_id)
-        slab.marks.append(PENDING)
-        slab.left += 1
-        self._outbox.emitted(self, 1)
+        self._outbox.adding(1)
+        if slab.marks:
+            n, left, count = len(slab.marks), slab.left + 1, self.count + 1
+            values: list[int] = slab.values  # type: ignore[assignment]
+            values[n:], slab.message_ids[n:], slab.marks[n:], slab.left, self.count = (
+                [value], [message_id], b"\0", left, count
+            )  # fmt: skip
+        else:
+            self._fill(slab, [value], [message_id])
+            name, count, own = slab.name, self.count + 1, (self, slab)
+            self.slabs[name], self._timers[name], buffer.tracks[name], self.count = slab, slab, own, count
 
     def next_anchor(self) -> int:
-        """The anchor of the tree that `add` adds next: in the open slab, unless that is full or old."""
+        """The anchor of the tree that `add` adds next: in the open slab, if it is not full, old or sent."""
         slab, now = self._open, time.monotonic()
-        if slab is None or len(slab.values) >= self._most or now - slab.opened > self._timeout / 10:
-            slab = self._open = self._new(now, ids.new_slab(), [], [])
-            self._unsent.append(slab)
-        return slab.first + len(slab.values)
+        if (
+            slab is None
+            or (slab.marks and slab.name not in self._outbox.buffer.tracks)
+            or len(slab.marks) >= self._most
+            or now - slab.opened > self._timeout / 10
+        ):
+            slab = self._open = self._new(now, ids.new_slab())
+        return slab.first + len(slab.marks)
 
-    def add_many(self, message_ids: list[bytes], values: Ids) -> list[Slab]:
-        """Adds trees in slabs of their own, which are not for the outbox to take."""
+    def new_slabs(self, message_ids: list[bytes], values: Ids) -> list[Slab]:
+        """Trees in slabs of their own, which are not for the outbox to take, for `add_slabs`."""
         now = time.monotonic()
         slabs = []
         for at in range(0, len(message_ids), self._most):
             own = message_ids[at : at + self._most]
-            slabs.append(self._new(now, int(ids.new_anchors(len(own))[0]), values[at : at + self._most], own))
+            slab = self._new(now, int(ids.new_anchors(len(own))[0]))
+            self._fill(slab, values[at : at + self._most], own)
+            slabs.append(slab)
         return slabs
 
-    def _new(self, now: float, first: int, values: list[int] | Ids, message_ids: list[bytes]) -> Slab:
-        slab = Slab(first, now, values, message_ids)
+    def add_slabs(self, slabs: Sequence[Slab]) -> None:
+        """Adds slabs of trees. Where it is interrupted `expire` takes back what was added."""
+        for slab in slabs:
+            name, count = slab.name, self.count + slab.left
+            self.slabs[name], self._timers[name], self.count = slab, slab, count
+
+    def _new(self, now: float, first: int) -> Slab:
+        slab = Slab(first, now, [], [])
         slab.due, slab.latest = now + ASK * self._timeout, now + TOLD_BY * self._timeout
-        self.slabs[slab.name] = slab
-        self._timers.append(slab)
         return slab
 
-    def take(self) -> tuple[int, list[NewSlab], Callable[[list[str]], None], Callable[[], bool]]:
-        """The slabs that are to be tracked, for the outbox; those that have expired by now are left out."""
-        taken, self._unsent, self._open = self._unsent, [], None
-        slabs = [slab for slab in taken if slab.left]
-        return (
-            sum(len(slab.marks) for slab in taken if not slab.left),
-            [slab.new() for slab in slabs],
-            lambda letters: self.tracked(slabs, letters),
-            lambda: any(slab.left for slab in slabs),
-        )
+    @staticmethod
+    def _fill(slab: Slab, values: list[int] | Ids, message_ids: list[bytes]) -> None:
+        slab.values, slab.message_ids = values, message_ids
+        slab.marks, slab.left = bytearray(len(message_ids)), len(message_ids)
 
     def tracked(self, slabs: Sequence[Slab], letters: Sequence[str]) -> None:
         """Takes the ledger's answer to a track."""
@@ -147,33 +184,61 @@ class Pending:
                         "C": f"slab {slab.first} is tracked with other content",
                         "U": f"what the store holds of slab {slab.first} can not be read",
                     }
-                    self._rejected(slab, reasons[letter])
+                    self.tell_all(slab, TOLD, "rejected", reasons[letter])
 
     # Outcomes
 
-    def settle(self, slab: Slab, index: int, mark: int) -> None:
-        """Marks a pending tree, which frees its place."""
-        slab.marks[index] = mark
-        slab.left -= 1
-        self.count -= 1
-        if not slab.left:
-            del self.slabs[slab.name]
-            slab.values, slab.message_ids = [], []
-            self._outbox.lock.notify_all()
+    def tell(self, slab: Slab, index: int, mark: int, outcome: Outcome) -> None:
+        """Makes the outcome of a pending tree ready and marks the tree, which frees its place."""
+        number, left, count = self._made_ready + 1, slab.left - 1, self.count - 1
+        self.ready[number], self._made_ready, slab.marks[index], slab.left, self.count = (
+            outcome, number, mark, left, count
+        )  # fmt: skip
+        self._drop_if_done(slab)
 
-    def expire(self, slab: Slab, mark: int = EXPIRED) -> list[tuple[bytes, int]]:
-        """Ends the pending trees of a slab by decision of this side; remembers it.
+    def tell_earlier(self, outcome: Outcome, progress: Progress) -> None:
+        """Makes ready the outcome of a tree that an earlier spout of this name emitted, and notes that."""
+        number, trees = self._made_ready + 1, progress.trees + 1
+        self.ready[number], self._made_ready, progress.trees = outcome, number, trees
 
-        Returns message id and anchor of each.
-        """
-        indexes = list(slab.indexes(PENDING))
-        trees = [(slab.message_ids[index], slab.first + index) for index in indexes]
+    def tell_further(self, outcomes: Iterable[Outcome]) -> None:
+        """Makes outcomes ready that are of no tree here."""
+        for outcome in outcomes:
+            number = self._made_ready + 1
+            self.ready[number], self._made_ready = outcome, number
+        self._outbox.changed.notify_all()
+
+    def tell_all(self, slab: Slab, mark: int, status: Status, reason: str) -> None:
+        """Makes an outcome ready for each pending tree of a slab, by decision of this side."""
+        for index in list(slab.indexes(PENDING)):
+            outcome = Outcome(slab.message_ids[index], slab.first + index, status, reason, None)
+            self.tell(slab, index, mark, outcome)
+        self._outbox.changed.notify_all()
+
+    def expire(self, slab: Slab, reason: str) -> None:
+        """Tells the pending trees of a slab as expired, by decision of this side; remembers it."""
+        self._remember(slab)
+        self.tell_all(slab, EXPIRED, "expired", reason)
+
+    def give_up(self, slab: Slab) -> None:
+        """Ends the pending trees of a slab, of which nothing is to be told; remembers it."""
+        if slab.name not in self.slabs:
+            return
+        self._remember(slab)
+        confirmed, count = bytes([CONFIRMED]) * len(slab.marks), self.count - slab.left
+        slab.marks[:], slab.left, self.count = confirmed, 0, count
+        self._drop_if_done(slab)
+
+    def _remember(self, slab: Slab) -> None:
         self.expired[slab.name] = slab
-        for index in indexes:
-            self.settle(slab, index, mark)
         while len(self.expired) > REMEMBERED:
             self.expired.popitem(last=False)
-        return trees
+
+    def _drop_if_done(self, slab: Slab) -> None:
+        if not slab.left:
+            self.slabs.pop(slab.name, None)
+            slab.values, slab.message_ids = [], []
+            self._outbox.changed.notify_all()
 
     # The timer. All trees share one timeout, so both queues are in order by themselves.
 
@@ -181,30 +246,32 @@ class Pending:
         """When to ask for the next slab, on the monotonic clock."""
         dues = []
         for queue in (self._timers, self._rearmed):
-            while queue and not queue[0].left:
-                queue.popleft()
-            if queue:
-                dues.append(queue[0].due)
+            while queue:
+                slab = next(iter(queue.values()))
+                if slab.left:
+                    dues.append(slab.due)
+                    break
+                self._drop_if_done(slab)  # where an interrupt kept it from being dropped
+                queue.pop(slab.name, None)
         return min(dues, default=None)
 
-    def take_due(self, now: float) -> list[Slab]:
-        """The slabs to ask for now. Each is to be expired, or put back by `ask_again` or `ask_later`."""
+    def due(self, now: float) -> list[Slab]:
+        """The slabs to ask for now. Each is to be expired, or asked for again; until then it stays due."""
         found = []
         for queue in (self._timers, self._rearmed):
-            while queue and (not queue[0].left or queue[0].due <= now):
-                slab = queue.popleft()
+            for slab in queue.values():
+                if slab.left and slab.due > now:
+                    break
                 if slab.left:
                     found.append(slab)
         return found
 
     def ask_again(self, slab: Slab, now: float) -> None:
         """Arms the timer anew for a slab that the ledger says is pending."""
+        self._rearmed[slab.name] = slab
+        self._rearmed.move_to_end(slab.name)
         slab.due, slab.latest = now + ASK_AGAIN * self._timeout, now + TOLD_BY_AGAIN * self._timeout
-        self._rearmed.append(slab)
-
-    def ask_later(self, slabs: Sequence[Slab]) -> None:
-        """Puts slabs back that could not be asked for; they stay due."""
-        self._timers.extendleft(reversed(slabs))
+        self._timers.pop(slab.name, None)
 
 
 def still_pending(core: Core, slabs: Sequence[bytes]) -> Operation[set[bytes]]:

@@ -9,16 +9,15 @@ import numpy as np
 from acker import config, ids
 from acker.errors import AckerError, SpoutPendingFull, UnreadableRecord, ValidationError
 from acker.ids import Ids, IdsLike, as_ids
-from acker.inbox import WAIT, Inbox, Outcome
+from acker.inbox import WAIT, Inbox
 from acker.outbox import Part, log
-from acker.pending import CONFIRMED
+from acker.pending import Outcome, Slab
+from acker.submissions import NewSlab
+from acker.telling import TOLD_A_CALL, Telling
 from acker.tuples import Tuple, check_targets
 
 if TYPE_CHECKING:
     from acker.topology import Topology
-
-TOLD_A_CALL = 100_000
-"""Outcomes that one call of `Spout.outcomes` gives where fewer are left. While so many wait, emit waits."""
 
 
 class Spout:
@@ -82,19 +81,22 @@ class Spout:
         if message_id is None:
             return [Tuple.of(owner, {}) for _ in range(targets)]
         encoded = config.check_message_id(message_id)
-        self._prepare(1, wait, timeout)
-        with self._outbox.lock:
-            if not self._config.ackers:
-                self._inbox.add([Outcome(encoded, 0, "acked", "", None)])
-                return [Tuple.of(owner, {}) for _ in range(targets)]
-            anchor, value, tuples = self._pending.next_anchor(), 0, []
-            for _ in range(targets):
-                own = ids.new_id()
-                value ^= own
-                tuples.append(Tuple.of(owner, {anchor: own}))
-            self._pending.add(encoded, value)
-            self._outbox.count_emitted(targets)
-        return tuples
+        for _ in self._room(1, wait, timeout):
+            with self._outbox.lock:
+                if not self._has_room(1):
+                    continue
+                if not self._config.ackers:
+                    self._pending.tell_further([Outcome(encoded, 0, "acked", "", None)])
+                    return [Tuple.of(owner, {}) for _ in range(targets)]
+                anchor, value, tuples = self._pending.next_anchor(), 0, []
+                for _ in range(targets):
+                    own = ids.new_id()
+                    value ^= own
+                    tuples.append(Tuple.of(owner, {anchor: own}))
+                self._pending.add(encoded, value)
+                self._outbox.count_emitted(targets)
+                return tuples
+        raise AssertionError("there is room, or an error")
 
     def emit_many(
         self,
@@ -119,33 +121,40 @@ class Spout:
             )
         if not count:
             return np.zeros(0, np.int64), own
-        self._prepare(count, wait, timeout)
         if not self._config.ackers:
-            self._inbox.add(Outcome(message_id, 0, "acked", "", None) for message_id in encoded)
+            for _ in self._room(count, wait, timeout):
+                with self._outbox.lock:
+                    if self._has_room(count):
+                        self._pending.tell_further(
+                            Outcome(message_id, 0, "acked", "", None) for message_id in encoded
+                        )
+                        break
             return np.zeros(count, np.int64), own
+        slabs: list[Slab] = []
+        new: list[NewSlab] = []
+        part = None
         try:
+            for _ in self._room(count, wait, timeout):
+                with self._outbox.lock:
+                    if self._has_room(count):
+                        slabs = self._pending.new_slabs(encoded, own)
+                        self._pending.add_slabs(slabs)
+                        break
             self.register()
-        except BaseException:
-            with self._outbox.lock:
-                self._pending.count -= count
-            raise
-        with self._outbox.lock:
-            slabs = self._pending.add_many(encoded, own)
-        new = [slab.new() for slab in slabs]
-        part = Part(
-            self.topology.ledger.core.track(new, self.name),
-            count,
-            lambda letters: self._pending.tracked(slabs, letters),
-            lambda: any(slab.left for slab in slabs),
-        )
-        self._outbox.post(part)
-        try:
+            new = [slab.new() for slab in slabs]
+            part = Part(
+                self.topology.ledger.core.track(new, self.name),
+                count,
+                lambda letters: self._pending.tracked(slabs, letters),
+                lambda: any(slab.left for slab in slabs),
+            )
+            self._outbox.post(part)
             self._outbox.flush()
         except BaseException as error:
-            if self._outbox.withdraw(part):
+            if part is None or self._outbox.withdraw(part):
                 with self._outbox.lock:
                     for slab in slabs:
-                        self._pending.expire(slab, CONFIRMED)
+                        self._pending.give_up(slab)
                 raise
             if not isinstance(error, AckerError):
                 raise
@@ -154,8 +163,15 @@ class Spout:
         self._outbox.count_emitted(count)
         return np.concatenate([slab.anchors for slab in new]), own
 
-    def _prepare(self, count: int, wait: bool, timeout: float | None) -> None:
-        """Sends first where the buffer is full; then reserves places."""
+    def _has_room(self, count: int) -> bool:
+        """Whether so many trees may be emitted; with the lock."""
+        limit = self.max_spout_pending
+        return len(self._pending.ready) < TOLD_A_CALL and (
+            limit is None or self._pending.count + count <= limit
+        )
+
+    def _room(self, count: int, wait: bool, timeout: float | None) -> Iterator[None]:
+        """Comes whenever there may be room for so many trees; sends first where the buffer is full."""
         limit = self.max_spout_pending
         if limit is not None and count > limit:
             raise ValidationError(f"expected at most max_spout_pending = {limit:,} at a time, got {count:,}")
@@ -164,24 +180,20 @@ class Spout:
             timeout = 2 * self._config.message_timeout
         deadline = time.monotonic() + timeout
         while True:
-            with self._outbox.lock:
-                full = len(self._inbox.ready) >= TOLD_A_CALL
-                if not full and (limit is None or self._pending.count + count <= limit):
-                    if self._config.ackers:
-                        self._pending.count += count
-                    return
-                pending = self._pending.count
+            yield
+            full, pending = len(self._pending.ready) >= TOLD_A_CALL, self._pending.count
             left = deadline - time.monotonic()
             if not wait or left <= 0:
                 raise SpoutPendingFull(
-                    f"spout {self.name!r}: {len(self._inbox.ready):,} outcomes are not taken"
+                    f"spout {self.name!r}: {len(self._pending.ready):,} outcomes are not taken"
                     if full
                     else f"spout {self.name!r} has {pending:,} trees pending, max_spout_pending is {limit:,}"
                 )
             self._outbox.hurry()
             if full or not self._inbox.read_unless_busy(min(left, WAIT)):
                 with self._outbox.lock:
-                    self._outbox.lock.wait(min(left, WAIT))
+                    if not self._has_room(count):
+                        self._outbox.changed.wait(min(left, WAIT))
 
     # Outcomes
 
@@ -194,27 +206,7 @@ class Spout:
         their emit, provided that this is called. Raises StoreUnavailable only where it has nothing to tell
         and no tree is pending.
         """
-        deadline = time.monotonic() + (timeout or 0.0)
-        self._outbox.hurry()
-        told = 0
-        # Who emits and takes outcomes in one thread must be able to emit after this: see _prepare.
-        while told < TOLD_A_CALL or len(self._inbox.ready) >= TOLD_A_CALL:
-            with self._outbox.lock:
-                outcome = self._inbox.ready.popleft() if self._inbox.ready else None
-                if outcome is not None and len(self._inbox.ready) == TOLD_A_CALL - 1:
-                    self._outbox.lock.notify_all()
-            if outcome is None:
-                try:
-                    more = self._inbox.wait(0.0 if told else deadline, hurry=bool(told))
-                except AckerError:
-                    if not told:
-                        raise
-                    return  # an error must not take from the caller what this call has told already
-                if not more:
-                    return
-            else:
-                told += 1
-                yield outcome
+        return Telling(self._outbox, self._inbox, timeout)
 
     def confirm(self, outcome: Outcome) -> None:
         """Confirms an outcome: it will not be told again, by any spout of this name.

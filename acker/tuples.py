@@ -1,7 +1,8 @@
 """Tuples: records on their way, each with an id of its own in every tree that it belongs to."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from types import MappingProxyType
 from typing import Self, TypeAlias
 
@@ -44,12 +45,14 @@ class Tuple:
     Raises TupleError.
     """
 
-    __slots__ = ("_children", "_edges", "_owner", "_settled")
+    __slots__ = ("_edges", "_owner", "children", "settled")
 
     _edges: dict[int, int]
-    _children: dict[int, int]
-    _settled: str
     _owner: Owner | None
+    children: dict[int, int]
+    """For each tree with children, the XOR of their ids. Never changed, but replaced."""
+    settled: str
+    """acked or failed; empty while the tuple is open."""
 
     def __init__(self, edges: Mapping[int, int] | Iterable[tuple[int, int]] = ()) -> None:
         pairs = list(edges.items() if isinstance(edges, Mapping) else edges)
@@ -63,13 +66,13 @@ class Tuple:
             raise TupleError(f"a tuple belongs to at most {MAX_ROOTS:,} trees, got {len(checked):,}")
         if 0 in checked.values():
             raise TupleError(f"a tuple id is not zero: {shown(pairs)}")
-        self._edges, self._children, self._settled, self._owner = checked, {}, "", None
+        self._edges, self.children, self.settled, self._owner = checked, {}, "", None
 
     @classmethod
     def of(cls, owner: Owner, edges: dict[int, int]) -> Self:
         """A tuple just emitted, from edges known to be good."""
         made = cls.__new__(cls)
-        made._edges, made._children, made._settled, made._owner = edges, {}, "", owner
+        made._edges, made.children, made.settled, made._owner = edges, {}, "", owner
         return made
 
     @classmethod
@@ -105,8 +108,8 @@ class Tuple:
     def check_open(self, owner: Owner, doing: str) -> None:
         """Raises TupleError where the tuple is another topology's, or was acked or failed already."""
         self.check_owner(owner, doing)
-        if self._settled:
-            raise TupleError(f"tuple {shown(str(self))} was {self._settled} before: it can not be {doing}")
+        if self.settled:
+            raise TupleError(f"tuple {shown(str(self))} was {self.settled} before: it can not be {doing}")
 
     def check_owner(self, owner: Owner, doing: str) -> None:
         """Raises TupleError where the tuple is known to be another topology's."""
@@ -116,20 +119,19 @@ class Tuple:
                 f"in {owner[1]!r} of another store or name"
             )
 
-    def add_child(self, edges: dict[int, int]) -> None:
-        """Adds an edge in each of this tuple's trees: to its own children, and to the child's `edges`.
+    @property
+    def first_edge(self) -> tuple[int, int] | None:
+        """Anchor and own id in the first of its trees, as no other tuple has; None where it is untracked."""
+        return next(iter(self._edges.items()), None)
 
-        A child with two parents in one tree has the XOR of both edges as its id there (Storm's putXor).
-        """
-        children = self._children
-        for anchor in self._edges:
-            edge = ids.new_id()
-            children[anchor] = children.get(anchor, 0) ^ edge
-            edges[anchor] = edges.get(anchor, 0) ^ edge
+    @property
+    def travelled(self) -> bool:
+        """Whether it came as text, or by a pickle: the same may come again, as another object."""
+        return self._owner is None
 
-    def settle(self, how: str) -> dict[int, int]:
-        """Notes that the tuple was acked or failed; returns the deltas of an ack: own id XOR children."""
-        children, self._children, self._settled = self._children, {}, how
+    def deltas(self) -> dict[int, int]:
+        """The deltas of an ack: own id XOR children."""
+        children = self.children
         return {anchor: own ^ children.get(anchor, 0) for anchor, own in self._edges.items()}
 
     def __str__(self) -> str:
@@ -148,3 +150,24 @@ class Tuple:
 
     def __reduce__(self) -> tuple[type, tuple[tuple[tuple[int, int], ...]]]:
         return type(self), (tuple(self._edges.items()),)
+
+
+def add_children(parents: Sequence[Tuple], owner: Owner, targets: int) -> list[Tuple]:
+    """New tuples, with an edge from each parent in each of its trees, which the parent notes in its children.
+
+    A child with two parents in one tree has the XOR of both edges as its id there (Storm's putXor).
+    """
+    parents = list({id(parent): parent for parent in parents}.values())
+    noted = [dict(parent.children) for parent in parents]
+    made = []
+    for _ in range(targets):
+        edges: dict[int, int] = {}
+        for parent, children in zip(parents, noted, strict=True):
+            for anchor in parent._edges:
+                edge = ids.new_id()
+                children[anchor] = children.get(anchor, 0) ^ edge
+                edges[anchor] = edges.get(anchor, 0) ^ edge
+        made.append(Tuple.of(owner, edges))
+    # All at once: an interrupt comes before or after, for no line of Python runs in between.
+    any(map(setattr, parents, repeat("children"), noted))
+    return made

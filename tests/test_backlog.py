@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from acker import SpoutPendingFull, Topology
-from acker.spout import TOLD_A_CALL, Spout
+from acker.spout import Spout
+from acker.telling import TOLD_A_CALL
 
 
 def backlog(topology: Topology) -> Spout:
@@ -29,9 +30,11 @@ def test_emit_waits_while_outcomes_are_not_taken(url: str) -> None:
         spout = backlog(topology)
         told = spout.outcomes(timeout=60.0)
         assert next(told).status == "acked"
-        while len(spout._inbox.ready) < TOLD_A_CALL:
+        while len(spout._inbox.pending.ready) < TOLD_A_CALL:
             next(told)
-        with pytest.raises(SpoutPendingFull, match=f"{len(spout._inbox.ready):,} outcomes are not taken"):
+        with pytest.raises(
+            SpoutPendingFull, match=f"{len(spout._inbox.pending.ready):,} outcomes are not taken"
+        ):
             spout.emit("one more", timeout=0.0)
         del told
         assert len(np.unique([outcome.anchor for outcome in spout.outcomes()])) >= TOLD_A_CALL
