@@ -4,12 +4,13 @@
 --       2 subscriptions  hash (includes/streams.lua)
 --       then for each segment: payload, owed (lua/settle_segments.lua)
 -- ARGV  for each segment: its record (acker/streams/segments.py), its rows, its bytes, its slots as "0,2"
--- Returns how many were published. A segment that is owed to someone was published before, one whose payload
--- is gone was published and acked before: both are passed over. One that is for nobody any more is dropped:
--- its trees will expire.
+-- Returns how many were published; then for each segment which of its slots were dropped before that
+-- (stream.gone), whoever published it: their tuples are the caller's to end.
+-- A segment that is owed to someone was published before, one whose payload is gone was published and acked
+-- before: both are passed over. One that is for nobody any more is kept only until its trees have failed.
 -- Bounded by the caller: at most 500 segments a call.
 --- @include "streams"
-local published = 0
+local reply, published = {0}, 0
 for k = 3, #KEYS, 2 do
   local payload, owed, at = KEYS[k], KEYS[k + 1], 2 * k - 6
   if call('EXISTS', owed) == 0 and call('EXISTS', payload) == 1 then
@@ -17,8 +18,11 @@ for k = 3, #KEYS, 2 do
       call('PERSIST', payload)
       published = published + 1
     else
-      call('UNLINK', payload)
+      local left = call('PTTL', payload)
+      if left > 0 then call('PEXPIRE', owed, left) end
     end
   end
+  reply[#reply + 1] = stream.gone(owed)
 end
-return published
+reply[1] = published
+return reply

@@ -3,8 +3,8 @@
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
 --       3 taken          stream (lua/claim_segments.lua)
---       then for each segment: payload; owed, a hash: slot -> 1 published for it, 2 acked by it; a slot that
---       will not ask again is removed
+--       then for each segment: payload; owed, a hash: slot -> 1 published for it, 2 acked by it, 0 and x gone
+--       before it was published (includes/streams.lua); a slot that will not ask again is removed
 -- ARGV  1 slot
 --       2 forget         0: they are acked; 1: those that are acked will not be asked for again
 --       3 ttl            seconds for which rows that all have acked wait to be forgotten
@@ -26,7 +26,7 @@ for k = 4, #KEYS, 2 do
     call('HSET', owed, slot, '2')
     call('HINCRBY', KEYS[2], 'acked:' .. slot, rows)
     local acked = true
-    for _, other in ipairs(call('HVALS', owed)) do acked = acked and other == '2' end
+    for _, other in ipairs(call('HVALS', owed)) do acked = acked and other ~= '1' end
     if acked then
       stream.remove(KEYS[1], KEYS[2], id, bytes)
       call('EXPIRE', payload, ttl)

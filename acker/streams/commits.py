@@ -8,7 +8,6 @@ What is staged is applied before the inputs are acked, so no tree looks complete
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -18,7 +17,7 @@ from acker import keys, scripts
 from acker.errors import CommitOrderError, StagingExpired, UnreadableRecord
 from acker.operations import Core
 from acker.requests import Operation, Request, command
-from acker.streams import effects, inputs, kept, retention, roots, segments, tracking, vectors
+from acker.streams import effects, inputs, kept, publishing, roots, segments, tracking, vectors
 from acker.streams.kept import Settled
 from acker.streams.roots import Roots
 from acker.streams.segments import ANCHORS, Segment
@@ -28,7 +27,6 @@ from acker.streams.subscriptions import HOLD_TTL, Range
 RECORD_TTL = HOLD_TTL - 86400
 """Seconds for which a writer's last commits are remembered."""
 _PARTS = 256
-_PUBLISH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,28 +265,4 @@ def _record_effects(core: Core, what: Commit) -> Operation[None]:
 
 
 def _publish(core: Core, what: Commit) -> Operation[None]:
-    by_stream: dict[str, list[Segment]] = {}
-    for stream, segment in what.segments():
-        by_stream.setdefault(stream, []).append(segment)
-    for stream, members in by_stream.items():
-        yield from publish(core, stream, members)
-        yield from retention.retain(core, stream)
-
-
-def publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[int]:
-    """Publishes staged segments whose vectors are applied; returns how many were not published before."""
-    own = keys.Stream(core.config.name, stream)
-    published = 0
-    for first in range(0, len(members), _PUBLISH):
-        call, args = [own.entries, own.subscriptions], list[bytes | str | int | float]()
-        for segment in members[first : first + _PUBLISH]:
-            call += [own.payload(segment.token), own.owed(segment.token)]
-            args += publish_fields(segment)
-        [reply] = yield [Request(own.entries, args, scripts.get("publish"), call)]
-        published += int(reply)
-    return published
-
-
-def publish_fields(segment: Segment) -> list[bytes | str | int | float]:
-    """What the scripts that publish are told of a segment (lua/publish.lua)."""
-    return [segment.record(), segment.rows, segment.bytes, ",".join(map(str, segment.slots))]
+    yield from publishing.publish(core, what.segments())

@@ -47,7 +47,7 @@ def ack(core: Core, what: Range, pieces: Sequence[Taken], failed: str | None = N
         emitted = [place for segment in members for place in vectors.places(core, segment, what.slot)]
         yield from vectors.apply(core, emitted, "2")
     else:
-        yield from _fail_segments(core, what, members, failed)
+        yield from fail_segments(core, what, members, failed)
     return (yield from subscriptions.settle(core, what, pieces))
 
 
@@ -75,7 +75,7 @@ def rows(
         return []
 
 
-def _fail_segments(core: Core, what: Range, members: Sequence[Segment], reason: str) -> Operation[None]:
+def fail_segments(core: Core, what: Range, members: Sequence[Segment], reason: str) -> Operation[None]:
     """Fails all trees that segments have tuples of; their vectors are of no use after that."""
     for segment in members:
         [payload] = yield [command("GET", keys.Stream(core.config.name, what.stream).payload(segment.token))]

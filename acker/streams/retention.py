@@ -15,7 +15,7 @@ from acker.requests import Operation, Request, command
 from acker.stored import positive, whole
 from acker.streams import inputs, quarantine, subscriptions, vectors
 from acker.streams.segments import Segment
-from acker.streams.subscriptions import Range, Taken
+from acker.streams.subscriptions import GONE, Range, Taken
 
 LONGEST_AGE = 28 * 86400.0
 """Seconds that a segment can be kept at most: what belongs to it is kept for 30 days."""
@@ -103,7 +103,9 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
         states = yield [command("HGET", own.owed(one.segment.token), slot) for one in members]
         pieces = [one for one, state in zip(members, states, strict=True) if state == b"1"]
         done += yield from inputs.ack(core, what, pieces, failed)
-        yield from subscriptions.settle(core, what, members, forget=True)
+        # A segment that was published after the drop is not the subscription's: who publishes ends its part.
+        had = [one for one, state in zip(members, states, strict=True) if state != GONE]
+        yield from subscriptions.settle(core, what, had, forget=True)
     known = yield from subscriptions.readers(core, stream, slot)
     left = [own.taken(slot, reader) for reader in known]
     yield from inputs.unlink(core, [*left, own.returned(slot), own.readers(slot)])

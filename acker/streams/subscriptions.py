@@ -35,6 +35,8 @@ UNLOGGED = 60.0
 """Seconds after which a reader whose first batch was never logged is taken for dead."""
 MOST_GIVEN = 500
 """Segments that one call gives at most."""
+GONE = b"0"
+"""What a segment is noted to owe to a slot that was dropped before it was published, where others have it."""
 _MOST_NUMBER = 2**53
 _log = logging.getLogger(__name__)
 

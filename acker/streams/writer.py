@@ -5,14 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker import keys, scripts
+from acker import keys
 from acker.config import check_name
 from acker.errors import ValidationError
 from acker.ids import Ids, IdsLike, as_ids
 from acker.ledger import Ledger
-from acker.requests import Operation, Request, command
-from acker.streams import retention, schemas, segments, subscriptions
-from acker.streams.commits import publish_fields
+from acker.requests import Operation, command
+from acker.streams import publishing, schemas, segments, subscriptions
 from acker.streams.segments import ANCHORS, SEGMENT_ROWS, Segment
 from acker.streams.staging import stage_vectors
 from acker.streams.subscriptions import HOLD_TTL
@@ -104,11 +103,7 @@ class StreamWriter:
             yield from schemas.record(core, self.stream, rows.schema)
         payload = segments.encode(batches, self.compression)
         segment = Segment(batch.token, rows.num_rows, batch.seed, len(payload), shards, batch.slots)
-        own, token = keys.Stream(core.config.name, self.stream), batch.token
-        args = [*publish_fields(segment), payload, _RESEND]
-        call = [own.entries, own.subscriptions, own.payload(token), own.owed(token), own.marker(token)]
-        yield [Request(own.entries, args, scripts.get("publish_once"), call)]
-        yield from retention.retain(core, self.stream)
+        yield from publishing.publish_once(core, self.stream, segment, payload, _RESEND)
         return segment
 
     def write(self, rows: pa.Table) -> Segment:

@@ -15,26 +15,43 @@ local call = redis.call
 local stream = {}
 
 -- Publishes a segment for those of its `slots` that were not dropped meanwhile; returns if there is one.
+-- `owed` notes for each slot: 1 published for it; 0 dropped before that, and others have the segment; x dropped,
+-- and nobody has it. What is owed to slots that are gone is for who publishes to settle, see stream.gone.
 function stream.publish(entries, subscriptions, owed, record, rows, bytes, slots)
   local following = tonumber(call('HGET', subscriptions, 'next') or 0)
-  local living, states = {}, {}
+  local living, gone, states = {}, {}, {}
   for slot in string.gmatch(slots, '%d+') do -- at most 64
     if tonumber(slot) >= following or call('HEXISTS', subscriptions, 'slot:' .. slot) == 1 then
       living[#living + 1] = slot
       states[#states + 1], states[#states + 2] = slot, '1'
       call('HINCRBY', subscriptions, 'rows:' .. slot, rows)
+    else
+      gone[#gone + 1] = slot
     end
   end
+  for _, slot in ipairs(gone) do
+    states[#states + 1], states[#states + 2] = slot, #living > 0 and '0' or 'x'
+  end
+  call('HSET', owed, unpack(states))
   if #living == 0 then
     call('HINCRBY', subscriptions, 'dropped', 1)
     return false
   end
-  call('HSET', owed, unpack(states))
   call('XADD', entries, '*', 'segment', record, 'rows', rows, 'slots', table.concat(living, ','))
   call('HINCRBY', subscriptions, 'emitted', rows * #living)
   call('HINCRBY', subscriptions, 'segments', 1)
   call('HINCRBY', subscriptions, 'bytes', bytes)
   return true
+end
+
+-- The slots that were dropped before a segment was published, as "0,2"; after an x where nobody has it.
+function stream.gone(owed)
+  local states, found, nobody = call('HGETALL', owed), {}, ''
+  for s = 1, #states, 2 do -- at most 64
+    if states[s + 1] == '0' or states[s + 1] == 'x' then found[#found + 1] = states[s] end
+    if states[s + 1] == 'x' then nobody = 'x' end
+  end
+  return nobody .. table.concat(found, ',')
 end
 
 -- Takes an entry out of the stream; returns whether it was there.

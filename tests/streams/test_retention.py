@@ -4,7 +4,7 @@ import pytest
 
 from acker.errors import ValidationError
 from acker.ledger import Ledger
-from acker.streams import Stream, commits, retention
+from acker.streams import Stream, commits, publishing, retention
 from acker.streams.commits import Commit
 from tests.servers import raw_client, wait_until
 from tests.streaming import ack, commit, consume, counters, emit, kept, readable, rows, stage, take
@@ -41,7 +41,7 @@ def test_what_is_published_again_after_it_was_acked_stays_acked(ledger: Ledger) 
     staged = stage(ledger, emit(ledger, 10))
     commit(ledger, 0, Commit((staged,), (take(ledger, "lines"),)))
     ack(ledger, take(ledger, "words"))
-    assert ledger.run(commits.publish(ledger.core, "words", staged.segments)) == 0
+    assert ledger.run(publishing.publish(ledger.core, [("words", one) for one in staged.segments])) == 0
     assert rows(ledger, "words") == []
     assert consume(ledger, "words") == 0
 

@@ -1,6 +1,8 @@
 """Subscriptions of one stream: each has all of it, from when it joined until it is dropped."""
 
+from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,10 +10,25 @@ import pytest
 
 from acker.errors import AckerError, UnknownSubscription, ValidationError
 from acker.ledger import Ledger, open_ledger
+from acker.outcomes import OutcomeReader
+from acker.requests import Operation
 from acker.store import Store
 from acker.streams import Stream, StreamWriter, commits, segments, subscriptions
 from acker.streams.commits import Commit
-from tests.streaming import ack, commit, consume, counters, emit, kept, rows, run_cut, stage, take, taken
+from tests.streaming import (
+    ack,
+    commit,
+    consume,
+    counters,
+    emit,
+    kept,
+    rows,
+    run_cut,
+    stage,
+    take,
+    taken,
+    track,
+)
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -168,3 +185,90 @@ def test_what_was_staged_for_a_dropped_subscription_is_not_kept_for_it(ledger: L
     assert behind(lines) == {None: 3}
     assert consume(ledger, "lines", "next") == 1
     assert counters(ledger) == {"tracked": 3, "acked": 3}
+
+
+def _dropped_at(ledger: Ledger, operation: Operation[object], after: int, drop: Callable[[], object]) -> bool:
+    """Drops something when an operation has made so many exchanges; returns whether it had still to go on."""
+    replies: list[Any] | None = None
+    for exchange in count():
+        if exchange == after:
+            drop()
+        try:
+            requests = operation.send(replies)  # type: ignore[arg-type]
+        except StopIteration:
+            return exchange > after
+        replies = ledger.store.send(requests)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("want", [False, True])
+@pytest.mark.parametrize("ends", [False, True], ids=["goes on", "is cut"])
+def test_a_subscription_dropped_at_any_moment_of_a_commit_leaves_no_tree_behind(
+    valkey_url: str, want: bool, ends: bool
+) -> None:
+    results = set()
+    for after in count():
+        ledger = open_ledger(Store(valkey_url), f"drop{after}", ackers=2)
+        words = Stream(ledger, "words")
+        for name in ("a", "b"):
+            words.subscribe(name)
+        anchors = emit(ledger, 30)
+        what = Commit((stage(ledger, np.repeat(anchors, 2), rows=25),), (take(ledger, "lines"),))
+        operation = commits.commit(ledger.core, "writer", 0, what)
+
+        def drop(words: Stream = words) -> None:
+            words.unsubscribe("b", ack=want)
+
+        if ends:
+            left = run_cut(ledger, operation, after)
+            drop()
+            commit(ledger, 0, what)
+        else:
+            left = _dropped_at(ledger, operation, after, drop)
+        consume(ledger, "words", "a")
+        total = counters(ledger)
+        done = {name: total.get(name, 0) for name in ("tracked", "acked", "failed")}
+        results.add(tuple(done.values()))
+        assert done["acked"] + done["failed"] == 30, (after, total)
+        assert done["failed"] == 0 or not want
+        for word in (b"staged", b"payload", b"owed"):
+            assert not kept(valkey_url, word), after
+        if not left:
+            break
+    assert after > 8
+    assert results == ({(30, 30, 0)} if want else {(30, 30, 0), (30, 0, 30)})
+
+
+def test_trees_of_rows_that_are_for_nobody_any_more_fail_and_say_so(ledger: Ledger) -> None:
+    Stream(ledger, "words").subscribe("a")
+    staged = stage(ledger, emit(ledger, 5))
+    Stream(ledger, "words").unsubscribe("a", ack=True)
+    what = Commit((staged,), (take(ledger, "lines"),))
+    for cut in (3, 5, 7):
+        run_cut(ledger, commits.commit(ledger.core, "writer", 0, what), cut)
+    assert commit(ledger, 0, what)
+    assert behind(Stream(ledger, "words")) == {}
+    [told] = {
+        entry.reason for entry in ledger.outcomes(OutcomeReader(ledger.core, ledger.register_spout("s")))
+    }
+    assert told == "every subscription of stream words that the row was for was dropped"
+    assert counters(ledger)["failed"] == 5
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_what_a_spout_wrote_for_a_dropped_subscription_ends(
+    ledger: Ledger, lines: Stream, others: bool
+) -> None:
+    writer = StreamWriter(ledger, "lines")
+    batch = writer.batch(pa.table({"line": ["x", "y"]}))
+    anchors = track(ledger, batch.ids())
+    lines.unsubscribe("b")
+    if not others:
+        lines.unsubscribe("a")
+    for _ in range(2):
+        writer.publish(batch, anchors)
+    if others:
+        assert "acked" not in counters(ledger)
+        assert consume(ledger, "lines", "a") == 1
+    total = counters(ledger)
+    assert total["acked" if others else "failed"] == 2
