@@ -18,7 +18,7 @@ from acker import steps
 from acker.config import bounded_reason, check_name
 from acker.errors import AckerError, FailedException
 from acker.ledger import Ledger
-from acker.spark import microbatches, options, plans, tracking
+from acker.spark import functions, microbatches, options, plans, tracking
 from acker.spark.collector import AT_WORK, Collector
 from acker.spark.microbatches import Batch
 from acker.spark.plans import Plan
@@ -45,6 +45,7 @@ class Bolt(Shipped):
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Runs the function on a batch, or finishes what an earlier run of the batch has stored."""
+        functions.check_called(batch, batch_id)
         with microbatches.of_bolt(batch.sparkSession, batch_id, self._root, self.name) as at:
             self._run(self._options.ledger(), batch, at)
 
@@ -54,9 +55,10 @@ class Bolt(Shipped):
         if not settler.with_room(ledger, lambda: ledger.run(commits.finish(core, at.query, at.number))):
             plan = plans.planned(batch.sparkSession, at.query)
             self._check_topology(ledger, plan)
-            collector = Collector(batch.sparkSession, self._options, at.number)
+            collector = Collector(batch.sparkSession, self._options, at)
             with _discarding(ledger, collector):
                 failed = _failure(lambda: self.function(batch, collector))
+                collector.life.end(wait=failed is None)
                 inputs = self._inputs(ledger, batch, at, plan, failed is not None, bool(collector.staged))
             what = _commit(ledger, collector, inputs, failed)
             if settler.with_room(ledger, lambda: ledger.run(commits.commit(core, at.query, at.number, what))):
@@ -137,7 +139,7 @@ def _note_done(ledger: Ledger, at: Batch, name: str) -> None:
 
 
 def bolt(
-    *, url: str, topology: str, name: str, **settings: object
+    *given: object, url: str = "", topology: str = "", name: str = "", **settings: object
 ) -> Callable[[Callable[[DataFrame, Collector], object]], Bolt]:
     """Makes a function of a batch and a `Collector` one for `DataStreamWriter.foreachBatch`.
 
@@ -151,9 +153,11 @@ def bolt(
     run again. settings: as of the data source (`acker.spark.options.Options`). Raises ValidationError.
     """
 
-    def decorate(function: Callable[[DataFrame, Collector], object]) -> Bolt:
+    def decorate(*functions_given: Callable[[DataFrame, Collector], object]) -> Bolt:
+        function = functions.check_function(functions_given)
         return Bolt(function, name, {"url": url, "topology": topology, **settings})
 
+    functions.check_given(given, {"url": url, "topology": topology, "name": name})
     check_name(name, "name")
     return decorate
 
@@ -178,7 +182,7 @@ def job(
     parsed = options.of_step(name, {"url": url, "topology": topology, **settings})
     ledger = parsed.ledger()
     at = Batch(writer, 0, secrets.token_hex(16), name)
-    collector = Collector(spark, parsed, job=at)
+    collector = Collector(spark, parsed, at, writer.replace(":", "@"), job=True)
     finish = functools.partial(commits.finish, ledger.core, writer, 0)
     collector.committed = settler.with_room(ledger, lambda: ledger.run(finish()))
     failed = None
@@ -190,6 +194,7 @@ def job(
             failed = _reason(error)
         finally:
             AT_WORK.reset(outer)
+        collector.life.end(wait=failed is None)
         tracked = tracking.registered(ledger, at)
     what = _commit(ledger, collector, tracked, failed)
     if settler.with_room(ledger, lambda: ledger.run(commits.commit(ledger.core, writer, 0, what))):
@@ -213,7 +218,7 @@ def _discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
 def _failure(call: Callable[[], object]) -> str | None:
     """Why a batch failed as a whole, or None."""
     try:
-        call()
+        functions.check_result(call())
     except FailedException as error:
         return _reason(error)
     return None
@@ -229,6 +234,7 @@ def _commit(
     """What a batch has come to. One that failed has emitted nothing, and leaves held rows as they are."""
     inputs = (*inputs, *collector.taken)
     if failed is None:
+        collector.life.check()  # what came after the end is missing in what is committed now
         return Commit(tuple(collector.staged), (*inputs, *collector.resumed))
     ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
     return Commit(inputs=inputs, failed=failed)

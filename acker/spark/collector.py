@@ -1,7 +1,7 @@
 """What a bolt does with a batch. All of it takes effect with the batch's commit, once, or not at all."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from logging import getLogger
@@ -19,9 +19,10 @@ from acker.config import check_name, check_number, check_reason
 from acker.errors import AckerError, ValidationError
 from acker.ids import Ids
 from acker.ledger import Ledger
-from acker.spark import once, staging
+from acker.spark import microbatches, once, staging
 from acker.spark.arrow import map_in_arrow
 from acker.spark.calls import Calls, RecordFunction
+from acker.spark.life import Life, in_life
 from acker.spark.mapping import CARRIED, RUN, RecordMapper, mapped_schema
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
@@ -46,17 +47,24 @@ class Collector:
     Every call evaluates its DataFrame at once. Where the way from the batch to several calls is not
     deterministic, or costly, `persist` what they share.
 
-    batch_id: Spark's number of the batch, the same when it runs again; 0 in a job. committed: an earlier run
-    of this job is committed, so nothing of this one will be. staged, taken, resumed: for the commit.
-    job: which one this is of, if any.
+    Its calls belong to the function, in any of its threads: they raise AckerError afterwards, and the end
+    waits for those that are under way. A batch in which one has failed is not committed, also where the
+    function went on after that.
+
+    batch_id: Spark's number of the batch, the same when it runs again; 0 in a job. key: names the batch over
+    all queries and checkpoints, as a part of a file's name may; the same when it runs again, and in a job
+    with the same `run`. committed: an earlier run of this job is committed, so nothing of this one will be.
+    staged, taken, resumed: for the commit. job: which one this is of, if any.
     """
 
     def __init__(
-        self, spark: SparkSession, options: Options, batch_id: int = 0, job: Batch | None = None
+        self, spark: SparkSession, options: Options, batch: Batch, key: str = "", *, job: bool = False
     ) -> None:
         self.spark = spark
-        self.batch_id = batch_id
-        self.job = job
+        self.batch_id = batch.number
+        self.key = key or f"{batch.query}-{batch.number}"
+        self.job = batch if job else None
+        self.life = Life(f"job {options.stream!r}" if job else f"batch {batch.number} of {options.stream!r}")
         self.committed = False
         self.name = options.stream
         self.staged: list[Staged] = []
@@ -65,8 +73,10 @@ class Collector:
         self._subscription = options.subscription
         self._ledger: Ledger = options.ledger()
         self._how = options.staging()
+        self._batch = batch
         self._cached: list[DataFrame] = []
 
+    @in_life
     def emit(self, rows: DataFrame, stream: str) -> int:
         """Emits rows to a stream, anchored to the trees in their column `_acker`; returns how many.
 
@@ -76,6 +86,7 @@ class Collector:
         record_schema(self._ledger, stream, rows.schema)
         return self._stage(rows, stream=stream).rows
 
+    @in_life
     def fail(self, rows: DataFrame, reason: str | Column = "") -> None:
         """Fails the trees of rows, for one reason (at most 1 KiB) or each for that in a column (cut to that).
 
@@ -88,6 +99,7 @@ class Collector:
         why = F.coalesce(reason.cast("string"), F.lit("")).alias(FAILED)
         self._stage(rows.select(*_present(rows), why))
 
+    @in_life
     def map(
         self,
         rows: DataFrame,
@@ -118,6 +130,7 @@ class Collector:
         mapper, whole = self._mapper(rows, function, schema, concurrency, timeout)
         return self._kept(map_in_arrow(rows, mapper, whole))
 
+    @in_life
     def emit_map(
         self,
         rows: DataFrame,
@@ -137,6 +150,7 @@ class Collector:
         record_schema(self._ledger, stream, StructType([one for one in whole if one.name != RUN]))
         return self._stage(rows, mapper, stream=stream).rows
 
+    @in_life
     def hold(self, rows: DataFrame, name: str = "held") -> int:
         """Keeps rows for a later batch, where `held` takes them; returns how many.
 
@@ -144,6 +158,7 @@ class Collector:
         """
         return self.emit(rows, self._hold(name))
 
+    @in_life
     def held(self, schema: StructType | str, name: str = "held") -> DataFrame:
         """Takes all rows that earlier batches hold under a name: with this batch they are acked.
 
@@ -159,6 +174,7 @@ class Collector:
         self._ledger.run(schemas.add(self._ledger.core, stream, arrow_schema(schema)))
         return self._take(stream, DEFAULT, schema, self.resumed)
 
+    @in_life
     def take(self, stream: str, schema: StructType | None = None) -> DataFrame:
         """What a stream holds now for the subscription, to be acked with this batch: the input of a job.
 
@@ -168,6 +184,7 @@ class Collector:
         """
         return self._take(check_name(stream, "stream"), self._subscription, schema, self.taken)
 
+    @in_life
     def take_replays(self, rows: DataFrame, stream: str, ledger: Ledger) -> DataFrame:
         """Rows that a job tracks, with the replays that their spout has in a stream: once in a job.
 
@@ -183,6 +200,7 @@ class Collector:
             return rows
         return rows.unionByName(self._take(stream, DEFAULT, rows.schema, self.taken))
 
+    @in_life
     def once(
         self,
         rows: DataFrame,
@@ -197,7 +215,7 @@ class Collector:
         key: columns that are the same for each attempt of a record. One row is left for each key, anchored to
         the trees of all rows with it; one without a key fails. The commit records the keys, but for rows that
         fail after this: keep their column `_acker_once` for that. A batch that runs again gets the same rows
-        again, so what it has written before must be found by `batch_id`, or be overwritten.
+        again, so what it has written before must be found by `key`, or be overwritten.
 
         A key is remembered for 1.0 to 1.5 times `horizon` seconds (a minute to 30 days, default a day), for
         each step and `sink`. A topology remembers up to `limit` keys for each horizon, and one batch more;
@@ -244,7 +262,8 @@ class Collector:
             thread.join()
 
     def release(self) -> None:
-        """Lets go of what the executors keep for the batch."""
+        """Lets go of what the executors keep for the batch. Calls are refused from now on."""
+        self.life.end(wait=False)
         for rows in self._cached:
             rows.unpersist()
         self._cached.clear()
@@ -280,6 +299,8 @@ class Collector:
         kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
         self._cached.append(kept)
         staged = self._stage(kept.select(*_present(kept), FAILED, RUN), failures_only=True, **how)
+        if self.life.over:  # a thread whose batch has failed meanwhile
+            kept.unpersist()
         if not staged.runs:
             return kept.filter(F.lit(False)).drop(FAILED, RUN)
         other_run = F.raise_error(F.lit("acker: mapped rows were lost and computed again")).cast("boolean")
@@ -289,13 +310,19 @@ class Collector:
     def _stage(
         self, rows: DataFrame, mapper: RecordMapper | None = None, stream: str = "", **how: Any
     ) -> StagedRows:
-        found = staging.stage(self._ledger, replace(self._how, stream=stream, **how), rows, mapper)
+        with self._of_batch():
+            found = staging.stage(self._ledger, replace(self._how, stream=stream, **how), rows, mapper)
         self.staged += found.pieces
         return found
 
+    def _of_batch(self) -> AbstractContextManager[None]:
+        """Around what starts tasks: in a thread of the function's own they are the batch's, too."""
+        return nullcontext() if self.job else microbatches.joined(self.spark, self._batch)
+
     def _anchors(self, rows: DataFrame) -> Ids:
         _check_anchored(rows, "reset_timeout")
-        found = rows.select(ANCHORS).mapInArrow(_distinct_anchors, "anchors binary").collect()
+        with self._of_batch():
+            found = rows.select(ANCHORS).mapInArrow(_distinct_anchors, "anchors binary").collect()
         parts = [np.frombuffer(bytes(row["anchors"]), dtype=np.int64) for row in found]
         return np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
 

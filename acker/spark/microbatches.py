@@ -97,6 +97,36 @@ def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: s
             context.setLocalProperty(name, cast(str, value))  # None removes it
 
 
+@contextmanager
+def joined(spark: SparkSession, batch: Batch) -> Iterator[None]:
+    """Makes the tasks of this thread the batch's while the block lasts: Spark tells them by the thread."""
+    told = _told(batch)
+    if not hasattr(spark, "sparkContext"):
+        tag = _TAG + told
+        if tag in spark.getTags():
+            yield
+            return
+        spark.addTag(tag)
+        try:
+            yield
+        finally:
+            spark.removeTag(tag)
+        return
+    context = spark.sparkContext
+    if context.getLocalProperty(_OWN) == told:
+        yield
+        return
+    own = {_OWN: told, _QUERY: batch.query, _NUMBER: str(batch.number), _RUN: batch.run}
+    before = {name: context.getLocalProperty(name) for name in own}
+    for name, value in own.items():
+        context.setLocalProperty(name, value)
+    try:
+        yield
+    finally:
+        for name, earlier in before.items():
+            context.setLocalProperty(name, cast(str, earlier))  # None removes it
+
+
 def _local(context: SparkContext, number: int) -> Batch:
     query = context.getLocalProperty(_QUERY)
     if not query:

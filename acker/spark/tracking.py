@@ -59,7 +59,10 @@ class Tracker(Shipped):
             return
         context, batch = TaskContext.get(), self.job or microbatches.of_task()
         if context is None or batch is None:
-            raise AckerError("tracked rows of a streaming DataFrame belong to a batch: start it as a query")
+            raise AckerError(
+                "tracked rows of a streaming DataFrame belong to a batch: start it as a query; where a "
+                "bolt's function evaluates them in a thread of its own, make that a pyspark.InheritableThread"
+            )
         rows = _Fingerprint(batches)
         core = self.ledger.core
         staged = self.ledger.run(roots.stage(core, self.how, self.staging, rows))

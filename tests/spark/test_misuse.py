@@ -5,7 +5,6 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from acker.errors import ValidationError
 from acker.ledger import open_ledger
 from acker.spark import Collector, bolt
 from acker.spark.options import Options
@@ -23,8 +22,6 @@ def test_a_second_bolt_for_a_batch_is_an_error_and_not_passed_over(pipeline: Pip
 
     @bolt(url=pipeline.url, topology="t", name="both")
     def note(batch: DataFrame, collector: Collector) -> None:
-        with pytest.raises(ValidationError, match="reason: expected str, got 5"):
-            collector.fail(batch, 5)  # type: ignore[arg-type]
         seen.note(sorted(row.line for row in batch.collect()))
 
     def each(batch: DataFrame, batch_id: int) -> None:

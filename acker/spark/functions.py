@@ -1,0 +1,74 @@
+"""Functions of a batch, as `bolt` takes them: what could do nothing, and be acked for it, is refused."""
+
+import inspect
+from collections.abc import Callable
+
+from acker.errors import AckerError, ValidationError
+
+USE = "@bolt(url=..., topology=..., name=...)"
+
+
+def check_given(given: tuple[object, ...], settings: dict[str, object]) -> None:
+    """Raises ValidationError where `bolt` was not given what it needs, by name."""
+    if given:
+        what = "a function" if callable(given[0]) else repr(given[0])
+        raise ValidationError(f"bolt: expected {USE} above a function, got {what} in place of url=")
+    missing = [name for name in ("url", "topology", "name") if not settings.get(name)]
+    if missing:
+        raise ValidationError(f"bolt: expected {USE} above a function, got no {', '.join(missing)}")
+
+
+def check_function(given: tuple[object, ...]) -> Callable[..., object]:
+    """The one function that was given; ValidationError where it could not be called with a batch."""
+    if len(given) != 1 or not callable(given[0]):
+        raise ValidationError(
+            f"bolt: expected one function of a batch and a collector, got {len(given)} arguments: write "
+            f"{USE} above the function, and give the function to foreachBatch"
+        )
+    function: Callable[..., object] = given[0]
+    if _returns_at_once(function):
+        raise ValidationError(
+            "bolt: expected a function that works on its batch when it is called, got one that is "
+            f"`async def` or has a `yield`: {_name(function)}"
+        )
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        raise ValidationError(
+            f"bolt: expected a function of two arguments, a batch and a collector, got {_name(function)}"
+            f"{inspect.signature(function)}"
+        ) from None
+    except ValueError:  # one that is built in tells nothing
+        pass
+    return function
+
+
+def check_result(result: object) -> None:
+    """Raises AckerError where a function has returned work that nobody will do."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise AckerError(
+            f"the function of a bolt has returned {type(result).__name__}, so its work is not done, and the "
+            "batch is not acked: run it in the function"
+        )
+
+
+def _returns_at_once(function: Callable[..., object]) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object whose call is `async def`
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    return any(kind(one) for kind in kinds for one in (function, call))
+
+
+def _name(function: Callable[..., object]) -> str:
+    return getattr(function, "__name__", repr(function))
+
+
+def check_called(batch: object, number: object) -> None:
+    """Raises AckerError where a bolt is called with anything but what Spark calls it with."""
+    if not isinstance(number, int):
+        raise AckerError(
+            "a bolt is a function for DataStreamWriter.foreachBatch, which calls it with a batch and its "
+            f"number, got {type(batch).__name__} and {type(number).__name__}; for a batch job there is "
+            "acker.spark.job"
+        )
