@@ -28,7 +28,7 @@ def run(spark: SparkSession, url: str, directory: Path) -> tuple[int, dict[str, 
         good = batch.filter("celsius >= -40")
         collector.fail(batch.filter("celsius < -40"), F.concat(F.lit("colder than possible: "), "celsius"))
         results = good.select("id", (F.col("celsius") * 9 / 5 + 32).alias("fahrenheit"))
-        results.write.mode("overwrite").parquet(str(directory / "out" / f"batch={collector.batch_id}"))
+        results.write.mode("overwrite").parquet(str(directory / "out" / f"batch={collector.key}"))
 
     found: dict[str, int] = {}
 

@@ -62,7 +62,7 @@ def run(spark: SparkSession, url: str, directory: Path) -> tuple[list[str], int,
 
     @bolt(url=url, topology="shop", name="ship")
     def ship(batch: DataFrame, collector: Collector) -> None:
-        batch.select("id").write.mode("overwrite").json(str(directory / "shipped" / f"{collector.batch_id}"))
+        batch.select("id").write.mode("overwrite").json(str(directory / "shipped" / f"{collector.key}"))
 
     finish(paid.writeStream.foreachBatch(ship), directory / "ship")
     settle(topology.ledger)

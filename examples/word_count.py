@@ -36,7 +36,7 @@ def run(spark: SparkSession, url: str, directory: Path) -> dict[str, int]:
     def count(batch: DataFrame, collector: Collector) -> None:
         # Anything that a batch may write again: a batch of the same number overwrites what it wrote before.
         counts = batch.groupBy("word").count()
-        counts.write.mode("overwrite").parquet(str(directory / "counts" / f"batch={collector.batch_id}"))
+        counts.write.mode("overwrite").parquet(str(directory / "counts" / f"batch={collector.key}"))
 
     finish(lines.writeStream.foreachBatch(split), directory / "split")
     words = spark.readStream.format("acker").options(url=url, topology="wordcount", stream="words").load()

@@ -57,8 +57,8 @@ def track(
     collector = None if rows.isStreaming else AT_WORK.get()
     if not rows.isStreaming and collector is None:
         raise ValidationError(
-            "track: expected a streaming DataFrame, or one of a batch in the block of `with job(...)`, in the "
-            "thread of the block; or write it with format('acker') and the option message_id"
+            "track: expected a streaming DataFrame, or one of a batch in the block of `with job(...)`, in "
+            "the thread of the block; or write it with format('acker') and the option message_id"
         )
     spark = rows.sparkSession
     register(spark)
