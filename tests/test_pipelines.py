@@ -1,9 +1,7 @@
 """The generator of pipelines itself: seeds repeat, each loss is found, and a short run loses nothing."""
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -24,7 +22,6 @@ from tests.pipelines.operators import (
 from tests.pipelines.plan import pipeline
 from tests.pipelines.runner import Judged, Report
 from tests.pipelines.verdict import BROKEN, DONE, HUNG, PLANNED, REFUSED, SPARK, End, Observed, Told, judge
-from tests.test_demo_run import Run
 
 # Plans
 
@@ -44,6 +41,7 @@ def test_pipelines_are_code_and_have_all_that_there_is() -> None:
         "stream", "track", "load", "1 spouts", "2 spouts", "1 queries", "2 queries", "union over a set",
         "join of streams", "read without _acker", "written directly", "emit in parts", "emit in threads",
         "thread not awaited", "error of an emit is swallowed", "emit without anchors", "written in a bolt",
+        "another plan", "smaller batches",
         "first fails some", "last fails some", "filter", "SQL", "SQL in capitals", "explode", "union",
         "pandas", "join with a table", "repartition", "deduplication", "deduplication by attempts", "limit",
         "watermark",
@@ -179,30 +177,3 @@ def test_a_report_names_seeds_and_counts_what_was_refused() -> None:
     assert "- seed 17: one" in report.table()
     assert "nothing lost" in replace(report, judged=report.judged[1:]).table()
     assert json.loads(json.dumps(report.dump()))["problems"] == report.problems
-
-
-# A short run
-
-
-class Pipelines(Run):
-    """`python -m tests.pipelines` as a process."""
-
-    command = (sys.executable, "-m", "tests.pipelines")
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.timeout(600)
-def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path, java_home: Path) -> None:
-    told = tmp_path / "report.json"
-    run = Pipelines(tmp_path, "--seed", "1", "--minutes", "0.75", "--json", str(told))
-    try:
-        assert run.process.stdout is not None
-        table = run.process.stdout.read()
-        assert run.process.wait(60) == 0, table + run.errors.read_text()
-    finally:
-        run.close()
-    found = json.loads(told.read_text())
-    assert found["problems"] == []
-    assert sum(one["acked"] for one in found["judged"]) > 0
-    run.assert_nothing_is_left()

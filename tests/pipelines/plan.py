@@ -11,6 +11,7 @@ from tests.pipelines.operators import (
     INSIDE,
     KINDS,
     MISTAKES,
+    PLAIN,
     SCHEMA,
     STREAMING,
     Operator,
@@ -19,7 +20,7 @@ from tests.pipelines.operators import (
 
 ATTEMPTS = 5
 """How often a record is tried: more often than a story makes it fail."""
-_BATCHES = (1, 2, 100)
+_BATCHES = ("1", "2", "100", "100", "1 if started else 100")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,10 @@ class _Maker:
             kinds = STREAMING if not self.careful and chance.random() < 0.6 else ANYWHERE
             for number in range(chance.choice([1, 1, 2])):
                 one = self._draw(kinds if number == 0 else ANYWHERE, name)
-                lines += one.lines
+                later = one.name in PLAIN and chance.random() < 0.4
+                lines += ["if started:", *(f"    {line}" for line in one.lines)] if later else one.lines
+                if later:
+                    self.features.append("another plan")
                 mode = one.mode if one.mode != "append" else mode
         if not last and chance.random() < 0.25:
             self.features.append("written directly")
@@ -133,6 +137,8 @@ class _Maker:
             self.features.append("read without _acker")
             self.many = False
             return f'read("{stream}", schema="{SCHEMA}")'
+        if "started" in batches:
+            self.features.append("smaller batches")
         return f'read("{stream}", max_segments={batches})'
 
     def _reads(self, name: str, spouts: tuple[str, ...], source: str) -> list[str]:
@@ -161,7 +167,8 @@ class _Maker:
             'left, right = a.alias("left"), b.alias("right")',
             f'partners = F.expr("left.id + {APART} = right.id")',
             "rows = left.join(right, partners).select(",
-            '    "left.id", "left.k", "left.at", "left.attempt",',
+            '    "left.id", "left.k", "left.at",',
+            '    F.greatest("left.attempt", "right.attempt").alias("attempt"),',
             '    F.concat("left.made_of", "right.made_of").alias("made_of"),',
             '    F.array("left._acker", "right._acker").alias("_acker"),',
             ")",
