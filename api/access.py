@@ -7,15 +7,19 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
+from starlette._utils import get_route_path
 from starlette.datastructures import Headers
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api import problems
+from api.dashboard import SERVICES
 from api.problems import Refused
 from api.settings import Settings
 from api.tokens import Scope as TokenScope
 from api.tokens import Token
 
-_GUARDED = ("/api/", "/metrics")
+_HEALTH = frozenset({"/healthz", "/readyz"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _CLIENTS = 10_000
 _BURST_SECONDS = 10.0
@@ -40,6 +44,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def is_open(scope: Scope) -> bool:
+    """Whether a request needs no token: it asks how the service is, or for a file of the dashboard.
+
+    The path is the one that the router sees, without the root path; what a route takes is data.
+    """
+    path = get_route_path(scope)
+    if path in _HEALTH:
+        return True
+    taken = any(route.matches(scope)[0] is not Match.NONE for route in scope["app"].routes)
+    return not taken and not path.startswith(SERVICES)
 
 
 class Rate:
@@ -83,9 +99,13 @@ class Access:
             await self.app(scope, receive, send)
             return
 
+        started = False
+
         async def guarded(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
-                message["headers"] = _protected(message["headers"], scope["path"])
+                started = True
+                message["headers"] = _protected(message["headers"], is_open(scope))
             await send(message)
 
         headers = Headers(scope=scope)
@@ -95,12 +115,16 @@ class Access:
             await self.app(scope, body.receive, guarded)
         except Refused as error:
             await error.response()(scope, receive, guarded)
+        except Exception as error:
+            if started:
+                raise
+            await problems.broken(scope["method"], scope["path"], error)(scope, receive, guarded)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         writes = scope["method"] not in _SAFE
         client = (scope.get("client") or ("unknown",))[0]
         allowed: TokenScope = "operate"
-        if scope["path"].startswith(_GUARDED):
+        if not is_open(scope):
             if self._tokens:
                 token = self._authenticate(headers, writes)
                 client, allowed = token.client, token.scope
@@ -149,7 +173,7 @@ class Access:
                 "without tokens (ACKER_TOKENS) the service answers on the loopback address only",
             )
         # A page of another site may have its name resolve to this machine (DNS rebinding).
-        host = urlsplit("//" + headers.get("host", "")).hostname or ""
+        host = _host(headers)
         if not is_loopback(host) and host not in self._names:
             raise Refused(
                 HTTPStatus.FORBIDDEN, "unknown-host", f"the service has no name {host!r}: see ACKER_HOSTS"
@@ -183,13 +207,29 @@ def _same_site(headers: Headers) -> bool:
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return False
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+    if origin is None:
+        return True
+    try:
+        return urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+    except ValueError:  # an address in brackets that is none
+        return False
 
 
-def _protected(headers: Iterable[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
+def _host(headers: Headers) -> str:
+    """The name under which the service was called, without its port. Raises Refused."""
+    given = headers.get("host", "")
+    try:
+        return urlsplit(f"//{given}").hostname or ""
+    except ValueError:
+        raise Refused(
+            HTTPStatus.BAD_REQUEST, "bad-request", f"Host: expected a name or an address, got {given!r:.100}"
+        ) from None
+
+
+def _protected(headers: Iterable[tuple[bytes, bytes]], openly: bool) -> list[tuple[bytes, bytes]]:
     found = list(headers)
     present = {name.lower() for name, _ in found}
     added = [(name, value) for name, value in HEADERS.items() if name not in present]
-    if b"cache-control" not in present and path.startswith(_GUARDED):
+    if b"cache-control" not in present and not openly:
         added.append((b"cache-control", b"no-store"))
     return found + added

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -19,7 +20,8 @@ from acker.errors import AckerError
 from acker.processes import tied
 
 _log = logging.getLogger(__name__)
-_GUARDED = ("/api/", "/metrics")
+SERVICES = ("/api/", "/metrics")
+"""Paths below which nothing is the dashboard's."""
 _BUILDER = Path(__file__).parent.parent / "dashboard" / "build.py"
 _FAILED = "the dashboard could not be built"
 _NOT_BUILT = """<!doctype html>
@@ -114,28 +116,38 @@ class Dashboard:
         if scope["type"] != "http":  # no websocket is ours
             await send({"type": "websocket.close", "code": 1000})
             return
-        if scope["path"].startswith(_GUARDED):
+        path = get_route_path(scope)
+        if path.startswith(SERVICES):
             raise HTTPException(404)
         if scope["method"] not in ("GET", "HEAD"):
             raise HTTPException(405, headers={"Allow": "GET, HEAD"})
-        await self._response(scope["path"])(scope, receive, send)
+        await self._response(path)(scope, receive, send)
 
     @staticmethod
     def _response(path: str) -> Response:
         root = folder()
         if root is None:
-            if path != "/":
+            if path not in ("", "/"):
                 raise HTTPException(404)
             return HTMLResponse(_NOT_BUILT)
         wanted = path.lstrip("/")
-        if wanted and "\0" not in wanted and len(wanted) < 1024:
-            found = (root / wanted).resolve()
-            if found.is_relative_to(root) and found.is_file():
-                # What is in assets/ has a hash of its content in its name.
-                fresh = wanted.startswith("assets/")
-                age = "public, max-age=31536000, immutable" if fresh else "no-cache"
-                return FileResponse(found, headers={"Cache-Control": age})
+        if (found := _file(root, wanted)) is not None:
+            # What is in assets/ has a hash of its content in its name.
+            fresh = wanted.startswith("assets/")
+            age = "public, max-age=31536000, immutable" if fresh else "no-cache"
+            return FileResponse(found, headers={"Cache-Control": age})
         # Files have a dot in their name; so may a topology, whose views are under t/.
         if "." in wanted.rpartition("/")[2] and not wanted.startswith("t/"):
             raise HTTPException(404)
         return FileResponse(root / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+def _file(root: Path, wanted: str) -> Path | None:
+    """The built file of a path; None where there is none, and for hidden files, which are the builder's."""
+    if not wanted or "\0" in wanted or any(part.startswith(".") for part in wanted.split("/")):
+        return None
+    try:
+        found = (root / wanted).resolve()
+        return found if found.is_relative_to(root) and found.is_file() else None
+    except OSError:  # a name that is too long for any file
+        return None

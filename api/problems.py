@@ -148,8 +148,9 @@ def _acker(request: Request, error: Exception) -> Response:
     return answer(502, "store-error", str(error))
 
 
-def _broken(request: Request, error: Exception) -> Response:
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+def broken(method: str, path: str, error: Exception) -> Response:
+    """The answer to a request on which the service failed; the log says why."""
+    _log.error("%s %.200r failed", method, path, exc_info=error)
     return answer(500, "internal-error", "the service failed; its log says why")
 
 
@@ -159,7 +160,6 @@ def handle(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(AckerError, _acker)
-    app.add_exception_handler(Exception, _broken)
 
 
 _DESCRIPTIONS = {
