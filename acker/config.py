@@ -20,13 +20,15 @@ STREAM_MAX_AGE = 7 * 86400.0
 STREAM_MAX_BYTES = 16 << 30
 """Bytes of payload that a stream holds at most, by default."""
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+# "." and ".." would be folders in a URL.
+_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,64}\Z")
 
 
 def check_name(name: object, what: str) -> str:
-    """`name`, if it is 1 to 64 of A-Z a-z 0-9 . _ -; else ValidationError."""
+    """`name`, if it is 1 to 64 of A-Z a-z 0-9 . _ -, and not "." or ".."; else ValidationError."""
     if not isinstance(name, str) or not _NAME.match(name):
-        raise ValidationError(f"{what}: expected 1 to 64 of A-Z a-z 0-9 . _ -, got {name!r}")
+        besides = ", and not only dots" if name in (".", "..") else ""
+        raise ValidationError(f"{what}: expected 1 to 64 of A-Z a-z 0-9 . _ -{besides}, got {name!r}")
     return name
 
 

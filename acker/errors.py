@@ -103,6 +103,10 @@ class UnknownDeadLetter(AckerError):
     """The topology holds no dead letter of that id: it was replayed or deleted, or never was."""
 
 
+class UnknownTree(AckerError):
+    """The ledger knows none of the trees named, or not any more; nothing has changed."""
+
+
 class UnknownStream(AckerError):
     """The topology holds no stream of that name."""
 

@@ -91,7 +91,8 @@ class Access:
         self._tokens = settings.access
         self._names = {"localhost", *settings.hosts.lower().replace(",", " ").split()}
         self._most = settings.body_bytes
-        self._rate = Rate(settings.writes_per_second)
+        self._writes = Rate(settings.writes_per_second)
+        self._reads = Rate(settings.reads_per_second)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles a request."""
@@ -140,11 +141,12 @@ class Access:
             raise Refused(HTTPStatus.BAD_REQUEST, "bad-request", "Content-Length: expected a number")
         if int(length[:20]) > self._most:
             raise too_large(self._most)
-        if writes and (wait := self._rate.take(client)):
+        rate, what = (self._writes, "writes") if writes else (self._reads, "reads")
+        if (writes or not is_open(scope)) and (wait := rate.take(client)):
             raise Refused(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                "too-many-writes",
-                f"at most {self._rate.per_second:g} writes a second in the long run",
+                f"too-many-{what}",
+                f"at most {rate.per_second:g} {what} a second in the long run",
                 {"Retry-After": str(max(1, round(wait)))},
             )
 

@@ -1,8 +1,10 @@
 """The built dashboard, or a page that says how to build it."""
 
 import contextlib
+import html
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -121,10 +123,10 @@ class Dashboard:
             raise HTTPException(404)
         if scope["method"] not in ("GET", "HEAD"):
             raise HTTPException(405, headers={"Allow": "GET, HEAD"})
-        await self._response(path)(scope, receive, send)
+        await self._response(path, scope.get("root_path", ""))(scope, receive, send)
 
     @staticmethod
-    def _response(path: str) -> Response:
+    def _response(path: str, root_path: str) -> Response:
         root = folder()
         if root is None:
             if path not in ("", "/"):
@@ -139,7 +141,17 @@ class Dashboard:
         # Files have a dot in their name; so may a topology, whose views are under t/.
         if "." in wanted.rpartition("/")[2] and not wanted.startswith("t/"):
             raise HTTPException(404)
+        if root_path:
+            return HTMLResponse(_page(root, root_path), headers={"Cache-Control": "no-cache"})
         return FileResponse(root / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+def _page(root: Path, root_path: str) -> str:
+    """The page of a service that is behind a path: it names its files, and itself, by that."""
+    path = html.escape(root_path.rstrip("/"), quote=True)
+    text = (root / "index.html").read_text()
+    text = re.sub(r'(href|src)="/(?!/)', lambda match: f'{match[1]}="{path}/', text)
+    return text.replace("<head>", f'<head><meta name="acker-path" content="{path}">', 1)
 
 
 def _file(root: Path, wanted: str) -> Path | None:

@@ -65,7 +65,11 @@ Instant = Annotated[
 """ISO 8601 in UTC, to the millisecond."""
 InstantText = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 """The same, as text already."""
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$", examples=["wordcount"])]
+_OTHER = "[A-Za-z0-9_-]"
+_ANY = "[A-Za-z0-9._-]"
+NAME_PATTERN = f"^({_OTHER}{_ANY}{{0,63}}|[.]{_OTHER}{_ANY}{{0,62}}|[.][.]{_ANY}{{1,62}})$"
+"""The names that `acker.config.check_name` takes."""
+Name = Annotated[str, Field(pattern=NAME_PATTERN, examples=["wordcount"])]
 Seconds = Annotated[float, Field(description="Seconds.", examples=[12.5])]
 Count = Annotated[int, Field(ge=0, examples=[1200])]
 MessageId = Annotated[

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from acker import aio, history, messages, recent
 from acker.aio import AsyncLedger
 from acker.config import TopologyConfig
-from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable
+from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable, UnknownTopology
 from acker.history import Reading
 from acker.recent import Numbers, Recent
 from api import events
@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 class Subscriber:
     """A stream: what it has still to be sent. One that does not keep up is ended, and comes again."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: str) -> None:
+        self.client = client
         self.queue: asyncio.Queue[Told | None] = asyncio.Queue(_QUEUE)
 
     def tell(self, told: Told | None) -> bool:
@@ -81,9 +82,13 @@ class Live:
         """How many there are."""
         return sum(len(watched.subscribers) for watched in self._watched.values())
 
-    async def subscribe(self, ledger: AsyncLedger) -> Subscriber:
+    def streams_of(self, client: str) -> int:
+        """How many a client has."""
+        return sum(one.client == client for watched in self._watched.values() for one in watched.subscribers)
+
+    async def subscribe(self, ledger: AsyncLedger, client: str) -> Subscriber:
         """A new stream of a topology's events from now on."""
-        subscriber = Subscriber()
+        subscriber = Subscriber(client)
         if self._closed:
             subscriber.end()
             return subscriber
@@ -103,6 +108,12 @@ class Live:
             watched.subscribers.discard(subscriber)
             if not watched.subscribers:
                 del self._watched[name]
+
+    def _end_of(self, name: str) -> None:
+        """Ends the streams of a topology that is gone."""
+        if (watched := self._watched.pop(name, None)) is not None:
+            for subscriber in watched.subscribers:
+                subscriber.end()
 
     def close(self) -> None:
         """Ends all streams, and those that come."""
@@ -135,6 +146,8 @@ class Live:
         else:
             names = list(self._watched)
         self._troubles = {name: trouble for name, trouble in self._troubles.items() if name in names}
+        for name in self._watched.keys() - set(names):
+            self._end_of(name)
         visits = await asyncio.gather(*(self._visit(name) for name in names), return_exceptions=True)
         for failure in visits:
             if failure is not None:
@@ -153,6 +166,8 @@ class Live:
                     await self._tell(ledger, self._watched[name])
             except (StoreUnavailable, StoreMisconfigured):
                 raise
+            except UnknownTopology:  # removed since its name was read
+                self._end_of(name)
             except Exception as error:  # noqa: BLE001 - one topology must not keep the others without history
                 trouble = str(error) if isinstance(error, AckerError) else repr(error)
                 if self._troubles.get(name) != trouble:
@@ -169,6 +184,9 @@ class Live:
         if not readings:
             return
         trees, now = await ledger.run(recent.since(ledger.core, watched.numbers, SINGLE))
+        if any(now[shard].ended < old.ended for shard, old in watched.numbers.items() if shard in now):
+            self._end_of(ledger.config.name)  # the topology was removed, and is another one now
+            return
         counts = Counter(tree.status for tree in trees)
         rest = {
             status: sum(

@@ -8,8 +8,10 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.settings import Settings
@@ -17,6 +19,11 @@ from api.settings import Settings
 LINES = 1_000
 """Most lines that wait for whoever reads the log."""
 _END_SECONDS = 2.0
+_ANCHORS = 20
+"""Most anchors that a line names."""
+_LONGEST = 1_000
+_REFUSED = (401, 403, 429)
+"""Without a token that is known, without the right, too often."""
 
 _log = logging.getLogger("api.requests")
 
@@ -95,8 +102,18 @@ def configure(settings: Settings) -> None:
     logging.getLogger("uvicorn.access").disabled = True
 
 
+def note(request: Request, *, anchors: Sequence[str] = (), **fields: object) -> None:
+    """Has the line of a request tell more of what was asked: of many anchors the first, and how many."""
+    if anchors:
+        fields |= {"anchors": list(anchors[:_ANCHORS]), "trees": len(set(anchors))}
+    request.scope.setdefault("state", {}).setdefault("noted", {}).update(fields)
+
+
 class Requests:
-    """ASGI middleware: logs each request when it is answered; what failed as a warning."""
+    """ASGI middleware: logs each request when it is answered.
+
+    Writes as news, with what they asked for; what was refused or failed as warnings; reads for who debugs.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -118,18 +135,21 @@ class Requests:
         try:
             await self.app(scope, receive, noted)
         finally:
+            state, query = scope.get("state", {}), scope.get("query_string", b"")
             fields = {
                 "method": scope["method"],
-                "path": scope["path"],
+                "path": scope["path"][:_LONGEST],
                 "status": status,
-                "client": scope.get("state", {}).get("client", (scope.get("client") or ("",))[0]),
+                "client": state.get("client", (scope.get("client") or ("",))[0]),
                 "ms": round((time.monotonic() - started) * 1000, 1),
+                **({"query": query[:_LONGEST].decode("ascii", "replace")} if query else {}),
+                **state.get("noted", {}),
             }
-            level = (
-                logging.WARNING
-                if status >= 500
-                else logging.INFO
-                if scope["method"] == "POST"
-                else logging.DEBUG
-            )
-            _log.log(level, "%s %r %d", scope["method"], scope["path"], status, extra={"fields": fields})
+            told = scope["method"], scope["path"][:_LONGEST], status
+            _log.log(_level(scope["method"], status), "%s %r %d", *told, extra={"fields": fields})
+
+
+def _level(method: str, status: int) -> int:
+    if status >= 500 or status in _REFUSED:
+        return logging.WARNING
+    return logging.DEBUG if method in ("GET", "HEAD", "OPTIONS") else logging.INFO

@@ -170,10 +170,23 @@ _DESCRIPTIONS = {
     409: "It does not agree with what was there before.",
     413: "The body is too large.",
     422: "The request is not what this schema says.",
-    429: "Too many writes, or too many event streams.",
+    429: "Too many requests, or too many event streams.",
     502: "The store refused a command.",
     503: "The store is away, or set up so that it can not keep its promises. Try again.",
 }
+_KINDS = {
+    400: "bad-request",
+    401: "unauthorized",
+    403: "read-only",
+    404: "unknown-topology",
+    409: "topology-in-use",
+    413: "body-too-large",
+    422: "invalid-request",
+    429: "too-many-reads",
+    502: "store-error",
+    503: "store-unavailable",
+}
+"""The kind of problem that stands for a status in examples."""
 _RETRY = {
     "Retry-After": {
         "description": "Seconds to wait.",
@@ -190,10 +203,9 @@ def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Problems for the `responses` of a route, those that every one has included."""
     found: dict[int | str, dict[str, Any]] = {}
     with_body = {400} if 413 in statuses else set()
-    for status in sorted({401, 403, 422, 502, 503, *statuses, *with_body}):
+    for status in sorted({401, 403, 422, 429, 502, 503, *statuses, *with_body}):
         example = {
-            "type": "urn:acker:"
-            + {404: "unknown-topology", 503: "store-unavailable"}.get(status, "invalid-request"),
+            "type": f"urn:acker:{_KINDS[status]}",
             "title": HTTPStatus(status).phrase,
             "status": status,
             "detail": _DESCRIPTIONS[status],

@@ -9,6 +9,7 @@ import uvicorn
 from acker.errors import ValidationError
 from api import logs
 from api.access import is_loopback
+from api.connections import limited
 from api.main import create_app, freeze
 from api.settings import Settings
 
@@ -38,6 +39,10 @@ def serve(settings: Settings, host: str, port: int) -> None:
         date_header=True,
         timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_keep_alive=30,
+        http=limited(settings),
+        # Only proxies that are named are believed for whom they call.
+        proxy_headers=bool(settings.proxies),
+        forwarded_allow_ips=settings.proxies.replace(" ", ",") or None,
     )
     server = _Server(config)
     freeze()

@@ -1,6 +1,7 @@
 """The service's settings, by environment: `ACKER_URL`, `ACKER_TOKENS` and so on. docs/api.md lists them."""
 
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, field_validator
@@ -23,9 +24,14 @@ class Settings(BaseSettings):
     timeout: Annotated[float, Field(ge=0.1, le=60)] = 2.0
     """Seconds to wait for the store before an answer is 503."""
     tokens: SecretStr = SecretStr("")
-    """`scope:token` or `scope:sha256:<hex>`, separated by commas or spaces; scope is read or operate."""
+    """`scope:token` or `scope:sha256:<hex>`, separated by commas or spaces; scope is read or operate. With
+    `name=` before it the log tells the name."""
+    tokens_file: SecretStr = SecretStr("")
+    """A file of such tokens, one or more a line; what follows a # is a comment."""
     hosts: str = ""
     """Names under which the service may be called without tokens, beside those of the loopback address."""
+    proxies: str = ""
+    """Addresses of proxies, separated by commas or spaces, that are believed for whom they call."""
     ticker: bool = True
     """Whether to tick all topologies."""
     history: bool = True
@@ -34,8 +40,18 @@ class Settings(BaseSettings):
     """Most bytes of a request's body."""
     writes_per_second: Annotated[float, Field(gt=0, le=1e6)] = 20.0
     """Writes a client may make in the long run; ten seconds' worth may come at once."""
+    reads_per_second: Annotated[float, Field(gt=0, le=1e6)] = 500.0
+    """Reads a client may make in the long run; ten seconds' worth may come at once."""
+    connections: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000
+    """Most connections at a time; fewer where the process may not open so many files."""
+    connections_of_client: Annotated[int, Field(ge=1, le=1_000_000)] = 200
+    """Most connections of one address at a time; a proxy that is named may have all."""
+    request_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 30.0
+    """Seconds in which a request must be sent whole, and in which a client must take some of its answer."""
     streams: Annotated[int, Field(ge=1, le=10_000)] = 500
     """Most event streams at a time."""
+    streams_of_client: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Most event streams of one client at a time."""
     stream_seconds: Annotated[float, Field(ge=1, le=86_400)] = 3600.0
     """Seconds after which an event stream ends; the client comes again."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -57,10 +73,26 @@ class Settings(BaseSettings):
         # What is kept are hashes only.
         return SecretStr(Tokens.parse(value.get_secret_value()).hashed())
 
+    @field_validator("tokens_file")
+    @classmethod
+    def _tokens_file(cls, value: SecretStr) -> SecretStr:
+        """What is kept of the file are the hashes of its tokens; an empty file is a mistake."""
+        path = value.get_secret_value()
+        if not path:
+            return value
+        try:
+            lines = Path(path).read_text().splitlines()
+        except (OSError, ValueError) as error:
+            raise ValueError(f"the file {path!r} cannot be read: {error}") from None
+        tokens = Tokens.parse(" ".join(line.partition("#")[0] for line in lines))
+        if not tokens:
+            raise ValueError(f"the file {path!r} holds no token")
+        return SecretStr(tokens.hashed())
+
     @cached_property
     def access(self) -> Tokens:
         """The tokens."""
-        return Tokens.parse(self.tokens.get_secret_value())
+        return Tokens.parse(f"{self.tokens.get_secret_value()} {self.tokens_file.get_secret_value()}")
 
 
 def settings(**given: Any) -> Settings:

@@ -20,7 +20,9 @@ PING_SECONDS = 10.0
 _PAGES = 20
 
 
-async def events(live: Live, ledger: AsyncLedger, after: int | None, seconds: float) -> AsyncIterator[bytes]:
+async def events(
+    live: Live, ledger: AsyncLedger, client: str, after: int | None, seconds: float
+) -> AsyncIterator[bytes]:
     """Events of a topology: those after the time `after` (ms) first, or only the newest sample.
 
     It ends after about `seconds`, when the client does not keep up, or when the service stops.
@@ -28,8 +30,10 @@ async def events(live: Live, ledger: AsyncLedger, after: int | None, seconds: fl
     name = ledger.config.name
     # Streams that began together are not to end together.
     deadline = time.monotonic() + seconds * random.uniform(0.9, 1.0)
-    subscriber = await live.subscribe(ledger)
+    subscriber = await live.subscribe(ledger, client)
     try:
+        if after is not None and not await _reached(ledger, after):
+            after = None
         missed = await _missed(ledger, after)
         yield b": hello\n\n" + b"".join(part.data for part in missed)
         seen = missed[-1].at if missed else after or 0
@@ -45,6 +49,12 @@ async def events(live: Live, ledger: AsyncLedger, after: int | None, seconds: fl
                 yield new.data
     finally:
         live.unsubscribe(name, subscriber)
+
+
+async def _reached(ledger: AsyncLedger, at: int) -> bool:
+    """Whether the history has come to a time. It has not where the store went back, or was made anew."""
+    latest = await ledger.run(history.latest(ledger.core, 1))
+    return not latest or latest[0].at >= at
 
 
 async def _missed(ledger: AsyncLedger, after: int | None) -> list[Told]:

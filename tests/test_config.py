@@ -9,12 +9,12 @@ from acker.config import Settings, TopologyConfig
 from acker.errors import AckerError, ValidationError
 
 
-@pytest.mark.parametrize("name", ["a", "A-z_0.9", "x" * 64, "..", "-"])
+@pytest.mark.parametrize("name", ["a", "A-z_0.9", "x" * 64, "...", ".a", "..a", "-"])
 def test_names_of_1_to_64_letters_digits_and_marks_are_taken(name: str) -> None:
     assert TopologyConfig(name).name == name
 
 
-@pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a:b", "a{b}", "ü", "a\n", None, 7, b"a"])
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 65, "a b", "a:b", "a{b}", "ü", "a\n", None, 7, b"a"])
 def test_other_names_are_an_error(name: object) -> None:
     with pytest.raises(ValidationError, match="topology: expected 1 to 64"):
         TopologyConfig(name)  # type: ignore[arg-type]

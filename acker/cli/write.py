@@ -4,9 +4,11 @@ from typing import Annotated
 
 import typer
 
+from acker import by_hand
 from acker.cli import options
 from acker.cli.options import Anchors, Json, Timeout, TopologyName, Url
 from acker.cli.output import facts, show, show_json
+from acker.errors import UnknownTree
 
 
 def fail(
@@ -17,21 +19,24 @@ def fail(
     timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
-    """Fail trees: final and at once. A tree that is not tracked yet will fail when it is."""
+    """Fail trees: final and at once. Anchors that name no tree are passed over."""
     numbers = sorted({options.anchor(anchor) for anchor in anchors})
     ledger = options.ledger(url, timeout, topology)
-    done = ledger.fail(numbers, reason)
-    waiting = len(numbers) - done.failed - done.late - done.orphaned if ledger.config.ackers else 0
+    done = ledger.run(by_hand.fail(ledger.core, numbers, reason))
+    if len(done.unknown) == len(numbers):
+        more = " and none of the others" if numbers[1:] else ""
+        raise UnknownTree(f"topology {topology!r} knows no tree {numbers[0]}{more} (any more)")
     if as_json:
-        show_json({"failed": done.failed, "late": done.late, "waiting": waiting, "orphaned": done.orphaned})
+        unknown = [str(anchor) for anchor in done.unknown]
+        show_json({"failed": done.failed, "late": done.late, "waiting": done.waiting, "unknown": unknown})
         return
     show(
         facts(
             [
                 ("failed", done.failed),
                 ("finished before", done.late),
-                ("not tracked yet", waiting),
-                ("not tracked, dropped", done.orphaned),
+                ("not tracked yet", done.waiting),
+                ("unknown", len(done.unknown)),
             ]
         )
     )

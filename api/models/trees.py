@@ -94,8 +94,10 @@ class FailResult(Answer):
 
     failed: int = Field(ge=0, description="Failed now.")
     late: int = Field(ge=0, description="Were finished before.")
-    waiting: int = Field(ge=0, description="Not tracked yet: they will fail when they are.")
-    orphaned: int = Field(ge=0, description="Not tracked, and no room to wait: dropped.")
+    waiting: int = Field(
+        ge=0, description="Known by messages that came before their track: they will fail when it comes."
+    )
+    unknown: list[Id] = Field(description="Name no tree, or none any more: nothing was done.")
 
 
 class ResetResult(Answer):

@@ -5,13 +5,14 @@ import json
 import math
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker.aio import AsyncLedger
 from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter
 from acker.streams import dead_letters
 from api.fields import Name, instant, message_id_fields
+from api.logs import note
 from api.models.outcomes import DeadLetter, DeadLetterId, DeadLetters, ReplayBody, Replayed, ReplayResult
 from api.problems import declared, not_found, unknown_spout
 from api.service import LedgerDep
@@ -44,14 +45,20 @@ async def list_dead_letters(ledger: LedgerDep, query: Annotated[DeadLettersQuery
 
 
 @router.post("/replay", responses=declared(404, 413, 429))
-async def replay_dead_letters(ledger: LedgerDep, body: ReplayBody) -> ReplayResult:
+async def replay_dead_letters(request: Request, ledger: LedgerDep, body: ReplayBody) -> ReplayResult:
     """Gives dead letters a new tree each, as their first attempt, and publishes their rows again."""
+    note(request, dead_letters=body.ids)
     return await _replay(ledger, list(dict.fromkeys(body.ids)))
 
 
 @router.post("/{id}/replay", responses=declared(404, 413, 429))
-async def replay_dead_letter(ledger: LedgerDep, id: Annotated[DeadLetterId, Path()]) -> ReplayResult:  # noqa: A002
+async def replay_dead_letter(
+    request: Request,
+    ledger: LedgerDep,
+    id: Annotated[DeadLetterId, Path()],  # noqa: A002
+) -> ReplayResult:
     """Gives a dead letter a new tree, as its first attempt, and publishes its row again."""
+    note(request, dead_letters=[id])
     result = await _replay(ledger, [id])
     if result.unknown:
         raise not_found("unknown-dead-letter", f"topology {ledger.config.name!r} has no dead letter {id!r}")

@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 from starlette.responses import StreamingResponse
 
 from api import stream
@@ -55,22 +55,24 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     response_model=None,
 )
 async def stream_events(
-    service: ServiceDep, live: LiveDep, ledger: LedgerDep, last_event_id: LastEventId = ""
+    request: Request, service: ServiceDep, live: LiveDep, ledger: LedgerDep, last_event_id: LastEventId = ""
 ) -> StreamingResponse:
     """Live events of a topology. A stream ends after a time: come again with the id of its last event."""
-    if live.streams >= service.settings.streams:
-        raise Refused(
-            HTTPStatus.TOO_MANY_REQUESTS,
-            "too-many-streams",
-            f"the service has {service.settings.streams} event streams, its most",
-            {"Retry-After": "5"},
-        )
+    client, settings = request.state.client, service.settings
+    if live.streams >= settings.streams:
+        raise _too_many(f"the service has {settings.streams} event streams, its most")
+    if live.streams_of(client) >= settings.streams_of_client:
+        raise _too_many(f"this client has {settings.streams_of_client} event streams, its most")
     after = int(last_event_id.partition("-")[0]) if last_event_id else None
     return StreamingResponse(
-        stream.events(live, ledger, after, service.settings.stream_seconds),
+        stream.events(live, ledger, client, after, settings.stream_seconds),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
+
+
+def _too_many(detail: str) -> Refused:
+    return Refused(HTTPStatus.TOO_MANY_REQUESTS, "too-many-streams", detail, {"Retry-After": "5"})
 
 
 SCHEMAS = (EventStream,)

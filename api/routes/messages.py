@@ -1,10 +1,11 @@
 """The acker's own messages."""
 
 import base64
+from collections import Counter
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 
 from acker import ids, messages
 from acker.errors import (
@@ -16,6 +17,7 @@ from acker.errors import (
     ValidationError,
 )
 from acker.messages import Messages, Sent
+from api.logs import note
 from api.models.messages import (
     Ack,
     AckResult,
@@ -46,7 +48,7 @@ IdempotencyKey = Annotated[
 
 @router.post("/messages", responses=declared(404, 409, 413, 429))
 async def send_messages(
-    ledger: LedgerDep, body: MessagesBody, idempotency_key: IdempotencyKey = None
+    request: Request, ledger: LedgerDep, body: MessagesBody, idempotency_key: IdempotencyKey = None
 ) -> MessagesResult:
     """Sends messages to the ledger: all those of a shard take effect, or none.
 
@@ -54,6 +56,12 @@ async def send_messages(
     that they will take effect a little later.
     """
     wanted = _messages(body)
+    note(
+        request,
+        anchors=[message.anchor for message in body.messages],
+        messages=Counter(message.type for message in body.messages),
+        key=idempotency_key,
+    )
     try:
         sent = await ledger.run(messages.send(ledger.core, wanted, idempotency_key))
     except KeyConflict as error:

@@ -3,14 +3,15 @@
 import base64
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from acker import inspect, recent, trees
+from acker import by_hand, inspect, recent, trees
 from acker.aio import AsyncLedger
 from acker.buckets import Bucket
 from acker.errors import ValidationError
 from api.fields import Cursor, Id, MessageIdBase64, Name, instant, message_id_fields
+from api.logs import note
 from api.models.trees import (
     FailBody,
     FailManyBody,
@@ -22,7 +23,7 @@ from api.models.trees import (
     Trees,
     TreeState,
 )
-from api.problems import declared, not_found, unknown_cursor, unknown_spout
+from api.problems import Refused, declared, not_found, unknown_cursor, unknown_spout
 from api.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["trees"])
@@ -122,10 +123,7 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
             **message_id_fields(ended.message_id if found is None else found.message_id),
         )
     if found is None:
-        raise not_found(
-            "unknown-tree",
-            f"topology {ledger.config.name!r} knows no tree {anchor} (any more)",
-        )
+        raise _unknown(ledger, anchor)
     outcome = None
     if found.state == "finished":
         since = await ledger.run(recent.kept_since(ledger.core, int(anchor)))
@@ -141,34 +139,42 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
 
 
 @router.post("/trees/{anchor}/fail", responses=declared(404, 413, 429))
-async def fail_tree(ledger: LedgerDep, anchor: Anchor, body: FailBody) -> FailResult:
+async def fail_tree(request: Request, ledger: LedgerDep, anchor: Anchor, body: FailBody) -> FailResult:
     """Fails a tree: final and at once. Its spout is told, and replays or gives up the record."""
-    return await _fail(ledger, [anchor], body.reason)
+    return await _fail(request, ledger, [anchor], body.reason)
 
 
 @router.post("/trees/{anchor}/reset-timeout", responses=declared(404, 413, 429))
-async def reset_tree(ledger: LedgerDep, anchor: Anchor) -> ResetResult:
+async def reset_tree(request: Request, ledger: LedgerDep, anchor: Anchor) -> ResetResult:
     """Gives a tree, and all others of its slab, the whole message timeout again."""
+    note(request, anchors=[anchor])
     return ResetResult(slabs=await ledger.reset_timeout([int(anchor)]))
 
 
 @router.post("/fail", responses=declared(404, 413, 429))
-async def fail_trees(ledger: LedgerDep, body: FailManyBody) -> FailResult:
-    """Fails trees, for one reason: final and at once."""
-    return await _fail(ledger, body.anchors, body.reason)
+async def fail_trees(request: Request, ledger: LedgerDep, body: FailManyBody) -> FailResult:
+    """Fails trees, for one reason: final and at once. Those that are unknown are passed over, and named."""
+    return await _fail(request, ledger, body.anchors, body.reason)
 
 
 @router.post("/reset-timeout", responses=declared(404, 413, 429))
-async def reset_trees(ledger: LedgerDep, body: ResetManyBody) -> ResetResult:
+async def reset_trees(request: Request, ledger: LedgerDep, body: ResetManyBody) -> ResetResult:
     """Gives trees, and all others of their slabs, the whole message timeout again."""
+    note(request, anchors=body.anchors)
     return ResetResult(slabs=await ledger.reset_timeout(sorted({int(anchor) for anchor in body.anchors})))
 
 
-async def _fail(ledger: AsyncLedger, anchors: list[str], reason: str) -> FailResult:
-    numbers = sorted({int(anchor) for anchor in anchors})
-    done = await ledger.fail(numbers, reason)
-    waiting = len(numbers) - done.failed - done.late - done.orphaned if ledger.config.ackers else 0
-    return FailResult(failed=done.failed, late=done.late, waiting=waiting, orphaned=done.orphaned)
+async def _fail(request: Request, ledger: AsyncLedger, anchors: list[str], reason: str) -> FailResult:
+    note(request, anchors=anchors, reason=reason)
+    done = await ledger.run(by_hand.fail(ledger.core, [int(anchor) for anchor in anchors], reason))
+    if len(done.unknown) == len(set(anchors)):
+        raise _unknown(ledger, str(done.unknown[0]))
+    unknown = [str(anchor) for anchor in done.unknown]
+    return FailResult(failed=done.failed, late=done.late, waiting=done.waiting, unknown=unknown)
+
+
+def _unknown(ledger: AsyncLedger, anchor: str) -> Refused:
+    return not_found("unknown-tree", f"topology {ledger.config.name!r} knows no tree {anchor} (any more)")
 
 
 def _known(ledger: AsyncLedger, query: TreesQuery) -> None:

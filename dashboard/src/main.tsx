@@ -2,9 +2,10 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { createBrowserRouter, RouterProvider } from "react-router";
-import { Problem } from "./api/client";
+import { PATH, Problem } from "./api/client";
 import { Layout } from "./components/Layout";
 import "./style.css";
+import { Broken } from "./views/Broken";
 import { DeadLetters } from "./views/DeadLetters";
 import { NotFound } from "./views/NotFound";
 import { Outcomes } from "./views/Outcomes";
@@ -28,20 +29,29 @@ const queries = new QueryClient({
   },
 });
 
-const router = createBrowserRouter([
-  {
-    Component: Layout,
-    children: [
-      { index: true, Component: Overview },
-      { path: "t/:topology", Component: Topology },
-      { path: "t/:topology/trees", Component: Trees },
-      { path: "t/:topology/trees/:anchor", Component: Tree },
-      { path: "t/:topology/outcomes", Component: Outcomes },
-      { path: "t/:topology/dead-letters", Component: DeadLetters },
-      { path: "*", Component: NotFound },
-    ],
-  },
-]);
+const router = createBrowserRouter(
+  [
+    {
+      Component: Layout,
+      ErrorBoundary: Broken,
+      children: [
+        {
+          ErrorBoundary: Broken,
+          children: [
+            { index: true, Component: Overview },
+            { path: "t/:topology", Component: Topology },
+            { path: "t/:topology/trees", Component: Trees },
+            { path: "t/:topology/trees/:anchor", Component: Tree },
+            { path: "t/:topology/outcomes", Component: Outcomes },
+            { path: "t/:topology/dead-letters", Component: DeadLetters },
+            { path: "*", Component: NotFound },
+          ],
+        },
+      ],
+    },
+  ],
+  { basename: PATH || "/" },
+);
 
 const root = document.getElementById("root");
 if (root === null) throw new Error("the page has no #root");

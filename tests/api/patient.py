@@ -11,5 +11,6 @@ _TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 get = partial(httpx.get, timeout=SECONDS, verify=_TLS)
 post = partial(httpx.post, timeout=SECONDS, verify=_TLS)
+delete = partial(httpx.delete, timeout=SECONDS, verify=_TLS)
 put = partial(httpx.put, timeout=SECONDS, verify=_TLS)
 stream = partial(httpx.stream, timeout=SECONDS, verify=_TLS)

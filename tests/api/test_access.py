@@ -1,13 +1,17 @@
 """Who may do what, and what protects a browser."""
 
+import hashlib
 import socket
+from pathlib import Path
 
 import httpx
 import pytest
 
+from acker.errors import ValidationError
 from acker.ledger import open_ledger
 from acker.store import Store
 from api.access import Rate, is_loopback
+from api.settings import Settings, settings
 from api.tokens import Tokens
 from tests.api import patient
 from tests.api.conftest import OPERATE, READ, TOKENS, calling, serving
@@ -15,7 +19,8 @@ from tests.api.conftest import OPERATE, READ, TOKENS, calling, serving
 
 @pytest.fixture(autouse=True)
 def topology(valkey_url: str) -> None:
-    open_ledger(Store(valkey_url), "words", ackers=1)
+    """One that knows the tree of `BODY`, by a message that came before its track."""
+    open_ledger(Store(valkey_url), "words", ackers=1).update([1], [7])
 
 
 FAIL = "/topologies/words/fail"
@@ -149,6 +154,48 @@ def test_a_rate_forgets_nobody_who_is_over_it() -> None:
     assert rate.take("b") == 0.0
 
 
+def test_reads_of_a_client_are_limited(valkey_url: str) -> None:
+    with (
+        serving(valkey_url, tokens=TOKENS, reads_per_second=0.2, ticker=False, history=False) as address,
+        calling(address) as client,
+    ):
+        answers = [client.get("/topologies") for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
+        assert answers[-1].json()["type"] == "urn:acker:too-many-reads"
+        assert patient.get(f"{address}/healthz").status_code == 200
+
+
+def test_what_no_url_can_be_is_refused_and_protected(address: str, client: httpx.Client) -> None:
+    for headers, status in (
+        ({"Origin": "http://[bad"}, 403),
+        ({"Origin": "http://[::bad]:x"}, 403),
+    ):
+        answer = client.post(FAIL, json=BODY, headers=headers)
+        assert answer.status_code == status, headers
+        assert answer.headers["x-frame-options"] == "DENY"
+    for path in ("/" + "x" * 300, "/assets/" + "x" * 300 + ".js", "/.built-from", "/assets/.hidden"):
+        answer = patient.get(address + path)
+        assert answer.status_code in (200, 404), path
+        assert "x-frame-options" in answer.headers
+        assert path.startswith("/x") or answer.status_code == 404
+
+
+def test_a_name_that_is_none_is_a_bad_request(valkey_url: str) -> None:
+    with serving(valkey_url, ticker=False, history=False) as address:
+        answer = patient.get(f"{address}/api/v1/topologies", headers={"Host": "[bad"})
+        assert (answer.status_code, answer.json()["type"]) == (400, "urn:acker:bad-request")
+
+
+def test_a_failure_of_the_service_is_protected_too(
+    address: str, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.routes.topologies._configuration", lambda _: 1 / 0)
+    answer = client.get("/topologies/words")
+    assert (answer.status_code, answer.json()["type"]) == (500, "urn:acker:internal-error")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+
+
 def test_only_hashes_of_tokens_are_kept() -> None:
     tokens = Tokens.parse(TOKENS)
     assert OPERATE not in tokens.hashed()
@@ -157,6 +204,30 @@ def test_only_hashes_of_tokens_are_kept() -> None:
     assert found is not None
     assert found.scope == "operate"
     assert again.find(READ + "x") is None
+
+
+def test_tokens_have_names_which_say_who_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"# of the team\nann=operate:{OPERATE}  # rotated\n\nread:{READ}\n")
+    tokens = Settings(tokens_file=str(file), tokens="bob=read:" + "b" * 16).access  # type: ignore[arg-type]
+    found = [tokens.find(token) for token in (OPERATE, READ, "b" * 16)]
+    assert [token and (token.scope, token.client) for token in found] == [
+        ("operate", "ann"),
+        ("read", hashlib.sha256(READ.encode()).hexdigest()[:8]),
+        ("read", "bob"),
+    ]
+    assert Tokens.parse(tokens.hashed()).accepted == tokens.accepted
+    file.write_text("# nobody\n")
+    for path, what in ((file, "no token"), (tmp_path / "missing", "cannot be read")):
+        with pytest.raises(ValidationError, match=what):
+            settings(tokens_file=str(path))
+
+
+@pytest.mark.parametrize("digest", ["A" * 64, "a" * 63, "a" * 65, "g" * 64, ""])
+@pytest.mark.parametrize("prefix", ["sha256:", "SHA256:"])
+def test_a_malformed_hash_is_no_token(prefix: str, digest: str) -> None:
+    with pytest.raises(ValueError, match="token 1: expected 64 hexadecimal digits in lower case"):
+        Tokens.parse(f"read:{prefix}{digest}")
 
 
 @pytest.mark.parametrize("text", ["secret-secret-secret", "admin:secret-secret-secret", "read:secret"])

@@ -11,7 +11,7 @@ from acker import keys
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
 from tests.api import patient
-from tests.api.conftest import TOKENS, calling, serving
+from tests.api.conftest import READ, TOKENS, calling, serving
 from tests.ledgers import Trees
 from tests.servers import wait_until
 
@@ -168,6 +168,47 @@ def test_a_stream_goes_on_at_another_server(valkey_url: str, ledger: Ledger) -> 
                 tracked += until(events, "sample")[-1].data["tracked"]
 
 
+def test_an_id_of_a_time_that_has_not_come_begins_with_the_newest_sample(
+    valkey_url: str, ledger: Ledger
+) -> None:
+    with (
+        serving(valkey_url, tokens=TOKENS, ticker=False) as address,
+        calling(address) as client,
+        stream(client, "999999999999999-0") as events,
+    ):
+        Trees(3).track(ledger)
+        while until(events, "sample")[-1].data["tracked"] == 0:
+            pass
+
+
+def test_the_streams_of_a_topology_end_when_it_is_removed(valkey_url: str, ledger: Ledger) -> None:
+    with serving(valkey_url, tokens=TOKENS, ticker=False) as address, calling(address) as client:
+        with stream(client) as events:
+            until(events, "sample")
+            assert client.delete("/topologies/words").status_code == 200
+            assert [event.kind for event in events if event.kind != "sample"] == []
+        again = open_ledger(Store(valkey_url), "words", ackers=2, message_timeout=600.0)
+        with stream(client) as events:
+            until(events, "sample")
+            again.fail(Trees(3).track(again).anchors, "again")
+            found = [until(events, "outcome")[-1].data["reason"] for _ in range(3)]
+            assert found == ["again"] * 3
+
+
+def test_a_client_has_so_many_streams(valkey_url: str, ledger: Ledger) -> None:
+    with (
+        serving(valkey_url, tokens=TOKENS, ticker=False, streams_of_client=1) as address,
+        calling(address) as client,
+        calling(address, READ) as other,
+        stream(client) as events,
+    ):
+        until(events, "sample")
+        refused = client.get(EVENTS)
+        assert (refused.status_code, refused.json()["type"]) == (429, "urn:acker:too-many-streams")
+        with stream(other) as theirs:
+            until(theirs, "sample")
+
+
 def test_200_streams_cost_one_reading_a_second_as_one_does(
     valkey_url: str, ledger: Ledger, valkey_raw: Any
 ) -> None:
@@ -185,7 +226,10 @@ def test_200_streams_cost_one_reading_a_second_as_one_does(
         wait_until(lambda: readings() >= first + 4)
         return (commands() - before) / (readings() - first)
 
-    with serving(valkey_url, tokens=TOKENS, ticker=False) as address, calling(address) as client:
+    with (
+        serving(valkey_url, tokens=TOKENS, ticker=False, streams_of_client=300) as address,
+        calling(address) as client,
+    ):
         limits = httpx.Limits(max_connections=None)
         many = httpx.Client(
             base_url=client.base_url, headers=client.headers, limits=limits, timeout=patient.SECONDS

@@ -113,6 +113,42 @@ def test_logs_are_json_lines_and_hold_no_secret(new_server: Callable[..., Embedd
     assert token not in log
 
 
+def test_the_log_tells_who_changed_what_and_who_was_refused(
+    new_server: Callable[..., EmbeddedServer],
+) -> None:
+    url = new_server().url
+    ledger = open_ledger(Store(url), "words", ackers=1)
+    trees = Trees(30).track(ledger)
+    anchors = [str(anchor) for anchor in trees.anchors]
+    ann = {"Authorization": "Bearer the-token-of-ann"}
+    with running("--url", url, ACKER_TOKENS="ann=operate:the-token-of-ann") as service:
+        path = f"{service.address}/api/v1/topologies/words"
+        patient.post(f"{path}/fail", json={"anchors": anchors, "reason": "by ann"}, headers=ann)
+        message = {"type": "ack", "anchor": anchors[3], "value": "1"}
+        patient.post(f"{path}/messages", json={"messages": [message] * 3}, headers=ann)
+        forged = {"X-Forwarded-For": "203.0.113.9", "Authorization": "Bearer wrong-wrong-wrong-wrong"}
+        assert patient.get(path, headers=forged).status_code == 401
+        assert patient.delete(f"{path}?force=true", headers=ann).status_code == 200
+        assert service.end(signal.SIGINT) == 0
+        told = [json.loads(line) for line in service.log.read_text().splitlines()]
+    fail, messages, refused, removal = (record for record in told if record["logger"] == "api.requests")
+    assert (fail["client"], fail["reason"], fail["trees"]) == ("ann", "by ann", 30)
+    assert fail["anchors"] == anchors[:20]
+    assert (messages["messages"], messages["trees"]) == ({"ack": 3}, 1)
+    assert (refused["status"], refused["client"], refused["level"]) == (401, "127.0.0.1", "warning")
+    assert (removal["method"], removal["query"], removal["level"]) == ("DELETE", "force=true", "info")
+
+
+def test_only_a_proxy_that_is_named_is_believed_for_whom_it_calls(
+    new_server: Callable[..., EmbeddedServer],
+) -> None:
+    url = new_server().url
+    with running("--url", url, ACKER_PROXIES="127.0.0.1", ACKER_LOG_LEVEL="debug") as service:
+        patient.get(f"{service.address}/healthz", headers={"X-Forwarded-For": "203.0.113.9"})
+        assert service.end(signal.SIGINT) == 0
+        assert '"client": "203.0.113.9"' in service.log.read_text()
+
+
 def test_a_log_that_nobody_reads_does_not_hold_the_service_up(valkey_url: str) -> None:
     with (
         running("--url", valkey_url, stderr=subprocess.PIPE, ACKER_LOG_LEVEL="debug") as service,

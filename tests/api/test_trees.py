@@ -93,10 +93,19 @@ def test_trees_are_failed_by_hand_one_or_many(client: httpx.Client, ledger: Ledg
     trees = Trees(6).track(ledger)
     first, *rest = [str(anchor) for anchor in trees.anchors]
     answer = client.post(f"{TREES}/{first}/fail", json={"reason": "by <b>me</b>"})
-    assert answer.json() == {"failed": 1, "late": 0, "waiting": 0, "orphaned": 0}
-    early = str(ids.new_anchors(1)[0])
-    answer = client.post("/topologies/words/fail", json={"anchors": [first, *rest[:2], rest[0], early]})
-    assert answer.json() == {"failed": 2, "late": 1, "waiting": 1, "orphaned": 0}
+    assert answer.json() == {"failed": 1, "late": 0, "waiting": 0, "unknown": []}
+    early, mistyped = ids.new_anchors(1), str(ids.new_anchors(1)[0])
+    ledger.update(early, ids.new_ids(1))
+    answer = client.post(
+        "/topologies/words/fail", json={"anchors": [first, *rest[:2], rest[0], str(early[0]), mistyped]}
+    )
+    assert answer.json() == {"failed": 2, "late": 1, "waiting": 1, "unknown": [mistyped]}
+    for path, body in ((f"{TREES}/{mistyped}/fail", {}), ("/topologies/words/fail", {"anchors": [mistyped]})):
+        refused = client.post(path, json=body)
+        assert (refused.status_code, refused.json()["type"]) == (404, "urn:acker:unknown-tree")
+    assert client.get("/topologies/words").json()["waiting_slabs"] == 1, (
+        "the mistyped anchor has left nothing behind"
+    )
     assert told(ledger, trees) == {
         (trees.anchors[0], "failed", "by <b>me</b>"): 1,
         (trees.anchors[1], "failed", "failed by hand"): 1,

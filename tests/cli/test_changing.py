@@ -16,10 +16,14 @@ from tests.cli.conftest import HOSTILE, Acker, good, one_error, positive_and_neg
 
 def test_trees_are_failed_by_hand(acker: Acker, ledger: Ledger) -> None:
     pair = positive_and_negative(ledger)
-    waiting = int(ids.new_anchors(1)[0])
-    assert good(acker("fail", "words", *pair, waiting, pair[0], "--reason", "by hand", "--json")) == {
-        "failed": 2, "late": 0, "waiting": 1, "orphaned": 0,
+    waiting, mistyped = ids.new_anchors(1), int(ids.new_anchors(1)[0])
+    ledger.update(waiting, ids.new_ids(1))
+    waiting = int(waiting[0])
+    named = [*pair, waiting, mistyped, pair[0]]
+    assert good(acker("fail", "words", *named, "--reason", "by hand", "--json")) == {
+        "failed": 2, "late": 0, "waiting": 1, "unknown": [str(mistyped)],
     }  # fmt: skip
+    assert "knows no tree" in one_error(acker("fail", "words", mistyped), 1)
     assert ledger.counters()["failed"] == 2
     assert re.search(r"^finished before +1 *$", acker("fail", "words", pair[1]).out, re.MULTILINE)
     tree = good(acker("tree", "words", waiting, "--json"))

@@ -39,7 +39,12 @@ export async function authorized(input: Request): Promise<Response> {
   return response;
 }
 
-export const client = createClient<paths>({ baseUrl: location.origin, fetch: authorized });
+/** The path under which the service is, without a slash at its end: the page says where a proxy put it. */
+export const PATH = document.querySelector<HTMLMetaElement>('meta[name="acker-path"]')?.content ?? "";
+
+export const ADDRESS = location.origin + PATH;
+
+export const client = createClient<paths>({ baseUrl: ADDRESS, fetch: authorized });
 
 interface Answer<T> {
   data?: T;

@@ -162,7 +162,7 @@ export interface paths {
         put?: never;
         /**
          * Fail Trees
-         * @description Fails trees, for one reason: final and at once.
+         * @description Fails trees, for one reason: final and at once. Those that are unknown are passed over, and named.
          */
         post: operations["fail_trees"];
         delete?: never;
@@ -780,13 +780,13 @@ export interface components {
              */
             late: number;
             /**
-             * Orphaned
-             * @description Not tracked, and no room to wait: dropped.
+             * Unknown
+             * @description Name no tree, or none any more: nothing was done.
              */
-            orphaned: number;
+            unknown: string[];
             /**
              * Waiting
-             * @description Not tracked yet: they will fail when they are.
+             * @description Known by messages that came before their track: they will fail when it comes.
              */
             waiting: number;
         };
@@ -1833,7 +1833,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -1850,7 +1850,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -1873,6 +1873,25 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The store refused a command. */
             502: {
                 headers: {
@@ -1884,7 +1903,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -1946,7 +1965,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -1963,7 +1982,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -1986,6 +2005,25 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The store refused a command. */
             502: {
                 headers: {
@@ -1997,7 +2035,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2057,7 +2095,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2074,7 +2112,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2114,6 +2152,25 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The store refused a command. */
             502: {
                 headers: {
@@ -2125,7 +2182,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2188,7 +2245,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2205,7 +2262,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2239,7 +2296,7 @@ export interface operations {
                      *       "detail": "It does not agree with what was there before.",
                      *       "status": 409,
                      *       "title": "Conflict",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:topology-in-use"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2262,7 +2319,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many writes, or too many event streams. */
+            /** @description Too many requests, or too many event streams. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2272,10 +2329,10 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "Too many writes, or too many event streams.",
+                     *       "detail": "Too many requests, or too many event streams.",
                      *       "status": 429,
                      *       "title": "Too Many Requests",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:too-many-reads"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2292,7 +2349,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2357,7 +2414,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2374,7 +2431,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2414,6 +2471,25 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The store refused a command. */
             502: {
                 headers: {
@@ -2425,7 +2501,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2487,7 +2563,7 @@ export interface operations {
                      *       "detail": "The body is no text.",
                      *       "status": 400,
                      *       "title": "Bad Request",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:bad-request"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2506,7 +2582,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2523,7 +2599,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2557,7 +2633,7 @@ export interface operations {
                      *       "detail": "The body is too large.",
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:body-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2580,7 +2656,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many writes, or too many event streams. */
+            /** @description Too many requests, or too many event streams. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2590,10 +2666,10 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "Too many writes, or too many event streams.",
+                     *       "detail": "Too many requests, or too many event streams.",
                      *       "status": 429,
                      *       "title": "Too Many Requests",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:too-many-reads"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2610,7 +2686,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2669,7 +2745,7 @@ export interface operations {
                      *       "detail": "The body is no text.",
                      *       "status": 400,
                      *       "title": "Bad Request",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:bad-request"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2688,7 +2764,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2705,7 +2781,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2739,7 +2815,7 @@ export interface operations {
                      *       "detail": "The body is too large.",
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:body-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2762,7 +2838,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many writes, or too many event streams. */
+            /** @description Too many requests, or too many event streams. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2772,10 +2848,10 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "Too many writes, or too many event streams.",
+                     *       "detail": "Too many requests, or too many event streams.",
                      *       "status": 429,
                      *       "title": "Too Many Requests",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:too-many-reads"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2792,7 +2868,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2867,7 +2943,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2884,7 +2960,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2924,7 +3000,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many writes, or too many event streams. */
+            /** @description Too many requests, or too many event streams. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2934,10 +3010,10 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "Too many writes, or too many event streams.",
+                     *       "detail": "Too many requests, or too many event streams.",
                      *       "status": 429,
                      *       "title": "Too Many Requests",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:too-many-reads"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -2954,7 +3030,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3016,7 +3092,7 @@ export interface operations {
                      *       "detail": "The body is no text.",
                      *       "status": 400,
                      *       "title": "Bad Request",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:bad-request"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3035,7 +3111,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3052,7 +3128,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3086,7 +3162,7 @@ export interface operations {
                      *       "detail": "The body is too large.",
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:body-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3109,7 +3185,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many writes, or too many event streams. */
+            /** @description Too many requests, or too many event streams. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3119,10 +3195,10 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "Too many writes, or too many event streams.",
+                     *       "detail": "Too many requests, or too many event streams.",
                      *       "status": 429,
                      *       "title": "Too Many Requests",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:too-many-reads"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3139,7 +3215,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3204,7 +3280,7 @@ export interface operations {
                      *       "detail": "The body is no text.",
                      *       "status": 400,
                      *       "title": "Bad Request",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:bad-request"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3223,7 +3299,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3240,7 +3316,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3274,7 +3350,7 @@ export interface operations {
                      *       "detail": "It does not agree with what was there before.",
                      *       "status": 409,
                      *       "title": "Conflict",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:topology-in-use"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3291,7 +3367,7 @@ export interface operations {
                      *       "detail": "The body is too large.",
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:body-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3314,7 +3390,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many writes, or too many event streams. */
+            /** @description Too many requests, or too many event streams. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3324,10 +3400,10 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "Too many writes, or too many event streams.",
+                     *       "detail": "Too many requests, or too many event streams.",
                      *       "status": 429,
                      *       "title": "Too Many Requests",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:too-many-reads"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3344,7 +3420,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3410,7 +3486,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3427,7 +3503,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3467,6 +3543,25 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The store refused a command. */
             502: {
                 headers: {
@@ -3478,7 +3573,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3540,7 +3635,7 @@ export interface operations {
                      *       "detail": "The body is no text.",
                      *       "status": 400,
                      *       "title": "Bad Request",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:bad-request"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3559,7 +3654,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3576,7 +3671,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3610,7 +3705,7 @@ export interface operations {
                      *       "detail": "The body is too large.",
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:body-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3633,7 +3728,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many writes, or too many event streams. */
+            /** @description Too many requests, or too many event streams. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3643,10 +3738,10 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "Too many writes, or too many event streams.",
+                     *       "detail": "Too many requests, or too many event streams.",
                      *       "status": 429,
                      *       "title": "Too Many Requests",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:too-many-reads"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3663,7 +3758,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3726,7 +3821,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3743,7 +3838,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3783,6 +3878,25 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The store refused a command. */
             502: {
                 headers: {
@@ -3794,7 +3908,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3867,7 +3981,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3884,7 +3998,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3924,6 +4038,25 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The store refused a command. */
             502: {
                 headers: {
@@ -3935,7 +4068,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3997,7 +4130,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4014,7 +4147,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4054,6 +4187,25 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The store refused a command. */
             502: {
                 headers: {
@@ -4065,7 +4217,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4129,7 +4281,7 @@ export interface operations {
                      *       "detail": "The body is no text.",
                      *       "status": 400,
                      *       "title": "Bad Request",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:bad-request"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4148,7 +4300,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4165,7 +4317,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4199,7 +4351,7 @@ export interface operations {
                      *       "detail": "The body is too large.",
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:body-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4222,7 +4374,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many writes, or too many event streams. */
+            /** @description Too many requests, or too many event streams. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4232,10 +4384,10 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "Too many writes, or too many event streams.",
+                     *       "detail": "Too many requests, or too many event streams.",
                      *       "status": 429,
                      *       "title": "Too Many Requests",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:too-many-reads"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4252,7 +4404,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4312,7 +4464,7 @@ export interface operations {
                      *       "detail": "The body is no text.",
                      *       "status": 400,
                      *       "title": "Bad Request",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:bad-request"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4331,7 +4483,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4348,7 +4500,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4382,7 +4534,7 @@ export interface operations {
                      *       "detail": "The body is too large.",
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:body-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4405,7 +4557,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many writes, or too many event streams. */
+            /** @description Too many requests, or too many event streams. */
             429: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4415,10 +4567,10 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "Too many writes, or too many event streams.",
+                     *       "detail": "Too many requests, or too many event streams.",
                      *       "status": 429,
                      *       "title": "Too Many Requests",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:too-many-reads"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4435,7 +4587,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4514,7 +4666,7 @@ export interface operations {
                      *       "detail": "No token, or one that is not accepted.",
                      *       "status": 401,
                      *       "title": "Unauthorized",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:unauthorized"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4531,7 +4683,7 @@ export interface operations {
                      *       "detail": "The token does not allow this, or the request comes from another site.",
                      *       "status": 403,
                      *       "title": "Forbidden",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:read-only"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -4554,6 +4706,25 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The store refused a command. */
             502: {
                 headers: {
@@ -4565,7 +4736,7 @@ export interface operations {
                      *       "detail": "The store refused a command.",
                      *       "status": 502,
                      *       "title": "Bad Gateway",
-                     *       "type": "urn:acker:invalid-request"
+                     *       "type": "urn:acker:store-error"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

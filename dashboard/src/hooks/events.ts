@@ -1,7 +1,7 @@
 /** The live events of a topology. */
 
 import { useEffect, useRef, useState } from "react";
-import { authorized, Problem, problem } from "../api/client";
+import { ADDRESS, authorized, Problem, problem } from "../api/client";
 import { readEvents, type ServerEvent } from "../api/sse";
 
 /** `live`: events come. `lost`: they do not, and it is tried again. */
@@ -46,7 +46,7 @@ async function follow(
     try {
       heard();
       const response = await authorized(
-        new Request(`${location.origin}/api/v1/topologies/${encodeURIComponent(topology)}/events`, {
+        new Request(`${ADDRESS}/api/v1/topologies/${encodeURIComponent(topology)}/events`, {
           headers: last === "" ? {} : { "Last-Event-ID": last },
           signal: AbortSignal.any([stop, silence.signal]),
         }),

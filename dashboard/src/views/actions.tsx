@@ -52,7 +52,7 @@ export function TreeAction({
     const said = [`${plural(result.failed, "tree")} failed`];
     if (result.late) said.push(`${result.late} had finished before`);
     if (result.waiting) said.push(`${result.waiting} will fail when tracked`);
-    if (result.orphaned) said.push(`${result.orphaned} unknown and dropped`);
+    if (result.unknown.length) said.push(`${result.unknown.length} not known any more`);
     done(`${said.join(", ")}.`);
     void refresh();
   };

@@ -1,0 +1,43 @@
+"""What people do to trees by hand. It touches trees that the ledger knows only.
+
+A message of a program may come before its tree is tracked, and waits for it. An anchor that a person has
+mistyped, or a tree that has just expired, would be a ghost that waits for nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from acker.config import check_reason
+from acker.ids import as_ids
+from acker.operations import Core
+from acker.requests import Operation
+from acker.trees import trees_at
+
+
+@dataclass(frozen=True, slots=True)
+class FailedByHand:
+    """What became of trees that were to be failed.
+
+    failed: now. late: finished before. waiting: known by messages that came before their track, with which
+    they will fail. unknown: anchors of trees that the ledger does not know, or not any more.
+    """
+
+    failed: int = 0
+    late: int = 0
+    waiting: int = 0
+    unknown: tuple[int, ...] = ()
+
+
+def fail(core: Core, anchors: Sequence[int], reason: str) -> Operation[FailedByHand]:
+    """Fails those trees that are known, final and at once; an anchor that is named twice counts once.
+
+    reason: at most 1 KiB. Raises ValidationError.
+    """
+    encoded = check_reason(reason)
+    wanted = sorted(set(anchors))
+    known = {tree.anchor for tree in (yield from trees_at(core, wanted))}
+    unknown = tuple(anchor for anchor in wanted if anchor not in known)
+    if not known:
+        return FailedByHand(unknown=unknown)
+    done = yield from core.submit(core.fail(as_ids(sorted(known), "anchors"), encoded))
+    return FailedByHand(done.failed, done.late, len(known) - done.failed - done.late - done.orphaned, unknown)

@@ -1,0 +1,93 @@
+"""Connections that send nothing, or never an end, keep nobody out: of a service as a process."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
+
+from acker.ledger import open_ledger
+from acker.store import Store
+from tests.api import patient
+from tests.api.test_serve import running
+from tests.ledgers import Trees
+from tests.servers import wait_until
+
+HALF = b"GET /api/v1/topologies HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+BODY = b"POST /api/v1/topologies/words/fail HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+
+
+@contextmanager
+def connected(address: str, sent: bytes, source: str = "127.0.0.1") -> Iterator[socket.socket]:
+    where = urlsplit(address)
+    with socket.create_connection(
+        (where.hostname or "", where.port or 0), timeout=patient.SECONDS, source_address=(source, 0)
+    ) as connection:
+        connection.sendall(sent)
+        yield connection
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_what_is_not_sent_in_time_is_ended(valkey_url: str) -> None:
+    with (
+        running("--url", valkey_url, ACKER_REQUEST_SECONDS="0.5") as service,
+        connected(service.address, b"") as nothing,
+        connected(service.address, HALF) as half,
+        connected(service.address, BODY) as body,
+        connected(service.address, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + HALF) as second,
+    ):
+        assert second.recv(12) == b"HTTP/1.1 200"
+        second.settimeout(patient.SECONDS)
+        while second.recv(4096):  # the rest of the first answer, and then its end
+            pass
+        assert all(map(is_closed, (nothing, half, body)))
+        assert patient.get(f"{service.address}/healthz").status_code == 200
+
+
+def test_a_client_has_so_many_connections_and_the_others_and_the_ticker_go_on(valkey_url: str) -> None:
+    ledger = open_ledger(Store(valkey_url), "words", message_timeout=1.0, ackers=1)
+    with (
+        running("--url", valkey_url, ACKER_CONNECTIONS_OF_CLIENT="20") as service,
+        ExitStack() as held,
+    ):
+        many = [held.enter_context(connected(service.address, HALF, "127.0.0.2")) for _ in range(25)]
+        wait_until(lambda: sum(_refused(one) for one in many) == 5)
+        assert patient.get(f"{service.address}/api/v1/topologies").status_code == 200
+        Trees(5).track(ledger)
+        wait_until(lambda: ledger.counters()["expired"] == 5)
+
+
+def test_all_have_so_many_and_places_come_back(valkey_url: str) -> None:
+    with (
+        running("--url", valkey_url, ACKER_CONNECTIONS="10", ACKER_REQUEST_SECONDS="2") as service,
+        ExitStack() as held,
+    ):
+        for _ in range(10):
+            held.enter_context(connected(service.address, HALF))
+        began = time.monotonic()
+        wait_until(lambda: _answers(service.address))
+        assert time.monotonic() - began >= 1, "there was room before any was ended"
+
+
+def _refused(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def _answers(address: str) -> bool:
+    with connected(address, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") as connection:
+        try:
+            return connection.recv(12) == b"HTTP/1.1 200"
+        except ConnectionResetError:
+            return False
