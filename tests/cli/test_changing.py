@@ -16,9 +16,8 @@ from tests.cli.conftest import HOSTILE, Acker, good, one_error, positive_and_neg
 
 def test_trees_are_failed_by_hand(acker: Acker, ledger: Ledger) -> None:
     pair = positive_and_negative(ledger)
-    waiting, mistyped = ids.new_anchors(1), int(ids.new_anchors(1)[0])
-    ledger.update(waiting, ids.new_ids(1))
-    waiting = int(waiting[0])
+    waiting, mistyped = (int(ids.new_anchors(1)[0]) for _ in range(2))
+    ledger.update([waiting], ids.new_ids(1))
     named = [*pair, waiting, mistyped, pair[0]]
     assert good(acker("fail", "words", *named, "--reason", "by hand", "--json")) == {
         "failed": 2, "late": 0, "waiting": 1, "unknown": [str(mistyped)],
