@@ -34,14 +34,14 @@ def test_a_seed_repeats_its_pipeline() -> None:
 def test_pipelines_are_code_and_have_all_that_there_is() -> None:
     some = [pipeline(seed) for seed in range(1, 500)]
     for one in some:
-        compile(one.code, "code", "exec")
+        compile(one.code.text, "code", "exec")
         compile("\n".join(one.story), "story", "exec")
-    names = {name for one in some for name in (*one.features, *(operator.name for operator in one.operators))}
+    names = {name for one in some for name in one.names}
     assert names >= {
         "stream", "track", "load", "1 spouts", "2 spouts", "1 queries", "2 queries", "union over a set",
         "join of streams", "read without _acker", "written directly", "emit in parts", "emit in threads",
         "thread not awaited", "error of an emit is swallowed", "emit without anchors", "written in a bolt",
-        "another plan", "smaller batches",
+        "another plan", "fork", "batch job", "smaller batches",
         "first fails some", "last fails some", "filter", "SQL", "SQL in capitals", "explode", "union",
         "pandas", "join with a table", "repartition", "deduplication", "deduplication by attempts", "limit",
         "watermark",
@@ -50,8 +50,19 @@ def test_pipelines_are_code_and_have_all_that_there_is() -> None:
         "hold", "sample", "look", "once", "once without its column",
     }  # fmt: skip
     verbs = {line.partition("(")[0] for one in some for line in one.story}
-    assert verbs == {"put", "run", "settle", "expire", "take_out", "keep", "restore", "forget_offsets"}
-    assert {one.text().count("def start_") for one in some} == {1, 2, 3, 4}
+    assert verbs == {
+        "put",
+        "run",
+        "settle",
+        "expire",
+        "take_out",
+        "keep",
+        "restore",
+        "forget_offsets",
+        "forget_checkpoint",
+        "subscribe",
+    }
+    assert {one.text().count("def start_") for one in some} == {1, 2, 3, 4, 5}
 
 
 def test_half_of_the_pipelines_make_no_mistake() -> None:
@@ -63,7 +74,7 @@ def test_half_of_the_pipelines_make_no_mistake() -> None:
     right = {draw(Random(seed), makers, place).name for makers in (ANYWHERE, INSIDE) for seed in range(200)}
     assert not mistakes & right
     some = [pipeline(seed) for seed in range(1, 500)]
-    sound = [one for one in some if not mistakes & {*one.features, *(each.name for each in one.operators)}]
+    sound = [one for one in some if not mistakes & {*one.names}]
     assert 200 < len(sound) < 400
 
 

@@ -3,7 +3,7 @@
 import re
 
 from acker import errors
-from acker.errors import AckerError, StoreError, StoreUnavailable
+from acker.errors import AckerError, StoreError, StoreUnavailable, VersionMismatch
 from tests.pipelines.verdict import BROKEN, PLANNED, REFUSED, SPARK, End
 
 CRASH = "the story ends this at"
@@ -11,7 +11,7 @@ _TYPED = {name for name, one in vars(errors).items() if isinstance(one, type) an
 _NOT_REFUSALS = {
     name
     for name, one in vars(errors).items()
-    if isinstance(one, type) and issubclass(one, (StoreError, StoreUnavailable))
+    if isinstance(one, type) and issubclass(one, (StoreError, StoreUnavailable, VersionMismatch))
 }
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+)(?::|$)", re.MULTILINE)
 _FRAME = re.compile(r'^\s*File "([^"]+)", line \d+', re.MULTILINE)

@@ -159,7 +159,7 @@ def run_one(plan: Pipeline, spark: SparkSession, url: str, directory: Path) -> J
         spark.catalog.clearCache()
         shutil.rmtree(directory, ignore_errors=True)
     ledger.remove(force=True)
-    names = (*plan.features, *(one.name for one in plan.operators))
+    names = plan.names
     if found is None:
         return Judged(
             plan.seed, time.monotonic() - began, names, len(plan.numbers), 0, 0, 0, (), (), False,

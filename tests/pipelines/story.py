@@ -21,8 +21,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.errors import AckerError, UnknownStream
 from acker.ledger import Ledger
-from acker.spark import bolt, track
-from acker.streams import StreamReader, dead_letters, kept, settler
+from acker.spark import bolt, job, track
+from acker.streams import Stream, StreamReader, dead_letters, kept, settler
 from acker.streams.roots import Tracking
 from acker.streams.spout import StreamSpout
 from tests.pipelines.ends import CRASH, end_of
@@ -36,7 +36,7 @@ WITHIN = 120
 """Seconds that a run of a query may take."""
 _ROUNDS = 3
 _SPARE = ("out", "side")
-Start = Callable[[int], DataStreamWriter]
+Start = Callable[[int], DataStreamWriter | None]
 
 
 class Crash(Exception):
@@ -69,10 +69,12 @@ class Story:
             "read": self.read, "write": self.write, "files": self.files, "spout": self.spout,
             "options": self.options, "crash_point": self.crash_point, "put": self.put, "run": self.run,
             "keep": self.keep, "restore": self.restore, "forget_offsets": self.forget_offsets,
+            "forget_checkpoint": self.forget_checkpoint, "subscribe": self.subscribe,
+            "spark": self.spark, "job": job,
             "settle": self.settle, "expire": self.expire, "take_out": self.take_out,
         }  # fmt: skip
         try:
-            exec(compile(self.plan.code, f"pipeline {self.plan.seed}", "exec"), names)
+            exec(compile(self.plan.code.text, f"pipeline {self.plan.seed}", "exec"), names)
             for line in self.plan.story:
                 exec(line, names)
             self._rest([names[name] for name in names if name.startswith("start_")])
@@ -124,7 +126,7 @@ class Story:
         """Makes records: in a stream, or in a file."""
         first = self._put.get(name, 0)
         self._put[name] = first + count
-        base = self.plan.spouts.index(name) * APART
+        base = self.plan.code.spouts.index(name) * APART
         rows = [
             {
                 "id": base + number,
@@ -134,7 +136,7 @@ class Story:
             }
             for number in range(first, first + count)
         ]
-        if self.plan.source != "stream":
+        if self.plan.code.source != "stream":
             self.files(name)
             there = self.directory / "files" / name / f"{first}.json"
             hidden = there.with_name(f".{first}")
@@ -178,6 +180,8 @@ class Story:
                     return End(name, DONE)
                 writer = start(self._started.get(name, 0))
                 self._started[name] = self._started.get(name, 0) + 1
+                if writer is None:
+                    return End(name, DONE)
                 writer = writer.option("checkpointLocation", str(self._checkpoint(name)))
                 query = (writer if stays else writer.trigger(availableNow=True)).start()
                 if stays:
@@ -220,6 +224,17 @@ class Story:
             (self._checkpoint(name) / "offsets" / str(number)).unlink()
             (self._checkpoint(name) / "offsets" / f".{number}.crc").unlink(missing_ok=True)
 
+    def forget_checkpoint(self, name: str) -> None:
+        """Removes a query's checkpoint, so that a new query goes on. What the old one had taken comes again
+        when it expires.
+        """
+        self._stop(name)
+        shutil.rmtree(self._checkpoint(name), ignore_errors=True)
+
+    def subscribe(self, stream: str, name: str) -> None:
+        """Makes a subscription of a stream."""
+        Stream(self.ledger, stream).subscribe(name)
+
     def _stop(self, name: str) -> None:
         query = self._running.pop(name, None)
         if query is not None:
@@ -228,7 +243,9 @@ class Story:
     def settle(self) -> int:
         """Settles all outcomes that there are; returns how many."""
         settled = 0
-        while done := sum(settler.settle(self.ledger, name, self._note).all for name in self.plan.spouts):
+        while done := sum(
+            settler.settle(self.ledger, name, self._note).all for name in self.plan.code.spouts
+        ):
             settled += done
         return settled
 
@@ -268,7 +285,7 @@ class Story:
         return frozenset(found)
 
     def _pending(self) -> dict[str, int]:
-        counts = [self.ledger.run(kept.pending(self.ledger.core, name)) for name in self.plan.spouts]
+        counts = [self.ledger.run(kept.pending(self.ledger.core, name)) for name in self.plan.code.spouts]
         return {key: sum(one[key] for one in counts) for key in counts[0]}
 
     def _rest(self, starts: list[Start]) -> None:
@@ -279,7 +296,7 @@ class Story:
             self.settle()
             self.take_out()
             self.settle()
-            if not self._pending()["pending"] and (attempt or self.plan.source == "stream"):
+            if not self._pending()["pending"] and (attempt or self.plan.code.source == "stream"):
                 return
             if self._stuck(len(starts)):
                 break
@@ -294,13 +311,13 @@ class Story:
     def _observed(self) -> Observed:
         pending = self._pending()
         letters: list[int] = []
-        for name in self.plan.spouts:
+        for name in self.plan.code.spouts:
             page = self.ledger.run(dead_letters.page(self.ledger.core, spout=name, count=1000))
             letters += [int(one.message_id) for one in page.letters]
         return Observed(
             self.plan.expected(), tuple(self.told), self.sink(), letters, pending["pending"],
             pending["pending"] + pending["acked"] + pending["dead"], tuple(self.ends),
-            self.plan.source != "stream",
+            self.plan.code.source != "stream",
         )  # fmt: skip
 
 
