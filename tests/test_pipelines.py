@@ -40,6 +40,7 @@ def test_pipelines_are_code_and_have_all_that_there_is() -> None:
     assert names >= {
         "stream", "track", "load", "1 spouts", "2 spouts", "1 queries", "2 queries", "union over a set",
         "join of streams", "read without _acker", "written directly", "emit in parts", "emit in threads",
+        "emit by a function",
         "thread not awaited", "error of an emit is swallowed", "emit without anchors", "written in a bolt",
         "another plan", "fork", "batch job", "smaller batches",
         "first fails some", "last fails some", "filter", "SQL", "SQL in capitals", "explode", "union",

@@ -192,6 +192,10 @@ class Coder:
                     f"    list(pool.map(lambda part: {half}, (0, 1)))",
                 ],
             ),
+            "emit by a function": (
+                1,
+                [f'collector.emit_map(rows, lambda row: row, "{SCHEMA}", stream="{stream}")'],
+            ),
             "thread not awaited": (
                 1,
                 [f'Thread(target=lambda: collector.emit(rows, stream="{stream}")).start()'],
@@ -212,7 +216,7 @@ class Coder:
                 [f'rows.write.format("acker").options(**options("{stream}")).mode("append").save()'],
             ),
         }
-        known = list(ways)[:3] if self.careful else list(ways)
+        known = list(ways)[:4] if self.careful else list(ways)
         [way] = self.chance.choices(known, [ways[one][0] for one in known])
         if way != "emit":
             self.features.append(way)

@@ -83,7 +83,7 @@ def _run(chance: Random, name: str, time: int) -> list[str]:
     start, how = f"run(start_{name}", chance.random()
     calm = f"{start})"
     if how < 0.35:
-        points = ["begin", "end", "end", "task"]
+        points = ["begin", "end", "end", "task", "failed"]
         again = [calm] if chance.random() < 0.8 else []
         return [f'{start}, dies="{chance.choice(points)}")', *again]
     if how < 0.42 and time:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from acker.errors import AckerError, UnknownStream
+from acker.errors import AckerError, FailedException, UnknownStream
 from acker.ledger import Ledger
 from acker.spark import bolt, job, track
 from acker.streams import Stream, StreamReader, dead_letters, kept, settler
@@ -119,6 +119,9 @@ class Story:
         if self._dies == name:
             self._dies = ""
             raise Crash(f"{CRASH} {name}")
+        if name == "end" and self._dies == "failed":
+            self._dies = ""
+            raise FailedException("a batch that fails as a whole")
 
     # For the story
 
@@ -160,7 +163,7 @@ class Story:
     def run(self, start: Start, dies: str = "", stays: bool = False) -> None:
         """Runs a query until it has worked on all there is; from then on, where it is to stay.
 
-        dies: the crash point at which its bolt ends, "task": one of its tasks, at the first pass.
+        dies: where its bolt does; "failed": its batch fails as a whole; "task": one of its tasks dies.
         """
         name = start.__name__.removeprefix("start_")
         armed = self.directory / "armed"
