@@ -23,7 +23,7 @@ from acker.spark import microbatches, once, staging
 from acker.spark.arrow import map_in_arrow
 from acker.spark.calls import Calls, RecordFunction
 from acker.spark.life import Life, in_life
-from acker.spark.mapping import CARRIED, RUN, RecordMapper, mapped_schema
+from acker.spark.mapping import CARRIED, RUN, RecordMapper
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.pinned import pinned
@@ -114,7 +114,8 @@ class Collector:
         The function gets a dict, without `_acker`. It returns a dict or a tuple for one row (a plain value
         where the schema has one column), a list of them for several, None for none (the record is acked).
         What it raises becomes the reason of the fail: type and text, at most 1 KiB; of FailedException, the
-        text. A result that does not fit the schema is an exception, too. `schema` is that of the result,
+        text. A result that does not fit the schema is an exception, too: values are converted as by Spark's
+        UDFs (`acker.spark.values`). `schema` is that of the result,
         without `_acker`: each row gets the anchors of its record.
 
         It may be `async def`: then up to `concurrency` records of a task (1 to 10,000, default 64) are under
@@ -291,8 +292,8 @@ class Collector:
         calls = Calls.make(function, concurrency, timeout)
         if isinstance(schema, str):
             schema = self.spark.createDataFrame([], schema).schema
-        whole = mapped_schema(schema, rows.schema)
-        return RecordMapper(calls, whole), whole
+        mapper = RecordMapper(calls, schema, rows.schema)
+        return mapper, mapper.whole
 
     def _kept(self, rows: DataFrame, **how: Any) -> DataFrame:
         """Keeps what one run of each task made: rows to fail are staged, the others can be used."""

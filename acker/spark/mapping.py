@@ -21,9 +21,10 @@ from acker.errors import FailedException, ValidationError
 from acker.ids import Ids
 from acker.spark.calls import Calls, Outcome, Record
 from acker.spark.shipping import Shipped
+from acker.spark.values import Columns, Convert, to_python
 from acker.spark.versions import arrow_schema
 from acker.streams.effects import EFFECT
-from acker.streams.segments import ANCHORS, NOT_PYTHONS
+from acker.streams.segments import ANCHORS
 from acker.streams.staging import FAILED
 
 RUN = "_acker_run"
@@ -33,7 +34,6 @@ CARRIED = (ANCHORS, EFFECT)
 _ROWS = 2_000
 """Records that are worked on together: with more of them, Python's garbage collector doubles the time."""
 _TUPLE = {tuple}
-_UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def reason_of(error: BaseException) -> str:
@@ -47,18 +47,28 @@ def reason_of(error: BaseException) -> str:
     return bounded_reason(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
-def _records_of(rows: pa.RecordBatch) -> tuple[list[Record], dict[int, str]]:
-    """Rows as records, and the reasons of those that Python has no values for, by their places."""
+def _records_of(
+    rows: pa.RecordBatch, makes: list[tuple[str, Convert]]
+) -> tuple[list[Record], dict[int, str]]:
+    """Rows as records, and the reasons of those that Python has no values for, by their places.
+
+    makes: columns whose values are not Arrow's own (`acker.spark.values.to_python`).
+    """
     try:
-        return rows.to_pylist(), {}
-    except NOT_PYTHONS as error:
+        found: list[Record] = rows.to_pylist()
+        for name, make in makes:
+            for record in found:
+                record[name] = make(record[name])
+    except Exception as error:  # noqa: BLE001 - a type of the user's own may raise anything
         if rows.num_rows == 1:
             return [], {0: reason_of(error)}
+    else:
+        return found, {}
     records: list[Record] = []
     failed: dict[int, str] = {}
     for place in range(rows.num_rows):
-        found, unread = _records_of(rows.slice(place, 1))
-        records += found
+        one, unread = _records_of(rows.slice(place, 1), makes)
+        records += one
         for reason in unread.values():
             failed[place] = reason
     return records, failed
@@ -78,34 +88,51 @@ def mapped_schema(schema: StructType, rows: StructType) -> StructType:
 
 
 class RecordMapper(Shipped):
-    """Runs the function on each row of a task; what `DataFrame.mapInArrow` is given."""
+    """Runs the function on each row of a task; what `DataFrame.mapInArrow` is given.
 
-    def __init__(self, calls: Calls, schema: StructType) -> None:
+    result: the columns of what the function returns; rows: of what it is given. whole: of what is made.
+    """
+
+    def __init__(self, calls: Calls, result: StructType, rows: StructType) -> None:
         self.calls = calls
-        self.schema = arrow_schema(schema)
+        self.result = result
+        self.rows = rows
+        self.whole = mapped_schema(result, rows)
+        self.schema = arrow_schema(self.whole)
         self.columns = [field for field in self.schema if field.name not in (*CARRIED, FAILED, RUN)]
         self.carried = [field.name for field in self.schema if field.name in CARRIED]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a task, mapped; those of records that failed come with their reason."""
         run = secrets.randbits(63)
+        made = Columns(self.result, self.columns)
         taken: deque[tuple[pa.RecordBatch, dict[int, str]]] = deque()
         for outcomes in self.calls.outcomes(self._records(batches, taken)):
-            yield self._map(*taken.popleft(), outcomes, run)
+            yield self._map(*taken.popleft(), outcomes, run, made)
 
     def _records(
         self, batches: Iterator[pa.RecordBatch], taken: deque[tuple[pa.RecordBatch, dict[int, str]]]
     ) -> Iterator[list[Record]]:
         """The records of parts of batches. Those that Python can not have are left out, and failed."""
+        makes = [
+            (field.name, make)
+            for field in self.rows.fields
+            if field.name not in self.carried and (make := to_python(field.dataType)) is not None
+        ]
         for batch in batches:
             for at in range(0, batch.num_rows, _ROWS):
                 part = batch.slice(at, _ROWS)
-                records, failed = _records_of(part.drop_columns(self.carried))
+                records, failed = _records_of(part.drop_columns(self.carried), makes)
                 taken.append((part, failed))
                 yield records
 
     def _map(
-        self, batch: pa.RecordBatch, failed: dict[int, str], outcomes: Iterable[Outcome], run: int
+        self,
+        batch: pa.RecordBatch,
+        failed: dict[int, str],
+        outcomes: Iterable[Outcome],
+        run: int,
+        columns: Columns,
     ) -> pa.RecordBatch:
         rows: list[tuple[Any, ...]] = []
         places: list[int] = []
@@ -135,11 +162,10 @@ class RecordMapper(Shipped):
             counts.append(len(made))
         sources = np.repeat(np.array(places, dtype=np.int64), np.array(counts, dtype=np.int64))
         try:
-            columns = self._convert(rows)
-        except _UNFIT:
-            rows, sources = self._fitting(rows, sources, failed)
-            columns = self._convert(rows)
-        return self._batch(batch, columns, sources, failed, run)
+            made_of = columns.of(rows)
+        except Exception:  # noqa: BLE001 - whatever it is, it is told of the record whose it is
+            made_of, sources = _fitting(columns, rows, sources, failed)
+        return self._batch(batch, made_of, sources, failed, run)
 
     def _rows(self, result: Any) -> list[tuple[Any, ...]]:
         """The rows that a function's result stands for."""
@@ -156,30 +182,6 @@ class RecordMapper(Shipped):
         if len(row) != len(self.columns):
             raise ValidationError(f"result has {len(row)} columns, the schema {len(self.columns)}")
         return [row]
-
-    def _convert(self, rows: list[tuple[Any, ...]]) -> list[pa.Array]:
-        # Not `zip(*rows)`: it makes an iterator for each row, and the garbage collector looks at all of them.
-        return [
-            pa.array(list(map(itemgetter(place), rows)), column.type)
-            for place, column in enumerate(self.columns)
-        ]
-
-    def _fitting(
-        self, rows: list[tuple[Any, ...]], sources: Ids, failed: dict[int, str]
-    ) -> tuple[list[tuple[Any, ...]], Ids]:
-        """Fails the records whose results do not fit the schema; rows of the others, and their sources."""
-        kept: list[tuple[Any, ...]] = []
-        origins: list[int] = []
-        for place, group in groupby(zip(sources.tolist(), rows, strict=True), itemgetter(0)):
-            made = [row for _, row in group]
-            try:
-                self._convert(made)
-            except _UNFIT as error:
-                failed[place] = reason_of(error)
-            else:
-                kept += made
-                origins += [place] * len(made)
-        return kept, np.array(origins, dtype=np.int64)
 
     def _batch(
         self,
@@ -207,3 +209,20 @@ class RecordMapper(Shipped):
             ],
             schema=self.schema,
         )
+
+
+def _fitting(
+    columns: Columns, rows: list[tuple[Any, ...]], sources: Ids, failed: dict[int, str]
+) -> tuple[list[pa.Array], Ids]:
+    """Fails the records whose results do not fit the schema; columns of the others, and their sources."""
+    kept: list[list[pa.Array]] = [columns.of([])]
+    origins: list[int] = []
+    for place, group in groupby(zip(sources.tolist(), rows, strict=True), itemgetter(0)):
+        made = [row for _, row in group]
+        try:
+            kept.append(columns.of(made, alone=True))
+        except Exception as error:  # noqa: BLE001 - as above
+            failed[place] = reason_of(error)
+        else:
+            origins += [place] * len(made)
+    return [pa.concat_arrays(parts) for parts in zip(*kept, strict=True)], np.array(origins, dtype=np.int64)

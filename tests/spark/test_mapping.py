@@ -21,7 +21,7 @@ def mapped(
     function: Any, numbers: range, concurrency: int | None = None, timeout: float | None = None
 ) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """Maps records of two batches; rows that were made, and anchors of failed ones with their reasons."""
-    mapper = RecordMapper(Calls.make(function, concurrency, timeout), mapped_schema(SCHEMA, ROWS))
+    mapper = RecordMapper(Calls.make(function, concurrency, timeout), SCHEMA, ROWS)
     half = len(numbers) // 2
     batches = [
         pa.RecordBatch.from_pydict({"n": list(part), "_acker": [1000 + n for n in part]})

@@ -10,7 +10,7 @@ from pyspark.sql.types import DateType, LongType, StructField, StructType
 
 from acker.errors import ValidationError
 from acker.spark.calls import Calls
-from acker.spark.mapping import RecordMapper, mapped_schema
+from acker.spark.mapping import RecordMapper
 
 ROWS = StructType([StructField("day", DateType()), StructField("_acker", LongType())])
 SCHEMA = StructType([StructField("n", LongType())])
@@ -20,7 +20,7 @@ def mapped(
     function: Any, days: list[int], concurrency: int | None = None
 ) -> tuple[list[tuple[int, int]], dict[int, str]]:
     """Maps records of days since 1970, in trees 0, 1, ...: trees and results; trees and reasons."""
-    mapper = RecordMapper(Calls.make(function, concurrency, None), mapped_schema(SCHEMA, ROWS))
+    mapper = RecordMapper(Calls.make(function, concurrency, None), SCHEMA, ROWS)
     column = pa.array(np.array(days, dtype=np.int32)).cast(pa.date32())
     batch = pa.RecordBatch.from_arrays([column, pa.array(range(len(days)), pa.int64())], ["day", "_acker"])
     rows = [row for part in mapper(iter([batch])) for row in part.to_pylist()]
