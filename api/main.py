@@ -10,12 +10,13 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
 from api import background, openapi, problems
 from api.access import Access
 from api.dashboard import Dashboard
+from api.head import Head
 from api.live import Live
 from api.logs import Requests
 from api.routes import (
@@ -57,7 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
         generate_unique_id_function=openapi.operation_id,
         redirect_slashes=False,
     )
-    routes = APIRouter(prefix=PREFIX)
+    routes = APIRouter(prefix=PREFIX, dependencies=[Depends(problems.check_query)])
     for part in (access, topologies, stats, trees, outcomes, dead_letters, messages, events):
         routes.include_router(part.router)
     app.include_router(routes)
@@ -65,10 +66,11 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(metrics.router)
     app.router.default = Dashboard()
     problems.handle(app)
+    app.add_middleware(Head)
     app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=1)
     app.add_middleware(Access, settings=settings)
     app.add_middleware(Requests)
-    app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi.build(app, tokens=bool(settings.access))  # type: ignore[method-assign]
     return app
 
 

@@ -24,8 +24,8 @@ def operation_id(route: APIRoute) -> str:
     return route.name
 
 
-def build(app: FastAPI) -> dict[str, Any]:
-    """The schema of an app, made once."""
+def build(app: FastAPI, *, tokens: bool = True) -> dict[str, Any]:
+    """The schema of an app, made once. tokens: whether it asks for them."""
     if app.openapi_schema is None:
         schema = get_openapi(
             title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes
@@ -45,10 +45,11 @@ def build(app: FastAPI) -> dict[str, Any]:
                 "description": "A token of the service: `read` to look, `operate` to change.",
             }
         }
+        needed: list[dict[str, list[str]]] = [{"token": []}] if tokens else [{"token": []}, {}]
         for path, operations in schema["paths"].items():
             guarded = path.startswith(("/api/", "/metrics"))
             for operation in operations.values():
-                operation["security"] = [{"token": []}] if guarded else []
+                operation["security"] = needed if guarded else []
         app.openapi_schema = schema
     return app.openapi_schema
 
@@ -63,5 +64,5 @@ if __name__ == "__main__":
     from api.main import create_app
     from api.settings import Settings
 
-    json.dump(create_app(Settings()).openapi(), sys.stdout, indent=2, sort_keys=True)
+    json.dump(build(create_app(Settings())), sys.stdout, indent=2, sort_keys=True)
     sys.stdout.write("\n")

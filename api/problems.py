@@ -118,14 +118,15 @@ def _http(request: Request, error: Exception) -> Response:
 
 def _methods(request: Request) -> list[str]:
     """The methods that the path of a request has."""
-    return [
+    found = [
         method
-        for method in ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+        for method in ("DELETE", "GET", "PATCH", "POST", "PUT")
         if any(
             route.matches({**request.scope, "method": method})[0] is Match.FULL
             for route in request.app.routes
         )
     ]
+    return sorted([*found, "HEAD"]) if "GET" in found else found
 
 
 def _invalid(_: Request, error: Exception) -> Response:
@@ -152,6 +153,16 @@ def broken(method: str, path: str, error: Exception) -> Response:
     """The answer to a request on which the service failed; the log says why."""
     _log.error("%s %.200r failed", method, path, exc_info=error)
     return answer(500, "internal-error", "the service failed; its log says why")
+
+
+def check_query(request: Request) -> None:
+    """Raises RequestValidationError for query parameters of a route that has none; others check their own."""
+    route = request.scope["route"]
+    unknown = [] if route.dependant.query_params else list(request.query_params)
+    if unknown:
+        raise RequestValidationError(
+            [{"loc": ("query", name), "msg": "Extra inputs are not permitted"} for name in unknown]
+        )
 
 
 def handle(app: FastAPI) -> None:

@@ -5,35 +5,48 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from acker.ledger import open_ledger
 from acker.store import Store
+from api import openapi
 from api.main import create_app
 from api.settings import Settings
+from tests.api import patient
 from tests.api.conftest import OPERATE, TOKENS, serving
 from tests.ledgers import Trees
 
 
 def schema() -> dict[str, dict[str, dict[str, dict[str, object]]]]:
-    found: dict[str, dict[str, dict[str, dict[str, object]]]] = create_app(Settings()).openapi()
+    found: dict[str, dict[str, dict[str, dict[str, object]]]] = openapi.build(create_app(Settings()))
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1000)
-def test_schemathesis_finds_nothing(valkey_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "examples", "phases"),
+    [(TOKENS, 20, "examples,coverage,fuzzing,stateful"), ("", 3, "examples,coverage,fuzzing")],
+    ids=["with tokens", "without"],
+)
+def test_schemathesis_finds_nothing(
+    valkey_url: str, tmp_path: Path, tokens: str, examples: int, phases: str
+) -> None:
     ledger = open_ledger(Store(valkey_url), "words", ackers=2)
     trees = Trees(50).track(ledger)
     ledger.fail(trees.anchors[:5], "<script>")
-    (tmp_path / "schema.json").write_text(json.dumps(schema()))
-    with serving(valkey_url, tokens=TOKENS, ticker=False, writes_per_second=1e6, stream_seconds=1) as address:
+    known = ["-H", f"Authorization: Bearer {OPERATE}"] if tokens else []
+    limits = {"writes_per_second": 1e6, "reads_per_second": 1e6, "stream_seconds": 1}
+    with serving(valkey_url, tokens=tokens, ticker=False, **limits) as address:  # type: ignore[arg-type]
+        headers = {"Authorization": f"Bearer {OPERATE}"}
+        served = patient.get(f"{address}/api/v1/openapi.json", headers=headers).json()
+        (tmp_path / "schema.json").write_text(json.dumps(served))
         run = subprocess.run(
             [
                 str(Path(sys.executable).with_name("st")), "--no-color", "run", "schema.json", "--url",
-                address,
-                "-H", f"Authorization: Bearer {OPERATE}", "--checks", "all", "--max-examples", "20",
-                "--phases", "examples,coverage,fuzzing,stateful", "--continue-on-failure", "--seed", "1",
+                address, *known, "--checks", "all", "--max-examples", str(examples),
+                "--phases", phases, "--continue-on-failure", "--seed", "1",
             ],
             cwd=tmp_path,
             capture_output=True,
@@ -56,8 +69,9 @@ def test_the_schema_can_be_printed_without_a_store(tmp_path: Path) -> None:
 
 def test_every_operation_is_named_and_declares_its_problems() -> None:
     names = []
+    without = openapi.build(create_app(Settings()), tokens=False)
     for path, operations in schema()["paths"].items():
-        for operation in operations.values():
+        for method, operation in operations.items():
             names.append(operation["operationId"])
             responses = operation["responses"]
             assert isinstance(responses, dict)
@@ -65,7 +79,29 @@ def test_every_operation_is_named_and_declares_its_problems() -> None:
             if path.startswith("/api/"):
                 assert {"401", "403", "422", "503"} <= responses.keys(), path
                 assert operation["security"] == [{"token": []}]
+                assert without["paths"][path][method]["security"] == [{"token": []}, {}]
             for status, response in responses.items():
                 if status >= "400":
                     assert list(response["content"]) == ["application/problem+json"], (path, status)
     assert len(set(names)) == len(names)
+
+
+def test_head_answers_as_get_without_a_body(address: str, client: httpx.Client) -> None:
+    for path in ("/topologies", "/openapi.json", "/topologies/nobody"):
+        wanted, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (wanted.status_code, b""), path
+        assert head.headers["content-type"] == wanted.headers["content-type"]
+
+
+def test_head_of_an_event_stream_ends(client: httpx.Client, valkey_url: str) -> None:
+    open_ledger(Store(valkey_url), "words", ackers=1)
+    answer = client.head("/topologies/words/events")
+    assert (answer.status_code, answer.headers["content-type"][:17]) == (200, "text/event-stream")
+
+
+def test_parameters_that_a_route_does_not_have_are_named(client: httpx.Client) -> None:
+    answer = client.get("/access", params={"x": 1})
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [
+        {"location": ["query", "x"], "detail": "Extra inputs are not permitted"}
+    ]
