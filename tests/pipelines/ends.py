@@ -1,6 +1,7 @@
 """How a query ended: refused by acker, by the story, by Spark or the user's code, or by a fault of acker."""
 
 import re
+from typing import Any
 
 from acker import errors
 from acker.errors import AckerError, StoreError, StoreUnavailable, VersionMismatch
@@ -14,12 +15,13 @@ _NOT_REFUSALS = {
     if isinstance(one, type) and issubclass(one, (StoreError, StoreUnavailable, VersionMismatch))
 }
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+)(?::|$)", re.MULTILINE)
+_MOST_CAUSES = 20
 _FRAME = re.compile(r'^\s*File "([^"]+)", line \d+', re.MULTILINE)
 
 
 def end_of(query: str, error: BaseException) -> End:
     """How a run ended that raised this."""
-    text = str(error)
+    text = _whole(error)
     if CRASH in text:
         return End(query, PLANNED, text)
     if isinstance(error, AckerError):
@@ -32,6 +34,20 @@ def end_of(query: str, error: BaseException) -> End:
     frames = _FRAME.findall(text)
     broken = bool(frames) and "/acker/" in frames[-1] and "/tests/" not in frames[-1]
     return End(query, BROKEN if broken else SPARK, _line(text))
+
+
+def _whole(error: BaseException) -> str:
+    """What an error says, and what its causes in the JVM do: Spark shows the outermost."""
+    said = [str(error)]
+    cause: Any = getattr(error, "_origin", None)
+    for _ in range(_MOST_CAUSES):
+        if cause is None:
+            break
+        told = str(cause.getMessage() or cause)
+        if told not in said[-1]:
+            said.append(told)
+        cause = cause.getCause()
+    return "\n".join(said)
 
 
 def _short(name: str, text: str) -> str:

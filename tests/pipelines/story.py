@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread, Timer
 from typing import Any
 
 import pandas as pd
@@ -179,8 +179,7 @@ class Story:
             try:
                 query = self._running.get(name)
                 if query is not None and query.isActive:
-                    query.processAllAvailable()
-                    return End(name, DONE)
+                    return _worked_off(name, query)
                 writer = start(self._started.get(name, 0))
                 self._started[name] = self._started.get(name, 0) + 1
                 if writer is None:
@@ -189,8 +188,8 @@ class Story:
                 query = (writer if stays else writer.trigger(availableNow=True)).start()
                 if stays:
                     self._running[name] = query
-                    query.processAllAvailable()
-                elif not query.awaitTermination(WITHIN):
+                    return _worked_off(name, query)
+                if not query.awaitTermination(WITHIN):
                     query.stop()
                     return End(name, HUNG)
                 return End(name, DONE)
@@ -322,6 +321,26 @@ class Story:
             pending["pending"] + pending["acked"] + pending["dead"], tuple(self.ends),
             self.plan.code.source != "stream",
         )  # fmt: skip
+
+
+def _worked_off(name: str, query: StreamingQuery) -> End:
+    """Waits until a query that goes on has worked on all there is."""
+    late = Event()
+
+    def stop() -> None:
+        late.set()
+        query.stop()
+
+    timer = Timer(WITHIN, stop)
+    timer.start()
+    try:
+        query.processAllAvailable()
+    except PySparkException:
+        if not late.is_set():
+            raise
+    finally:
+        timer.cancel()
+    return End(name, HUNG if late.is_set() else DONE)
 
 
 def _flaky(armed: str, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
