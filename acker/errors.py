@@ -127,6 +127,13 @@ class SegmentGone(AckerError):
     """A segment that was to be read is not in the store any more: it was acked or dropped meanwhile."""
 
 
+class UnknownOffset(AckerError):
+    """A checkpoint goes on at a place that its source does not have: that of another stream, or reader.
+
+    Nothing was read, and nothing has changed.
+    """
+
+
 class VersionMismatch(AckerError):
     """A Spark driver and its executors run different versions of acker. Nothing was done."""
 

@@ -39,9 +39,9 @@ def commits(topology: str, writer: str) -> bytes:
     return f"acker:{{{topology}}}:commits:{writer}".encode()
 
 
-def notes(topology: str, query: str, batch: int) -> bytes:
-    """Set: which ranges of which streams a batch of a query reads."""
-    return f"acker:{{{topology}}}:notes:{query}:{batch}".encode()
+def notes(topology: str, query: str, run: str, batch: int) -> bytes:
+    """Set: which ranges of which streams a batch reads, in a run of its query."""
+    return f"acker:{{{topology}}}:notes:{query}:{run}:{batch}".encode()
 
 
 def tracked(topology: str, query: str, run: str, batch: int) -> bytes:

@@ -6,6 +6,7 @@
 --       3 from      state it must be in
 --       4 to        held: all that it needs is kept; tracked: its roots are; done; or empty: forget it,
 --                   so that another can be stored (what it needed was gone)
+--       5 of          of which batch it is, kept with done; or empty
 -- Returns 1, or 0 where it is in another state or is to do something else.
 local n = ARGV[1]
 local state, stored = unpack(redis.call('HMGET', KEYS[1], n .. ':state', n .. ':what'))
@@ -13,7 +14,8 @@ if state ~= ARGV[3] or stored ~= ARGV[2] then return 0 end
 if ARGV[4] == '' then
   redis.call('HDEL', KEYS[1], n .. ':state', n .. ':what')
 elseif ARGV[4] == 'done' then
-  redis.call('HSET', KEYS[1], n .. ':state', 'done', n .. ':what', redis.sha1hex(stored))
+  redis.call('HSET', KEYS[1], n .. ':state', 'done', n .. ':what', 
+    ARGV[5] == '' and redis.sha1hex(stored) or redis.sha1hex(stored) .. ' ' .. ARGV[5])
 else
   redis.call('HSET', KEYS[1], n .. ':state', ARGV[4])
 end

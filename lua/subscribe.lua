@@ -22,6 +22,8 @@ if slots ~= '' then -- what was staged before is not for it: it need not be look
   cursor = last and last[1] or cursor
   slots = slots .. ','
 end
+local instant = redis.call('TIME')
 redis.call('HSET', KEYS[1], name, following, 'slot:' .. following, ARGV[1], 'next', tonumber(following) + 1,
-  'slots', slots .. following, 'cursor:' .. following, cursor)
+  'slots', slots .. following, 'cursor:' .. following, cursor,
+  'made:' .. following, instant[1] * 1000 + math.floor(instant[2] / 1000))
 return tonumber(following)

@@ -18,7 +18,7 @@ from acker import steps
 from acker.config import bounded_reason, check_name
 from acker.errors import AckerError, FailedException
 from acker.ledger import Ledger
-from acker.spark import functions, microbatches, options, plans, tracking
+from acker.spark import functions, microbatches, notes, options, plans, tracking
 from acker.spark.collector import AT_WORK, Collector
 from acker.spark.microbatches import Batch
 from acker.spark.plans import Plan
@@ -26,6 +26,7 @@ from acker.spark.shipping import Shipped
 from acker.steps import Step
 from acker.streams import commits, settler
 from acker.streams.commits import Commit
+from acker.streams.origins import Origin
 from acker.streams.roots import Roots
 from acker.streams.segments import ANCHORS
 from acker.streams.subscriptions import Range
@@ -52,15 +53,19 @@ class Bolt(Shipped):
     def _run(self, ledger: Ledger, batch: DataFrame, at: Batch) -> None:
         core = ledger.core
         _check_first(ledger, at, self.name)
-        if not settler.with_room(ledger, lambda: ledger.run(commits.finish(core, at.query, at.number))):
-            plan = plans.planned(batch.sparkSession, at.query)
+        plan = plans.planned(batch.sparkSession, at.query)
+        origin = plan.origin if plan is not None else _origin(ledger, batch, at)
+        finish = functools.partial(commits.finish, core, at.query, at.number, origin)
+        if not settler.with_room(ledger, lambda: ledger.run(finish())):
             self._check_topology(ledger, plan)
             collector = Collector(batch.sparkSession, self._options, at)
             with _discarding(ledger, collector):
                 failed = _failure(lambda: self.function(batch, collector))
                 collector.life.end(wait=failed is None)
                 inputs = self._inputs(ledger, batch, at, plan, failed is not None, bool(collector.staged))
-            what = _commit(ledger, collector, inputs, failed)
+            if origin is None:
+                origin = Origin.of([one for one in inputs if isinstance(one, Range)], whole=False)
+            what = replace(_commit(ledger, collector, inputs, failed), origin=origin)
             if settler.with_room(ledger, lambda: ledger.run(commits.commit(core, at.query, at.number, what))):
                 step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
                 _register(ledger, batch.sparkSession, step, what)
@@ -87,11 +92,11 @@ class Bolt(Shipped):
         self, ledger: Ledger, batch: DataFrame, at: Batch, plan: Plan | None, failed: bool, staged: bool
     ) -> tuple[Range | Roots, ...]:
         """What the batch is made of: the tasks that read it have told."""
-        inputs = tracking.inputs(ledger, at)
+        inputs = _read(ledger, at, plan)
         if not self._read_in_whole(plan, at, inputs, failed, staged):
             # Returning acks, and failing fails, also what the function has not read.
             batch.write.format("noop").mode("overwrite").save()
-            inputs = tracking.inputs(ledger, at)
+            inputs = _read(ledger, at, plan)
         if not inputs and ANCHORS in batch.columns and not batch.isEmpty():
             raise AckerError(tracking.unread(ledger, at))
         return inputs
@@ -113,6 +118,23 @@ class Bolt(Shipped):
             return True
         sources = plans.sources(self._root, at.query)
         return sources is not None and sources <= len(ranges)
+
+
+def _origin(ledger: Ledger, batch: DataFrame, at: Batch) -> Origin | None:
+    """What a batch of no known plan reads; None where no earlier run of it has stored a commit.
+
+    Otherwise its tasks tell, who read it for that alone: the function is not called again.
+    """
+    if not ledger.run(commits.known(ledger.core, at.query, at.number)):
+        return None
+    batch.write.format("noop").mode("overwrite").save()
+    return Origin.of(notes.noted(ledger, at))
+
+
+def _read(ledger: Ledger, at: Batch, plan: Plan | None) -> tuple[Range | Roots, ...]:
+    """What tasks have told that the batch is made of, as far as its plan has it."""
+    told = tracking.inputs(ledger, at)
+    return tuple(one for one in told if plan is None or isinstance(one, Roots) or plan.reads(one))
 
 
 _MOST_QUERIES = 1_000

@@ -1,4 +1,7 @@
-"""Notes that tasks leave for the driver: what their batch reads."""
+"""Notes that tasks leave for the driver: what their batch reads.
+
+They are of one run of a query: what a run that was cut short has read, the next one need not read.
+"""
 
 from acker import keys
 from acker.ledger import Ledger
@@ -11,7 +14,7 @@ from acker.streams.subscriptions import Range
 
 def note(ledger: Ledger, batch: Batch, read: Range) -> None:
     """Notes that a batch reads a range. The range is the batch's: any attempt of any task may note it."""
-    key = keys.notes(ledger.config.name, batch.query, batch.number)
+    key = _key(ledger.core, batch)
     ledger.store.send([command("SADD", key, read.record()), command("EXPIRE", key, RECORD_TTL)])
 
 
@@ -22,10 +25,14 @@ def noted(ledger: Ledger, batch: Batch) -> tuple[Range, ...]:
 
 def ranges(core: Core, batch: Batch) -> Operation[tuple[Range, ...]]:
     """What `noted` runs."""
-    [found] = yield [command("SMEMBERS", keys.notes(core.config.name, batch.query, batch.number))]
+    [found] = yield [command("SMEMBERS", _key(core, batch))]
     return tuple(map(Range.parse, sorted(found)))
 
 
 def forget(ledger: Ledger, batch: Batch) -> None:
     """Drops the notes of a batch."""
-    ledger.store.send([command("UNLINK", keys.notes(ledger.config.name, batch.query, batch.number))])
+    ledger.store.send([command("UNLINK", _key(ledger.core, batch))])
+
+
+def _key(core: Core, batch: Batch) -> bytes:
+    return keys.notes(core.config.name, batch.query, batch.run, batch.number)

@@ -4,6 +4,7 @@ A function that looks at a part of its batch (`isEmpty`, `first`, `take`) starts
 may leave streams unread that the batch is of, too.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -13,28 +14,35 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from acker.streams.origins import Key, Origin, key
 from acker.streams.subscriptions import Range
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
 _NOTHING = "LocalRelation"
 _OFFSET = {"reader", "at"}
+"""What every offset of a stream has; those of earlier versions have no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a batch reads. ranges: of streams, their readers and ends; others: whether anything else, too.
+    """What a batch reads. ranges: of streams, readers with start and end; others: whether anything else, too.
 
-    topologies: names of those whose streams it reads, as far as Spark tells.
+    topologies: names of those whose streams it reads, as far as Spark tells. origin: all that it reads.
     """
 
-    ranges: "Counter[tuple[str, int]]"
+    ranges: "Counter[Key]"
     others: bool
     topologies: frozenset[str] = frozenset()
+    origin: Origin | None = None
 
     def noted(self, noted: Sequence[Range]) -> bool:
         """Whether all ranges of streams are noted."""
         # Before Spark 4.2 readers have no names of their own: so ranges are counted.
-        return self.ranges <= Counter((one.reader, one.end) for one in noted)
+        return self.ranges <= Counter(map(key, noted))
+
+    def reads(self, one: Range) -> bool:
+        """Whether a range is one of the batch's: nothing else is acked with it."""
+        return key(one) in self.ranges
 
 
 def planned(spark: SparkSession, query: str) -> Plan | None:
@@ -59,22 +67,43 @@ def planned(spark: SparkSession, query: str) -> Plan | None:
 def _planned(spark: SparkSession, query: str) -> Plan:
     jvm: Any = spark.sparkContext._jvm
     active = spark._jsparkSession.sharedState().activeStreamingQueries()
-    plan = active.get(jvm.java.util.UUID.fromString(query)).lastExecution().optimizedPlan()
+    execution = active.get(jvm.java.util.UUID.fromString(query))
+    plan = execution.lastExecution().optimizedPlan()
     leaves, others, topologies = plan.collectLeaves(), False, set()
-    ranges: dict[int, tuple[str, int]] = {}
+    ranges: dict[int, Key] = {}
     for place in range(leaves.size()):
         leaf = leaves.apply(place)
         kind = leaf.getClass().getSimpleName()
         end = json.loads(leaf.endOffset().get().json()) if kind == _SCAN else None
-        if isinstance(end, dict) and end.keys() == _OFFSET:
+        if isinstance(end, dict) and end.keys() >= _OFFSET:
             start = json.loads(leaf.startOffset().get().json())
             topologies.add(_topology(leaf))
             if end["at"] > start["at"]:  # no task reads an empty range, so none notes it
                 # A source that is in several places of the plan is read in each of them.
-                ranges[leaf.stream().hashCode()] = (end["reader"], end["at"])
+                ranges[leaf.stream().hashCode()] = (end["reader"], start["at"], end["at"])
         else:
             others = others or kind != _NOTHING
-    return Plan(Counter(ranges.values()), others, frozenset(filter(None, topologies)))
+    found = frozenset(ranges.values())
+    origin = Origin(found, _others(execution) if others else "")
+    return Plan(Counter(ranges.values()), others, frozenset(filter(None, topologies)), origin)
+
+
+def _others(execution: Any) -> str:
+    """A digest of the batch at hand, for what its sources read that are no streams of ours.
+
+    Offsets alone would not do: those of files are numbers of batches. The time of a batch is of its plan, and
+    in its checkpoint with it: a batch that runs again has it again.
+    """
+    ends: list[object] = [execution.lastExecution().offsetSeqMetadata().batchTimestampMs()]
+    for progress in (execution.committedOffsets(), execution.availableOffsets()):
+        found, each = [], progress.valuesIterator()
+        while each.hasNext():
+            offset = each.next().json()
+            parsed = json.loads(offset)
+            if not (isinstance(parsed, dict) and parsed.keys() >= _OFFSET):
+                found.append(offset)
+        ends.append(sorted(found))
+    return hashlib.sha256(json.dumps(ends).encode()).hexdigest()
 
 
 def _topology(leaf: Any) -> str:

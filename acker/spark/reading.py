@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from acker import keys
-from acker.errors import SegmentGone, UnreadableRecord
+from acker.errors import SegmentGone, UnknownOffset, UnreadableRecord
 from acker.requests import Operation, command
 from acker.spark import microbatches, notes
 from acker.spark.options import Options
@@ -147,6 +147,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: Options, schema: StructType) -> None:
         self._rows = _Rows(options, schema)
         self._slot: int | None = None
+        self._made = ""
         self._reader = segments.new_token() if TOLD else ONLY
         self._end = "+"
         self._position: int | None = None
@@ -160,12 +161,13 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._slot = ledger.run(
                 subscriptions.subscribe(ledger.core, options.stream, options.subscription)
             )
+            self._made = ledger.run(subscriptions.made(ledger.core, options.stream, self._slot))
             ledger.run(subscriptions.recover(ledger.core, options.stream, self._slot))
         return self._slot
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Before the first segment of a new reader."""
-        return {"reader": self._reader, "at": 0}
+        return self._offset(self._reader, 0)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Notes what is there now as the end of this run."""
@@ -181,6 +183,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         The segments up to there are this reader's from now on.
         """
         options = self._rows.options
+        if start:
+            self._check(start)
         if time.monotonic() - self._retained > _RETAIN_EVERY:
             self._rows.ledger.run(retention.retain(self._rows.ledger.core, options.stream))
             self._retained = time.monotonic()
@@ -190,7 +194,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             while (more := self._claim(name, last, options.max_rows, options.max_segments)) > last:
                 last = more
         self._position = last
-        return {"reader": name, "at": last}
+        return self._offset(name, last)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         """How far behind the subscription is, as Spark's progress shows it: a source's `latestOffset`.
@@ -217,11 +221,20 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return None
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Partitions over a range: the same segments whenever Spark runs its batch again."""
+        """Partitions over a range: the same segments whenever Spark runs its batch again.
+
+        Raises UnknownOffset where the offsets are not of this source: nothing was read then.
+        """
+        self._check(start)
+        self._check(end)
         rows, slot = self._rows, self.slot
         name, at = end["reader"], start["at"]
-        if end["at"] and not at:
-            rows.ledger.run(subscriptions.log(rows.ledger.core, rows.options.stream, slot, name))
+        # One that comes from another subscription of the same name is new to this one, and known to Spark.
+        moved = any(one.get("made", self._made) != self._made for one in (start, end))
+        known = True
+        if end["at"] and (moved or not at):
+            log = subscriptions.log(rows.ledger.core, rows.options.stream, slot, name, anew=moved)
+            known = rows.ledger.run(log)
         batch = Range(rows.options.stream, slot, name, at, end["at"])
         found: list[Segment] = []
         while at < batch.end:
@@ -232,6 +245,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 break
             found += [piece.segment for piece in part]
             at = part[-1].number
+        # Those of a reader that is known were acked: another batch of it has run since.
+        if batch.end > batch.start and not found and not (known and self._knows(name)):
+            self._miss(end)
         return deal(rows.alive(found), batch, rows.options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -240,6 +256,51 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def commit(self, end: Offset) -> None:
         """Nothing: Spark tells this only with the next batch; bolts and writers ack."""
+
+    def _offset(self, name: str, at: int) -> Offset:
+        """Where a reader is. All but the reader and its place tell whose this is; Spark keeps it as JSON."""
+        slot, options = self.slot, self._rows.options
+        return {
+            "reader": name,
+            "at": at,
+            "topology": options.topology,
+            "stream": options.stream,
+            "subscription": options.subscription,
+            "slot": slot,
+            "made": self._made,
+        }
+
+    def _check(self, offset: Offset) -> None:
+        """Raises UnknownOffset for one of another source. Earlier versions did not note whose it is."""
+        options = self._rows.options
+        own = options.topology, options.stream, options.subscription
+        told = offset.get("topology"), offset.get("stream"), offset.get("subscription")
+        if "stream" in offset and told != own:
+            raise UnknownOffset(
+                f"the query's checkpoint goes on here with {_place(*told)}, but this source reads "
+                f"{_place(*own)}. The sources of a query have to come in the same order at each start: put "
+                "them into an order of their own (not that of a Python set), or start with a new checkpoint"
+            )
+
+    def _knows(self, name: str) -> bool:
+        ledger, stream = self._rows.ledger, self._rows.options.stream
+        return ledger.run(subscriptions.knows(ledger.core, stream, self.slot, name))
+
+    def _miss(self, end: Offset) -> None:
+        """What a batch was to read is not there: raises UnknownOffset, but where it can not come back."""
+        options, made = self._rows.options, end.get("made", self._made)
+        place = _place(options.topology, options.stream, options.subscription)
+        if made != self._made:
+            _log.error(
+                "%s: it is not the subscription that this batch was planned from, which was dropped, or lost "
+                "with its store: what the batch was to read is gone, and the query goes on without it", place
+            )  # fmt: skip
+            return
+        raise UnknownOffset(
+            f"the query's checkpoint goes on with reader {end['reader']} of {place}, which has no such "
+            "reader: what that had was given back to others, or the checkpoint is of another source. Start "
+            "with a new checkpoint"
+        )
 
     def _next(self, name: str, at: int, rows: int, most: int) -> int:
         """The end of the next batch. A call takes some hundred segments; a batch of small ones has more."""
@@ -277,3 +338,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return found[0][0].decode() if found else None
 
         return self._rows.ledger.run(read())
+
+
+def _place(topology: object, stream: object, subscription: object) -> str:
+    """How errors name a source."""
+    return f"subscription {subscription!r} of stream {stream!r} of topology {topology!r}"

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from acker.steps import Step
 from acker.streams import commits, retention, roots, schemas, settler, staging
 from acker.streams.commits import Commit
 from acker.streams.effects import EFFECT
+from acker.streams.origins import Origin
 from acker.streams.roots import Roots
 from acker.streams.staging import FAILED, Staged, Staging
 from acker.streams.subscriptions import Range
@@ -79,6 +80,7 @@ class _Stager:
     def commit_batch(self, batch: Batch, messages: list[Any]) -> None:
         """Publishes what a micro-batch has staged, and acks what it has read."""
         what = self._what(messages, tracking.inputs(self.ledger, batch))
+        what = replace(what, origin=Origin.of(what.ranges()))
         if not what.inputs and any(segment.shards for _, segment in what.segments()):
             raise AckerError(tracking.unread(self.ledger, batch))
         self._commit(batch.query, batch.number, what)

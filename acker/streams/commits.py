@@ -19,6 +19,7 @@ from acker.operations import Core
 from acker.requests import Operation, Request, command
 from acker.streams import effects, inputs, kept, publishing, roots, segments, tracking, vectors
 from acker.streams.kept import Settled
+from acker.streams.origins import Origin
 from acker.streams.roots import Roots
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.staging import FAILED, Staged
@@ -35,13 +36,14 @@ class Commit:
 
     inputs: ranges of streams, and roots, which are tracked before anything else.
     failed: a reason to fail all trees of the inputs with, in place of acking their tuples.
-    settled: outcomes of a spout that this is the answer to.
+    settled: outcomes of a spout that this is the answer to. origin: of which batch it is, if that is known.
     """
 
     staged: tuple[Staged, ...] = ()
     inputs: tuple[Range | Roots, ...] = ()
     failed: str | None = None
     settled: Settled | None = None
+    origin: Origin | None = None
 
     def dump(self) -> str:
         """The commit as it is stored."""
@@ -60,6 +62,7 @@ class Commit:
                 "failed": self.failed,
                 "roots": [one.record() for one in self.roots()],
                 "settled": settled,
+                "of": self.origin and self.origin.dump(),
             },
             separators=(",", ":"),
         )
@@ -82,7 +85,9 @@ class Commit:
                 spout, entries, letters, *lost = stored["settled"]  # earlier versions stored three
                 places = tuple((shard, entry) for shard, entry in entries)
                 settled = Settled(spout, places, tuple(letters), tuple(lost[0]) if lost else ())
-            return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled)
+            of = stored.get("of")  # earlier versions stored none
+            origin = None if of is None else Origin.load(of)
+            return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled, origin)
         except segments.UNREADABLE as error:
             raise UnreadableRecord(f"not a commit: {text!r:.200}") from error
 
@@ -115,20 +120,24 @@ def commit(core: Core, writer: str, number: int, what: Commit) -> Operation[bool
     """Carries `what` out, or finishes what is stored for that writer and number; returns if it was `what`.
 
     What the caller staged and is not used is discarded. Raises StagingExpired where it is gone: nothing has
-    changed then; CommitOrderError. Where there is no room for roots, SpoutPendingFull and TrackRejected: the
-    same again goes on from there; ValidationError where there never can be.
+    changed then; CommitOrderError, also where what is stored is of another batch. Where there is no room for
+    roots, SpoutPendingFull and TrackRejected: the same again goes on from there; ValidationError where there
+    never can be.
     """
     tracking.check_room(core, what.roots())
     own = what.dump()
-    mine = yield from _carry_out(core, writer, number, own)
+    mine = yield from _carry_out(core, writer, number, own, what.origin)
     if not mine:
         yield from discard(core, what)
     return mine
 
 
-def finish(core: Core, writer: str, number: int) -> Operation[bool]:
-    """Finishes a commit that is stored; returns whether there is one."""
-    mine = yield from _carry_out(core, writer, number, "")
+def finish(core: Core, writer: str, number: int, origin: Origin | None = None) -> Operation[bool]:
+    """Finishes a commit that is stored; returns whether there is one.
+
+    origin: of the batch at hand. CommitOrderError where what is stored is of another one.
+    """
+    mine = yield from _carry_out(core, writer, number, "", origin)
     return not mine
 
 
@@ -147,15 +156,21 @@ def known(core: Core, writer: str, number: int) -> Operation[bool]:
     return bool(state)
 
 
-def _carry_out(core: Core, writer: str, number: int, own: str) -> Operation[bool]:
+def _carry_out(core: Core, writer: str, number: int, own: str, origin: Origin | None) -> Operation[bool]:
     """Returns whether `own` was carried out; where it is empty, whether there is nothing to carry out."""
     while True:
         state, text = yield from _begin(core, writer, number, own)
         if not state:
             return True
         if state == "done":
-            return text == hashlib.sha1(own.encode()).hexdigest()
+            digest, _, of = text.partition(" ")
+            mine = digest == hashlib.sha1(own.encode()).hexdigest()
+            if not mine:
+                _check_origin(writer, number, _parsed_origin(of), origin)
+            return mine
         what = Commit.load(text)
+        if text != own:
+            _check_origin(writer, number, what.origin, origin)
         missing = yield from _hold(core, what, renew=state == "stored")
         if state == "stored":
             to = "" if missing else "held"
@@ -185,8 +200,26 @@ def _carry_out(core: Core, writer: str, number: int, own: str) -> Operation[bool
             yield from inputs.end_roots(core, tracked, what.failed)
         if what.settled is not None:
             yield from kept.settle(core, what.settled)
-        yield from _advance(core, writer, number, text, "tracked", "done")
+        of = what.origin.text() if what.origin else ""
+        yield from _advance(core, writer, number, text, "tracked", "done", of)
         return text == own
+
+
+def _parsed_origin(text: str) -> Origin | None:
+    try:
+        return Origin.load(json.loads(text)) if text else None
+    except ValueError as error:
+        raise UnreadableRecord(f"not the origin of a commit: {text!r:.200}") from error
+
+
+def _check_origin(writer: str, number: int, stored: Origin | None, planned: Origin | None) -> None:
+    """Raises CommitOrderError where a batch is not the one that has the commit of its number."""
+    if stored is not None and planned is not None and stored.contradicts(planned):
+        raise CommitOrderError(
+            f"batch {number} of query {writer} is of {planned.shown()}, but the store has a commit of that "
+            f"number, of {stored.shown()}: the checkpoint is older than what the store knows. Start with a "
+            "new checkpoint, and give what the reader has not acked back to its subscription"
+        )
 
 
 def _begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[str, str]]:
@@ -197,9 +230,11 @@ def _begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[st
     return reply[0].decode(), reply[1].decode()
 
 
-def _advance(core: Core, writer: str, number: int, text: str, start: str, to: str) -> Operation[bool]:
+def _advance(
+    core: Core, writer: str, number: int, text: str, start: str, to: str, of: str = ""
+) -> Operation[bool]:
     key = keys.commits(core.config.name, writer)
-    [reply] = yield [Request(key, [number, text, start, to], scripts.get("advance_commit"), [key])]
+    [reply] = yield [Request(key, [number, text, start, to, of], scripts.get("advance_commit"), [key])]
     return bool(reply)
 
 

@@ -184,12 +184,34 @@ def last_taken(core: Core, stream: str, slot: int, reader: str) -> Operation[int
     return int(found[0][0].split(b"-")[0]) if found else 0
 
 
-def log(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
-    """Notes that Spark has logged a batch of a reader: it will ask for what it took, however late."""
+def made(core: Core, stream: str, slot: int) -> Operation[str]:
+    """When a subscription was made (ms), as text; "" where that is not known.
+
+    It tells a subscription from another one of its name and number: that was dropped, or its store lost it.
+    """
+    key = keys.Stream(core.config.name, stream).subscriptions
+    [found] = yield [command("HGET", key, f"made:{slot}")]
+    return (found or b"").decode("utf-8", "replace")
+
+
+def knows(core: Core, stream: str, slot: int, reader: str) -> Operation[bool]:
+    """Whether a subscription has a reader of that name."""
+    [found] = yield [command("HEXISTS", keys.Stream(core.config.name, stream).readers(slot), reader)]
+    return bool(found)
+
+
+def log(core: Core, stream: str, slot: int, reader: str, anew: bool = False) -> Operation[bool]:
+    """Notes that Spark has logged a batch of a reader: it will ask for what it took, however late.
+
+    Returns whether the subscription has such a reader; if not, nothing is noted, unless it is to be (anew).
+    """
     key = keys.Stream(core.config.name, stream).readers(slot)
     [(seconds, micros)] = yield [Request(key, ["TIME"])]
     seen = int(seconds) * 1000 + int(micros) // 1000
-    yield [command("HSET", key, reader, f"1 {seen}"), command("EXPIRE", key, HOLD_TTL)]
+    [new, _] = yield [command("HSET", key, reader, f"1 {seen}"), command("EXPIRE", key, HOLD_TTL)]
+    if new and not anew:
+        yield [command("HDEL", key, reader)]
+    return not new
 
 
 def settle(core: Core, what: Range, pieces: Sequence[Taken], forget: bool = False) -> Operation[int]:

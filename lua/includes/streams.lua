@@ -4,6 +4,7 @@
 --   next           the number that the next one gets
 --   name:<name>    its number              slot:<n>     its name, until it is dropped
 --   cursor:<n>     id of the last entry that was given to one of its readers
+--   made:<n>       when it was made (ms); missing where an earlier version has
 --   rows:<n>, acked:<n>, dropped:<n>       rows published for it; of these acked, and dropped by the limits
 --   emitted        tuples emitted into the stream: its rows, once for each subscription they were for
 --   segments, bytes                        what the entries of the stream hold

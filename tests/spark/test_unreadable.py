@@ -81,7 +81,7 @@ def test_what_tasks_noted_and_can_not_be_read_is_a_typed_error(
     with pytest.raises(UnreadableRecord, match="what was tracked of batch 3 can not be read"):
         tracking.inputs(ledger, batch)
     valkey_raw.delete(tracked)
-    valkey_raw.sadd(keys.notes("t", batch.query, batch.number), "[7]")
+    valkey_raw.sadd(keys.notes("t", batch.query, batch.run, batch.number), "[7]")
     with pytest.raises(UnreadableRecord, match="not a range of a stream: b'\\[7]'"):
         tracking.inputs(ledger, batch)
     notes.forget(ledger, batch)

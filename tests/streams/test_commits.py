@@ -5,14 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import redis
 
 from acker import keys
-from acker.errors import CommitOrderError, StagingExpired
+from acker.errors import CommitOrderError, StagingExpired, UnreadableRecord
 from acker.ledger import Ledger, open_ledger
 from acker.requests import command
 from acker.store import Store
 from acker.streams import commits, inputs
 from acker.streams.commits import Commit
+from acker.streams.origins import Origin
 from tests.servers import raw_client
 from tests.streaming import (
     commit,
@@ -155,3 +157,53 @@ def _command(name: str, key: bytes) -> Any:
     from acker.requests import command
 
     return command(name, key)
+
+
+def test_a_batch_over_other_ranges_than_the_commit_of_its_number_is_an_error(
+    ledger: Ledger, raw: redis.Redis
+) -> None:
+    """Stored or done; an earlier version has not noted of what its commits are."""
+    emit(ledger, 10)
+    emit(ledger, 10)
+    first, second = take(ledger, "lines", segments=1), take(ledger, "lines", segments=1)
+    of = Origin.of([first])
+    assert run_cut(ledger, commits.commit(ledger.core, "writer", 0, Commit(inputs=(first,), origin=of)), 1)
+    for acked in (0, 10):
+        for other in (Origin.of([second]), Origin.of([first, second]), Origin.of([])):
+            what = Commit((stage(ledger, []),), (second,), origin=other)
+            with pytest.raises(CommitOrderError, match="commit of that number, of segments 1 to 1 of reader"):
+                commit(ledger, 0, what)
+            with pytest.raises(CommitOrderError, match="Start with a new checkpoint"):
+                ledger.run(commits.finish(ledger.core, "writer", 0, other))
+        assert counters(ledger).get("acked", 0) == acked
+        assert ledger.run(commits.finish(ledger.core, "writer", 0, of))
+    assert ledger.run(commits.finish(ledger.core, "writer", 0, Origin.of([], whole=False)))
+    key = keys.commits("t", "writer")
+    [stored] = raw.hmget(key, "0:what")
+    assert isinstance(stored, bytes)
+    digest, _, told = stored.partition(b" ")
+    assert told.decode() == of.text()
+    raw.hset(key, "0:what", digest)
+    assert ledger.run(commits.finish(ledger.core, "writer", 0, Origin.of([second])))
+    raw.hset(key, "0:what", digest + b" [7]")
+    with pytest.raises(UnreadableRecord, match="not the origin of a commit"):
+        ledger.run(commits.finish(ledger.core, "writer", 0, of))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "contradict"),
+    [
+        (Origin(frozenset({("a", 0, 2)})), Origin(frozenset({("a", 0, 2)})), False),
+        (Origin(frozenset({("a", 0, 2)})), Origin(frozenset({("a", 0, 2), ("b", 0, 1)})), True),
+        (Origin(frozenset({("a", 0, 2)}), whole=False), Origin(frozenset({("a", 0, 2), ("b", 0, 1)})), False),
+        (Origin(frozenset({("a", 0, 2)}), whole=False), Origin(frozenset({("b", 0, 1)})), True),
+        (Origin(frozenset({("a", 0, 2)}), whole=False), Origin(frozenset({("b", 0, 1)}), whole=False), False),
+        (Origin(frozenset({("a", 0, 2)}), whole=False), Origin(frozenset({("a", 0, 3)}), whole=False), True),
+        (Origin(others="x"), Origin(others="y"), True),
+        (Origin(others="x"), Origin(), False),
+    ],
+)
+def test_origins_contradict_each_other_as_far_as_they_are_known(
+    one: Origin, other: Origin, contradict: bool
+) -> None:
+    assert one.contradicts(other) is other.contradicts(one) is contradict
