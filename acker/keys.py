@@ -169,6 +169,7 @@ class Shard:
             prefix + b"operand",
             self.recent,
             self.ones,
+            prefix + b"finished",
         ]
 
     @property

@@ -10,6 +10,8 @@ each size, and updated by one client process and by four:
     rejected   as many are sent again, and rejected
     dense      every tree is emitted to, in the order of the slabs, and then acked, which completes it
     scattered  trees picked at random among all, 1,000 to a call: 1 % and less of the trees of a slab
+    finished   slabs some of whose trees, picked at random, are finished: all others are emitted to. Each is a
+               slab here, and ratios are against slabs of which none is finished
 
 Ratios are against HINCRBY of the same round; those of what is rejected, against what is tracked. "server us
 each" is processor time of the server's main thread for each update (tree, command, call): with four clients
@@ -41,11 +43,12 @@ from benchmarks.servers import (
 )
 
 TITLE = "updates by the size of slabs"
+_TURNS = 8
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Options: trees in slabs of more than one; slabs of one; updates of scattered trees; commands."""
+    """Options: trees in slabs of more than one; slabs of one; scattered updates; per cent; commands."""
 
     rounds: int = 5
     trees: int = 1_000_000
@@ -53,6 +56,7 @@ class Sizes:
     scattered: int = 100_000
     slabs: tuple[int, ...] = (1, 64, 256, 1024, 4096)
     clients: tuple[int, ...] = (1, 4)
+    finished: tuple[int, ...] = (25, 50, 90)
     commands: int = 1_000_000
 
     def trees_of(self, slab: int) -> int:
@@ -87,6 +91,8 @@ def _round(url: str, workers: dict[int, Clients], sizes: Sizes) -> Iterator[Samp
         yield _rate(name, unit, redis_benchmark(url, sizes.commands, *words), sizes.commands)
     for slab in sizes.slabs:
         yield from _tracks(url, slab, sizes)
+        if slab > 1:
+            yield from _partly_finished(url, slab, sizes)
         for count, clients in workers.items():
             yield from _slabs(url, clients, slab, count, sizes)
 
@@ -107,6 +113,28 @@ def _tracks(url: str, slab: int, sizes: Sizes) -> Iterator[Sample]:
     counters = ledger.counters()
     if (counters["tracked"], counters["rejected"]) != (trees, trees):
         raise RuntimeError(f"{trees} trees should be tracked, and as many rejected: {counters}")
+
+
+def _partly_finished(url: str, slab: int, sizes: Sizes) -> Iterator[Sample]:
+    """Whole updates of slabs some trees of which are finished."""
+    against = f"slabs of {slab:,}, none finished, dense"
+    for share in (0, *sizes.finished):
+        with client(url) as raw:
+            raw.execute_command("FLUSHALL", "SYNC")
+        slabs = max(1, sizes.trees // slab // 8)
+        ledger = opened(url, ackers=1, slab_limit=slab)
+        anchors, values = track(ledger, new_slabs(slabs * slab, slab))
+        order = np.random.default_rng(1).random((slabs, slab)).argsort(axis=1).ravel()
+        done = order < slab * share // 100
+        ledger.update(anchors[done], values[done])
+        cpu, start = cpu_seconds(url), time.perf_counter()
+        for _ in range(_TURNS):
+            ledger.update(anchors[~done], ids.new_ids(int((~done).sum())))
+        took = Took(time.perf_counter() - start, cpu_seconds(url) - cpu)
+        name = f"slabs of {slab:,}, {share} % finished, dense" if share else against
+        yield replace(_rate(name, "slabs/s", took, _TURNS * slabs), against=against)
+        if ledger.counters()["late"]:
+            raise RuntimeError(f"nothing should be late: {ledger.counters()}")
 
 
 def _slabs(url: str, clients: Clients, slab: int, count: int, sizes: Sizes) -> Iterator[Sample]:

@@ -16,6 +16,7 @@
 --- @include "shard"
 --- @include "outcomes"
 --- @include "waiting"
+--- @include "finished"
 --- @include "update"
 local staged, chunk, to, limit = KEYS[OWN], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local at = tonumber(chunk) + 1

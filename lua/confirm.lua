@@ -18,6 +18,7 @@ local function forget(names)
     local last = math.min(first + 999, #names)
     call('HDEL', SLABS, unpack(names, first, last))
     call('HDEL', MESSAGE_IDS, unpack(names, first, last))
+    call('HDEL', FINISHED, unpack(names, first, last)) -- where an older version took the vector
   end
 end
 

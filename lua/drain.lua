@@ -87,6 +87,7 @@ if n > 0 then
   end
   if #taken > 0 then call('SREM', aside, unpack(taken)) end
   if #gone > 0 then call('DEL', unpack(gone)) end
+  if #taken > 0 then call('HDEL', FINISHED, unpack(taken)) end
   if #gone_ones > 0 then call('HDEL', ONES, unpack(gone_ones)) end
   if #forgotten > 0 then
     call('HDEL', SLABS, unpack(forgotten))

@@ -14,6 +14,7 @@
 --- @include "once"
 --- @include "outcomes"
 --- @include "waiting"
+--- @include "finished"
 --- @include "update"
 local limit = tonumber(ARGV[4])
 local dense = OWN + #ARGV[5] / 2

@@ -45,6 +45,7 @@ WHILE_TREES_LIVE = {
     "expired": "set",
     "ack": "string",
     "ones": "hash",
+    "finished": "hash",
     "payload": "string",
     "kept": "hash",
     "masks": "hash",

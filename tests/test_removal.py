@@ -40,6 +40,7 @@ def filled(url: str, name: str) -> Ledger:
     ledger = opened(url, name, ackers=2)
     core, shard = ledger.core, ledger.core.shards[0]
     Trees(600).track(ledger).complete(ledger, 0)
+    Trees(40).track(ledger).complete(ledger, *range(20))
     some = Trees(5).track(ledger)
     ledger.fail(some.anchors[:2], "bad")
     confirm_all(ledger)

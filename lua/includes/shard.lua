@@ -15,7 +15,8 @@
 --      14 operand          string  the other operand of BITOP
 --      15 recent           stream  the latest trees that failed or expired (includes/recent.lua)
 --      16 ones             hash    slab of one -> its ack value
---      17 ... outcomes     streams, one for each of the ARGV[1] spouts that the caller knows
+--      17 finished         hash    slab -> which of its trees are finished (includes/finished.lua)
+--      18 ... outcomes     streams, one for each of the ARGV[1] spouts that the caller knows
 --      then the keys that are the operation's own: mostly one ack vector for each slab it names
 -- ARGV  1 number of spouts
 --
@@ -30,9 +31,9 @@ local pack, unpack_from, bxor, floor = struct.pack, struct.unpack, bit.bxor, mat
 local CLOCK, SLABS, MESSAGE_IDS, FAILURES, CONFIRMED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local COUNTERS, LATENCY, WRITERS, WRITERS_BEFORE, SCRATCH = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local BUCKETS, OPERAND = {[0] = KEYS[11], KEYS[12], KEYS[13]}, KEYS[14]
-local RECENT, ONES = KEYS[15], KEYS[16]
+local RECENT, ONES, FINISHED = KEYS[15], KEYS[16], KEYS[17]
 local SPOUTS = tonumber(ARGV[1])
-local OUTCOMES = 17
+local OUTCOMES = 18
 local OWN = OUTCOMES + SPOUTS
 
 local WAITING, TRACKED = 1, 2
@@ -185,6 +186,7 @@ function vectors.drop(key, slab)
     call('HDEL', ONES, slab)
   else
     call('DEL', key)
+    call('HDEL', FINISHED, slab)
   end
 end
 
@@ -215,6 +217,12 @@ function words.zeros(vector)
       at = start + 8 - over
     end
   end
+end
+
+-- How many words of a vector are not zero.
+function words.count(vector)
+  local _, zeros = words.zeros(vector)
+  return #vector / 8 - zeros
 end
 
 -- The indexes of the words of a vector of `length` words that are not among `zeros`.

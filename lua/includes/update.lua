@@ -1,10 +1,10 @@
 -- XORs deltas into the ack vectors of slabs, and finds the trees that this completes.
--- @needs shard, outcomes, waiting
+-- @needs shard, outcomes, waiting, finished
 local update = {late = 0, orphaned = 0}
 
 -- A slab whose last tree is finished keeps its header and message ids until its outcomes are confirmed.
 local function finish_slab(key, slab, facts)
-  call('DEL', key)
+  vectors.drop(key, slab)
   slabs.leave_bucket(slab, facts.rotation)
 end
 
@@ -103,19 +103,27 @@ function update.sparse(first, counts, indexes, deltas, limit)
   end
 end
 
--- XORs a vector in place and returns what it is now.
+-- XORs a vector in place.
 local function xor_vector(key, delta)
   call('SET', SCRATCH, delta)
   call('BITOP', 'XOR', key, key, SCRATCH)
   update.scratch = true
-  return call('GET', key)
 end
 
--- The members of `zeros` that are not in `finished`; both ascend.
-local function completed_now(finished, zeros)
+-- A vector with a word of ones for each tree that its mask has; the mask is in OPERAND.
+local function with_mask(key, mask, value)
+  if not mask then return value or call('GET', key) end
+  call('BITOP', 'OR', SCRATCH, key, OPERAND)
+  update.scratch = true
+  return call('GET', SCRATCH)
+end
+
+-- The members of `zeros` that are not in `before`; both ascend.
+local function completed_now(before, zeros)
+  if #before == 0 then return zeros, #zeros end
   local completed, c, i = {}, 0, 1
   for z = 1, #zeros do
-    if finished[i] == zeros[z] then
+    if before[i] == zeros[z] then
       i = i + 1
     else
       c = c + 1
@@ -125,40 +133,59 @@ local function completed_now(finished, zeros)
   return completed, c
 end
 
--- Takes out of a delta what is for trees of a tracked slab that are finished or never were: it is late.
-local function without_late(delta, length, finished)
+-- Takes out of a delta what is for trees of a tracked slab that never were, or are finished and listed: it is
+-- late.
+local function without_late(delta, length, listed)
   if #delta > length then
-    local _, zeros = words.zeros(sub(delta, length + 1))
-    update.late = update.late + (#delta - length) / 8 - zeros
+    update.late = update.late + words.count(sub(delta, length + 1))
     delta = sub(delta, 1, length)
   end
   local hit = {}
-  for f = 1, #finished do
-    local word = finished[f] * 8
-    if word < #delta and sub(delta, word + 1, word + 8) ~= ZERO then hit[#hit + 1] = finished[f] end
+  for f = 1, #listed do
+    local word = listed[f] * 8
+    if word < #delta and sub(delta, word + 1, word + 8) ~= ZERO then hit[#hit + 1] = listed[f] end
   end
   if #hit == 0 then return delta end
   update.late = update.late + #hit
   return words.clear(delta, hit)
 end
 
-local function dense_tracked(key, slab, facts, value, delta)
+-- Takes out of a vector again what was late: the words of trees of the mask, which were zero and are to be so.
+local function undo_late(key, mask)
+  call('BITOP', 'AND', SCRATCH, key, OPERAND)
+  local bits = call('BITCOUNT', SCRATCH)
+  if bits == 0 then return end
+  update.late = update.late + finished.late(mask, bits)
+  call('BITOP', 'XOR', key, key, SCRATCH)
+end
+
+-- `value` is the vector, or '' where there is a mask: it is not worth to be read then.
+local function dense_tracked(key, slab, facts, value, mask, delta)
   local count = facts.count
-  local finished, f = words.zeros(value or words.none(count))
-  delta = without_late(delta, count * 8, finished)
-  if f == count then return end
-  if value == delta then -- completes the slab: no word to look for
-    if f == 0 then
-      outcomes.add('acked', '', slab, facts)
-    else
-      outcomes.add('acked', '', slab, facts, words.others(finished, count))
-    end
-    finish_slab(key, slab, facts)
+  if not value then -- all its trees are finished
+    update.late = update.late + words.count(delta)
     return
   end
-  local zeros, z = words.zeros(xor_vector(key, delta))
-  if z > f then outcomes.add('acked', '', slab, facts, completed_now(finished, zeros)) end
-  if z == count then finish_slab(key, slab, facts) end
+  if mask then call('SET', OPERAND, mask) end
+  local before, f = words.zeros(with_mask(key, mask, value))
+  delta = without_late(delta, count * 8, before)
+  local complete, completed, c = value == delta, nil, count
+  if not complete then
+    xor_vector(key, delta)
+    if mask then undo_late(key, mask) end
+    complete = call('BITPOS', key, 1) == -1
+  end
+  if not complete then
+    local zeros = words.zeros(with_mask(key, mask))
+    completed, c = completed_now(before, zeros)
+    finished.note(slab, mask, count, zeros)
+  elseif mask then
+    completed, c = completed_now(before, (words.zeros(mask)))
+  elseif f > 0 then
+    completed, c = words.others(before, count)
+  end
+  if c > 0 then outcomes.add('acked', '', slab, facts, completed, c) end
+  if complete then finish_slab(key, slab, facts) end
 end
 
 -- Dense: `deltas[k]` is a vector for `keys[k]`, from its tree 0 on; a zero word changes nothing. The work is
@@ -168,20 +195,26 @@ function update.dense(keys, deltas, limit)
   if #keys == 0 then return end
   local names = {}
   for k = 1, #keys do names[k] = slabs.name(keys[k]) end
-  local values = call('MGET', unpack(keys))
-  local headers = call('HMGET', SLABS, unpack(names))
+  local headers, masks = call('HMGET', SLABS, unpack(names)), finished.masks(names)
   for k = 1, #keys do
-    local key, slab, value, delta = keys[k], names[k], values[k], deltas[k]
-    local facts = headers[k] and slabs.facts(headers[k])
-    if facts and facts.tracked and (not value or #value == facts.count * 8) then
-      dense_tracked(key, slab, facts, value, delta)
+    local key, slab, delta = keys[k], names[k], deltas[k]
+    local facts, mask = headers[k] and slabs.facts(headers[k]), masks[k]
+    if mask and not (facts and facts.tracked and #mask == facts.count * 8) then mask = false end
+    local value, length = '', mask and call('STRLEN', key)
+    if not mask then
+      value = call('GET', key)
+      length = #(value or '')
+    elseif length == 0 then
+      value = false
+    end
+    if facts and facts.tracked and (not value or length == facts.count * 8) then
+      dense_tracked(key, slab, facts, value, mask, delta)
     elseif headers[k] and (not facts or facts.tracked) then
       slabs.refuse(slab)
     elseif facts or waiting.open(slab, limit) then
       if value then xor_vector(key, delta) else call('SET', key, delta) end
     else
-      local _, zeros = words.zeros(delta)
-      update.orphaned = update.orphaned + #delta / 8 - zeros
+      update.orphaned = update.orphaned + words.count(delta)
     end
   end
 end
