@@ -10,14 +10,17 @@ from acker.errors import ValidationError
 from acker.ledger import Ledger, open_ledger
 from acker.store import TIMEOUTS, Store
 from acker.streams.retention import LONGEST_AGE
-from acker.streams.roots import ATTEMPTS, MOST_ATTEMPTS, Tracking
+from acker.streams.roots import ATTEMPTS, BAD_MESSAGE_IDS, MOST_ATTEMPTS, Tracking
 from acker.streams.segments import COMPRESSIONS, LARGEST_SEGMENT, SEGMENT_ROWS
 from acker.streams.staging import STAGING_TTL, Staging
 from acker.streams.subscriptions import DEFAULT
 
 MAX_ROWS = 10_000_000
 MAX_SEGMENTS = 1_000
-_SPOUT = ("spout", "attempts", "attempt", "outcomes", "max_spout_pending", "offset", "partition")
+_SPOUT = (
+    "spout", "attempts", "attempt", "outcomes", "max_spout_pending", "offset", "partition",
+    "bad_message_id",
+)  # fmt: skip
 BATCH_WRITE = "writing a DataFrame that is not streaming"
 READ = "reading"
 WRITE = "writing with format('acker')"
@@ -66,6 +69,13 @@ def _compression(text: str) -> str:
     return text
 
 
+def _bad_message_id(text: str) -> str:
+    """dead_letter or untracked"""  # noqa: D415 - what is expected, for the message
+    if text not in BAD_MESSAGE_IDS:
+        raise ValueError(text)
+    return text
+
+
 PARSERS: Mapping[str, Callable[[str], object]] = {
     "url": _text,
     "topology": _text,
@@ -96,6 +106,7 @@ PARSERS: Mapping[str, Callable[[str], object]] = {
     "max_spout_pending": _whole(1, 10**9),
     "offset": _text,
     "partition": _text,
+    "bad_message_id": _bad_message_id,
 }
 """All options, and how each is read: the docstring of a parser tells what it expects."""
 
@@ -123,7 +134,7 @@ class Options:
     stream again; known for a month.
     Writing as a spout: message_id: the column that names a row, which makes each row a tree of its own.
     spout: its name (default: the stream's). attempts, attempt, outcomes, max_spout_pending, offset,
-    partition: see `acker.streams.roots.Tracking`.
+    partition, bad_message_id: see `acker.streams.roots.Tracking`.
     """
 
     url: str = field(repr=False)
@@ -152,6 +163,7 @@ class Options:
     max_spout_pending: int | None = None
     offset: str = ""
     partition: str = ""
+    bad_message_id: str = BAD_MESSAGE_IDS[0]
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":
@@ -210,6 +222,7 @@ class Options:
             self.max_spout_pending,
             self.offset,
             self.partition,
+            self.bad_message_id,
         )
 
     def staging(self) -> Staging:

@@ -51,7 +51,9 @@ def track(
     `<spout>.replays`. Rows that a bolt's function never evaluates are not tracked.
     A DataFrame that is not streaming is tracked in the block of a `job`, and by its commit; the replays that
     there are then come along. `format("acker").option("message_id", ...)` tracks and emits it at once.
-    settings: attempts, attempt, outcomes, max_spout_pending, offset, partition, as of
+    A row whose message id is null or over 1 KiB is a dead letter at once, or with bad_message_id="untracked"
+    goes on without a tree.
+    settings: attempts, attempt, outcomes, max_spout_pending, offset, partition, bad_message_id, as of
     `acker.streams.roots.Tracking`, and those of the data source. Raises ValidationError.
     """
     collector = None if rows.isStreaming else AT_WORK.get()

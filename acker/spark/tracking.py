@@ -83,12 +83,15 @@ class Tracker(Shipped):
             yield from self._rows(Roots.parse(record))
 
     def _rows(self, one: Roots) -> Iterator[pa.RecordBatch]:
+        if one.refused and not one.untracked:
+            return
         found = self.ledger.run(roots.rows_of(self.ledger.core, one))
         if found is None:
             raise StagingExpired(
                 f"rows that spout {self.how.spout!r} has staged ran out of time before their commit"
             )
-        for batch in found.append_column(ANCHORS, pa.array(one.anchors())).to_batches():
+        anchors = pa.nulls(one.rows, pa.int64()) if one.untracked else pa.array(one.anchors())
+        for batch in found.append_column(ANCHORS, anchors).to_batches():
             yield segments.conform(batch, self.wanted)
 
     def _untracked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -155,7 +158,8 @@ def _roots_of(batch: Batch, fields: Mapping[str, str]) -> Iterator[Roots]:
                 "so its rows can not be tracked: persist what is tracked, or evaluate it once"
             )
         for entry in sorted(entries):
-            yield from map(Roots.parse, json.loads(fields[f"{source}|roots:{entry}"]))
+            found = map(Roots.parse, json.loads(fields[f"{source}|roots:{entry}"]))
+            yield from (one for one in found if not one.untracked)
 
 
 def inputs(ledger: Ledger, batch: Batch) -> tuple[Range | Roots, ...]:

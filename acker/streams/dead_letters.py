@@ -149,6 +149,12 @@ def replay(core: Core, letter: str) -> Operation[int]:
         how = replace(Roots.parse(fields[b"roots"]).how, offset="", partition="")
         batches = list(segments.decode(fields[b"row"]))
         made, piece = yield from emit_recorded(core, how, Staging(how.stream), batches)
+        if made and made[0].refused:
+            yield from commits.discard(core, Commit((piece,), made))
+            raise ValidationError(
+                f"dead letter {letter!r} can not be replayed: its message id is null or too long; write its "
+                "row again with another, and delete it"
+            )
         what = Commit((piece,), made, settled=Settled(spout, letters=(entry_id,)))
         try:
             yield from _check_room(core, made[0])

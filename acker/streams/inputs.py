@@ -91,6 +91,12 @@ def fail_segments(core: Core, what: Range, members: Sequence[Segment], reason: s
 
 def end_roots(core: Core, one: Roots, failed: str | None = None) -> Operation[None]:
     """Acks the tuples of roots, or fails their trees; their vectors are of no use after that."""
+    if one.refused:
+        rows = yield from roots.kept_rows(core, one)
+        if rows is not None:  # those that are gone were failed, and settled
+            reasons = roots.refusals(rows, one.how.message_id)
+            yield from fail_once(core, f"{one.token} refused", one.anchors(), reasons)
+        return
     places = roots.places(core, one)
     if failed is None:
         yield from vectors.apply(core, places, "2")

@@ -55,7 +55,8 @@ class Place:
         """What becomes of a row whose tree has that outcome."""
         if status == "acked":
             return "acked"
-        return "replayed" if self.roots.number < self.roots.how.attempts else "dead"
+        again = self.roots.number < self.roots.how.attempts and not self.roots.refused
+        return "replayed" if again else "dead"
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from acker.config import MESSAGE_ID_BYTES, check_name, check_number
 from acker.errors import UnreadableRecord, ValidationError
 from acker.ids import Ids
 from acker.operations import Core
-from acker.requests import Operation, command
+from acker.requests import Operation, Request, command
 from acker.streams import quarantine, segments
 from acker.streams.segments import ANCHORS, UNREADABLE, Segment
 from acker.streams.staging import Staged, Staging, pieces, stage_segment, stage_vectors
@@ -36,6 +36,8 @@ KEPT_ROWS = 131_072
 """Most rows of a piece: it is kept until the last of them is settled, and read as a whole for a replay."""
 _MOST_OFFSET = 2**53 - 1
 _STAGE_CALLS = 64
+BAD_MESSAGE_IDS = ("dead_letter", "untracked")
+"""What becomes of a row whose message id is null or too long; the first is the default."""
 _SLOT = 0
 """Roots have one reader, the commit that tracks them: their vectors are as a first subscription's."""
 
@@ -45,11 +47,12 @@ class Tracking:
     """How rows become roots.
 
     spout: whose. stream: where a replay of a row is published. message_id: the column of the spout's own name
-    of a row (1 to 1,024 bytes, as text). attempts: how often a row is tried, 1 to 1,000. attempt: a column
+    of a row (up to 1,024 bytes, as text). attempts: how often a row is tried, 1 to 1,000. attempt: a column
     that is added with the number of the attempt (int, from 1), or "". outcomes: whether outcomes are written
     to the stream `<spout>.outcomes`. max_spout_pending: most rows of the spout that have no outcome, or None.
     offset, partition: columns of the row's place in its source (a whole number from 0, and text), or "":
-    for `acker.streams.kept.watermark`. Raises ValidationError.
+    for `acker.streams.kept.watermark`. bad_message_id: what becomes of a row whose message id is null or
+    longer: it is a "dead_letter" at once, or goes on "untracked". Raises ValidationError.
     """
 
     spout: str
@@ -61,6 +64,7 @@ class Tracking:
     max_spout_pending: int | None = None
     offset: str = ""
     partition: str = ""
+    bad_message_id: str = BAD_MESSAGE_IDS[0]
 
     def __post_init__(self) -> None:
         check_name(self.spout, "spout")
@@ -73,6 +77,10 @@ class Tracking:
             raise ValidationError(f"message_id: expected the name of a column, got {self.message_id!r}")
         if self.partition and not self.offset:
             raise ValidationError("partition: expected with offset, which is missing")
+        if self.bad_message_id not in BAD_MESSAGE_IDS:
+            raise ValidationError(
+                f"bad_message_id: expected {' or '.join(BAD_MESSAGE_IDS)}, got {self.bad_message_id!r}"
+            )
 
 
 def outcomes_stream(spout: str) -> str:
@@ -89,7 +97,8 @@ def replays_stream(spout: str) -> str:
 class Roots:
     """Rows that a spout tracks. token: names them. slab: trees of a slab; number: which attempt it is.
 
-    offsets: partition of the source -> its lowest and highest offset among the rows.
+    offsets: partition of the source -> its lowest and highest offset among the rows. refused: their message
+    ids are null or too long: their trees fail with their commit, and they have no tuples.
     """
 
     token: str
@@ -99,25 +108,34 @@ class Roots:
     how: Tracking
     number: int = 1
     offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
+    refused: bool = False
 
     def record(self) -> str:
         """The roots as they are stored."""
-        what = [self.token, self.rows, self.seed, self.slab, asdict(self.how), self.number, self.offsets]
-        return json.dumps(what, separators=(",", ":"))
+        how = asdict(self.how)
+        if self.how.bad_message_id == BAD_MESSAGE_IDS[0]:  # as earlier versions have it
+            del how["bad_message_id"]
+        what: list[object] = [self.token, self.rows, self.seed, self.slab, how, self.number, self.offsets]
+        return json.dumps([*what, *([True] if self.refused else [])], separators=(",", ":"))
 
     @classmethod
     def parse(cls, record: str | bytes) -> "Roots":
         """The inverse of `record`; UnreadableRecord for anything else."""
         try:
-            token, rows, seed, slab, how, number, offsets = json.loads(record)
+            token, rows, seed, slab, how, number, offsets, *refused = json.loads(record)
             check_number(rows, "rows", 0, MOST_SLABS * ids.SLAB_TREES, int)
             check_number(slab, "slab", 1, ids.SLAB_TREES, int)
             check_number(seed, "seed", -(2**63), 2**63 - 1, int)
             check_number(number, "number", 0, MOST_ATTEMPTS, int)
             places = {name: (int(low), int(high)) for name, (low, high) in offsets.items()}
-            return cls(token, rows, seed, slab, Tracking(**how), number, places)
+            return cls(token, rows, seed, slab, Tracking(**how), number, places, refused == [True])
         except UNREADABLE as error:
             raise UnreadableRecord(f"not roots: {record!r:.200}") from error
+
+    @property
+    def untracked(self) -> bool:
+        """Whether the rows only go on with what has trees: no commit knows of them."""
+        return self.refused and self.how.bad_message_id == "untracked"
 
     def slabs(self) -> Ids:
         """The first anchor of each slab."""
@@ -157,30 +175,53 @@ def readable(record: bytes | None) -> Roots | None:
         return None
 
 
-def message_ids(rows: pa.Table, column: str) -> pa.ChunkedArray:
-    """The message ids of rows, as text or bytes; ValidationError where one is missing or too long."""
+def _named(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """The column of message ids, as text or bytes; ValidationError where it is not there, or can not be."""
     place = rows.schema.get_field_index(column)
     if place < 0:
         raise ValidationError(
             f"message_id: expected one of the columns {', '.join(rows.column_names)}, got {column!r}"
         )
     found = rows.column(place)
-    if not pa.types.is_binary(found.type) and not pa.types.is_large_binary(found.type):
-        try:
-            found = found.cast(pa.string())
-        except pa.ArrowException as error:
-            raise ValidationError(f"message_id: column {column!r} of {found.type} can not be text") from error
-    if found.null_count:
-        raise ValidationError(f"message_id: column {column!r} is null in {found.null_count:,} rows")
+    if pa.types.is_binary(found.type) or pa.types.is_large_binary(found.type):
+        return found
+    try:
+        return found.cast(pa.string())
+    except pa.ArrowException as error:
+        raise ValidationError(f"message_id: column {column!r} of {found.type} can not be text") from error
+
+
+def _bad(named: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which message ids are null or too long."""
     # Not above: Spark imports this file for each query that it starts, and Arrow's functions take a while.
     import pyarrow.compute as pc  # noqa: TID251
 
-    longest = pc.max(pc.binary_length(found)).as_py() or 0
-    if longest > MESSAGE_ID_BYTES:
-        raise ValidationError(
-            f"message_id: expected at most {MESSAGE_ID_BYTES} bytes, got {longest:,} in column {column!r}"
-        )
-    return found
+    return pc.fill_null(pc.greater(pc.binary_length(named), MESSAGE_ID_BYTES), fill_value=True)
+
+
+def message_ids(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """The message ids of rows, as text or bytes: one that is too long is cut, for null there is none."""
+    found = _named(rows, column)
+    if not _bad(found).index(True).as_py() >= 0:
+        return found
+    texts = found.cast(pa.large_binary()).to_pylist()
+    return pa.chunked_array([pa.array([_shortened(text or b"") for text in texts], pa.binary())])
+
+
+def _shortened(text: bytes) -> bytes:
+    if len(text) <= MESSAGE_ID_BYTES:
+        return text
+    return text[: MESSAGE_ID_BYTES - 3].decode("utf-8", "ignore").encode() + b"..."
+
+
+def refusals(rows: pa.Table, column: str) -> list[str]:
+    """Why rows are not tracked."""
+    texts = _named(rows, column).cast(pa.large_binary()).to_pylist()
+    return [
+        f"message_id: expected at most {MESSAGE_ID_BYTES:,} bytes, got "
+        f"{'null' if text is None else f'{len(text):,}'} in column {column!r}"
+        for text in texts
+    ]
 
 
 def _offsets(rows: pa.Table, how: Tracking) -> dict[str, tuple[int, int]]:
@@ -220,11 +261,16 @@ def most_rows(core: Core) -> int:
 def stage(
     core: Core, how: Tracking, staging: Staging, batches: Iterable[pa.RecordBatch]
 ) -> Operation[tuple[Roots, ...]]:
-    """Stages rows as roots, in pieces; none where tracking is off. Raises ValidationError."""
+    """Stages rows as roots, in pieces; none where tracking is off. Raises ValidationError.
+
+    Rows that go on untracked are among them (`Roots.untracked`).
+    """
     made: list[Roots] = []
     for piece in _cut(core, staging, batches):
-        found, _ = yield from _stage_piece(core, how, staging, piece, 1)
-        made += found
+        good, bad = _prepared(how, piece, 1)
+        for rows, refused in ((good, False), (bad, True)):
+            if core.config.ackers and rows.num_rows:
+                made.append((yield from _stage_rows(core, how, staging, rows, 1, refused)))
     return tuple(made)
 
 
@@ -235,9 +281,21 @@ def emit(
     made: list[Roots] = []
     done: list[Segment] = []
     for piece in _cut(core, staging, batches):
-        found, rows = yield from _stage_piece(core, how, staging, piece, number)
-        made += found
-        done.append((yield from stage_segment(core, staging, rows.to_batches())))
+        good, bad = _prepared(how, piece, number)
+        parts = []
+        if good.num_rows:
+            anchors = pa.nulls(good.num_rows, pa.int64())
+            if core.config.ackers:
+                made.append((yield from _stage_rows(core, how, staging, good, number, False)))
+                anchors = pa.array(made[-1].anchors())
+            parts.append(good.append_column(ANCHORS, anchors))
+        if bad.num_rows and core.config.ackers and how.bad_message_id == "dead_letter":
+            made.append((yield from _stage_rows(core, how, staging, bad, number, True)))
+        elif bad.num_rows:
+            parts.append(bad.append_column(ANCHORS, pa.nulls(bad.num_rows, pa.int64())))
+        if parts:
+            rows = pa.concat_tables(parts).combine_chunks()
+            done.append((yield from stage_segment(core, staging, rows.to_batches())))
     return tuple(made), Staged(staging.stream, tuple(done))
 
 
@@ -256,33 +314,40 @@ def _cut(core: Core, staging: Staging, batches: Iterable[pa.RecordBatch]) -> Ite
     return pieces(replace(staging, rows=min(staging.rows, KEPT_ROWS, most_rows(core))), batches)
 
 
-def _stage_piece(
-    core: Core, how: Tracking, staging: Staging, piece: Sequence[pa.RecordBatch], number: int
-) -> Operation[tuple[tuple[Roots, ...], pa.Table]]:
+def _prepared(how: Tracking, piece: Sequence[pa.RecordBatch], number: int) -> tuple[pa.Table, pa.Table]:
+    """Rows, with the number of their attempt where it is wanted: those with a message id, and the others."""
     rows = pa.Table.from_batches(piece)
     anchored_schema(rows.schema, how)
-    message_ids(rows, how.message_id)
+    bad = _bad(_named(rows, how.message_id))
     if how.attempt:
         column = pa.array(np.full(rows.num_rows, number, dtype=np.int32))
         rows = rows.drop_columns([how.attempt]) if how.attempt in rows.column_names else rows
         rows = rows.append_column(how.attempt, column)
-    rows = rows.combine_chunks()
-    if not core.config.ackers:
-        return (), rows.append_column(ANCHORS, pa.nulls(rows.num_rows, pa.int64()))
+    if bad.index(True).as_py() < 0:
+        return rows.combine_chunks(), rows.slice(0, 0)
+    places = bad.to_numpy()
+    good, other = np.flatnonzero(~places), np.flatnonzero(places)
+    return rows.take(pa.array(good)).combine_chunks(), rows.take(pa.array(other)).combine_chunks()
+
+
+def _stage_rows(
+    core: Core, how: Tracking, staging: Staging, rows: pa.Table, number: int, refused: bool
+) -> Operation[Roots]:
+    """Stages rows as roots, with their vectors where they are to be acked."""
     roots = Roots(
         segments.new_token(), rows.num_rows, segments.new_seed(), core.config.slab_trees, how, number,
-        _offsets(rows, how),
+        _offsets(rows, how), refused,
     )  # fmt: skip
-    anchored = rows.append_column(ANCHORS, pa.array(roots.anchors()))
-    requests, _ = stage_vectors(
-        core, staging.ttl, anchored.to_batches(), roots.token, roots.seed, (_SLOT,), "1"
-    )
+    requests: list[Request] = []
+    if not refused:
+        anchored = rows.append_column(ANCHORS, pa.array(roots.anchors())).to_batches()
+        requests, _ = stage_vectors(core, staging.ttl, anchored, roots.token, roots.seed, (_SLOT,), "1")
     key = keys.Spout(core.config.name, how.spout).rows(roots.token)
     payload = segments.encode(rows.to_batches(), staging.compression)
     requests.append(command("SET", key, payload, "EX", staging.ttl, "NX"))
     for first in range(0, len(requests), _STAGE_CALLS):
         yield requests[first : first + _STAGE_CALLS]
-    return (roots,), anchored
+    return roots
 
 
 def rows_of(core: Core, roots: Roots) -> Operation[pa.Table | None]:
@@ -325,5 +390,7 @@ def staged_keys(core: Core, roots: Roots) -> list[bytes]:
 
 def places(core: Core, roots: Roots) -> list[Place]:
     """Where roots have vectors."""
+    if roots.refused:
+        return []
     shards = roots.shards(core.config.ackers)
     return [(core.shards[shard].staged(roots.token, _SLOT), shard) for shard in shards]

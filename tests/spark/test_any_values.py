@@ -9,6 +9,7 @@ from acker.spark import Collector, bolt, dead_letters, track
 from acker.spark.once import digest
 from acker.streams import settler
 from acker.streams.replays import Stepped
+from tests.spark.attempts import Attempts, at_once
 from tests.spark.pipeline import Diary, Pipeline
 
 VALUES = {
@@ -116,3 +117,42 @@ def test_keys_of_effects_that_differ_in_a_microsecond_are_two(pipeline: Pipeline
     )
     for key in (["at"], ["there"], [F.struct("at")]):
         assert rows.select(digest("step", key)).distinct().count() == 3
+
+
+def test_a_line_too_long_for_a_message_id_is_a_dead_letter_and_the_others_go_on(pipeline: Pipeline) -> None:
+    """The guide's example: whatever Spark repeats, once."""
+    lines = text_files(pipeline, b"a b", b"x" * 5_000, b"", b"c")
+    attempts = Attempts(pipeline.url)
+
+    @bolt(**options(pipeline, name="split"))
+    def split(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch.select("value", "_acker"), stream="seen")
+        collector.emit(attempts.of(batch), stream="lines")
+
+    for _ in range(2):  # the second goes on from the checkpoint of the first
+        tracked = track(lines, **options(pipeline, spout="s", message_id="value"))
+        with at_once(pipeline.spark):
+            pipeline.finish(
+                tracked.writeStream.foreachBatch(split)
+                .option("checkpointLocation", str(pipeline.directory / "split"))
+                .trigger(availableNow=True)
+            )
+    for stream in ("seen", "lines"):
+        assert sorted(str(row["value"]) for row in pipeline.rows(stream)) == ["", "a b", "c"]
+    assert pipeline.counters() == {"tracked": 4, "failed": 1}
+    assert settler.settle(pipeline.ledger) == Stepped(dead=1)
+
+    written = {"spout": "direct", "message_id": "value", "bad_message_id": "untracked"}
+    pipeline.finish(pipeline.writing("direct", lines, "direct", **written))
+    assert sorted(len(str(row["value"])) for row in pipeline.rows("direct") if row["_acker"]) == [0, 1, 3]
+    assert [len(str(row["value"])) for row in pipeline.rows("direct") if not row["_acker"]] == [5_000]
+    untracked = track(lines, **options(pipeline, **{**written, "spout": "u"}))
+    pipeline.finish(pipeline.writing("untracked", untracked, "passed"))
+    assert sorted(len(str(row["value"])) for row in pipeline.rows("passed")) == [0, 1, 3, 5_000]
+    assert sum(row["_acker"] is None for row in pipeline.rows("passed")) == 1
+    assert pipeline.counters() == {"tracked": 10, "failed": 1}
+    [letter] = dead_letters(pipeline.spark, **options(pipeline)).collect()
+    assert (bytes(letter.message_id), letter.row) == (
+        b"x" * 1021 + b"...", '{"value": "' + "x" * 5_000 + '"}',
+    )  # fmt: skip
+    assert letter.reason == "message_id: expected at most 1,024 bytes, got 5,000 in column 'value'"

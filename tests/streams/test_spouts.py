@@ -1,5 +1,6 @@
 """Spouts that keep their rows in the store, on real servers: what is tracked, told and refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,11 +11,11 @@ from acker import keys
 from acker.errors import SpoutPendingFull, TrackRejected, ValidationError
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
-from acker.streams import settler
+from acker.streams import dead_letters, settler
 from acker.streams.replays import Stepped
 from acker.streams.roots import Roots, Tracking
 from acker.streams.spout import StreamSpout
-from tests.kept_rows import HOW, consume, fail, lines, pending, rows
+from tests.kept_rows import HOW, consume, fail, letters, lines, pending, rows
 from tests.leaks import assert_settled
 from tests.streaming import counters
 
@@ -132,8 +133,6 @@ def test_a_write_waits_below_the_high_water_mark(url: str) -> None:
     ("how", "message"),
     [
         (Tracking("s", "lines", "nope"), "expected one of the columns id, line, offset, got 'nope'"),
-        (Tracking("s", "lines", "empty"), "column 'empty' is null in 2 rows"),
-        (Tracking("s", "lines", "long"), "expected at most 1024 bytes, got 1,025 in column 'long'"),
         (Tracking("s", "lines", "id", offset="line"), "expected whole numbers without null in column 'line'"),
         (Tracking("s", "lines", "id", offset="below"), "offset: expected 0 to"),
         (Tracking("s", "lines", "id", offset="nope"), "offset: expected columns of"),
@@ -141,15 +140,62 @@ def test_a_write_waits_below_the_high_water_mark(url: str) -> None:
 )
 def test_rows_that_can_not_be_tracked_are_refused(ledger: Ledger, how: Tracking, message: str) -> None:
     table = lines(2)
-    if how.message_id == "empty":
-        table = table.append_column("empty", pa.nulls(2, pa.string()))
-    if how.message_id == "long":
-        table = table.append_column("long", pa.array(["x" * 1025, ""]))
     if how.offset == "below":
         table = table.append_column("below", pa.array([-1, 0]))
     with pytest.raises(ValidationError, match=message):
         StreamSpout(ledger, how).write(table)
     assert counters(ledger) == {}
+
+
+NAMES = ["a", None, "ü" * 600, "", "z" * 1024]
+
+
+def test_a_row_without_a_message_id_that_can_be_tracked_is_a_dead_letter_at_once(
+    ledger: Ledger, raw: "redis.Redis"
+) -> None:
+    table = lines(5).append_column("name", pa.array(NAMES, pa.string()))
+    StreamSpout(ledger, Tracking("s", "lines", "name", attempts=3, attempt="attempt")).write(table)
+    assert [row["name"] for row in rows(ledger)] == ["a", "", "z" * 1024]
+    assert counters(ledger) == {"tracked": 5, "failed": 2}
+    told: list[dict[str, Any]] = []
+    assert settler.settle(ledger, told=lambda found: told.extend(found.to_pylist())) == Stepped(dead=2)
+    assert all(row["final"] and row["status"] == "failed" for row in told)
+    consume(ledger)
+    assert settler.settle(ledger, "s") == Stepped(acked=3)
+    none, long = letters(ledger)
+    expected = "message_id: expected at most 1,024 bytes, got"
+    assert (none.message_id, none.reason) == (b"", f"{expected} null in column 'name'")
+    assert (long.message_id, long.reason) == (
+        "ü".encode() * 510 + b"...", f"{expected} 1,200 in column 'name'",
+    )  # fmt: skip
+    assert (long.attempts, long.row) == (
+        1, {"id": 2, "line": "line 2", "offset": 2, "name": "ü" * 600, "attempt": 1},
+    )  # fmt: skip
+    with pytest.raises(ValidationError, match="can not be replayed: its message id is null or too long"):
+        ledger.run(dead_letters.replay(ledger.core, long.id))
+    assert letters(ledger) == [none, long]
+    assert not list(raw.scan_iter(b"*rows:*"))
+    assert_settled(raw)
+
+
+def test_a_spout_of_rows_none_of_which_can_be_tracked_has_dead_letters_only(ledger: Ledger) -> None:
+    StreamSpout(ledger, Tracking("s", "lines", "name")).write(pa.table({"name": pa.nulls(250, pa.string())}))
+    assert rows(ledger) == []
+    assert settler.settle(ledger) == Stepped(dead=250)
+
+
+def test_rows_without_a_message_id_go_on_untracked_where_that_is_asked_for(
+    ledger: Ledger, raw: "redis.Redis"
+) -> None:
+    table = lines(5).append_column("name", pa.array(NAMES, pa.string()))
+    StreamSpout(ledger, Tracking("s", "lines", "name", bad_message_id="untracked")).write(table)
+    assert sorted((row["id"], row["_acker"] is None) for row in rows(ledger)) == [
+        (0, False), (1, True), (2, True), (3, False), (4, False),
+    ]  # fmt: skip
+    consume(ledger)
+    assert counters(ledger) == {"tracked": 3, "acked": 3}
+    assert settler.settle(ledger) == Stepped(acked=3)
+    assert_settled(raw)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +207,7 @@ def test_rows_that_can_not_be_tracked_are_refused(ledger: Ledger, how: Tracking,
         ({"max_spout_pending": 0}, "max_spout_pending: expected int from 1"),
         ({"message_id": ""}, "message_id: expected the name of a column"),
         ({"partition": "p"}, "partition: expected with offset"),
+        ({"bad_message_id": "drop"}, "bad_message_id: expected dead_letter or untracked, got 'drop'"),
     ],
 )
 def test_a_tracking_is_checked(wrong: dict[str, Any], message: str) -> None:
@@ -171,6 +218,8 @@ def test_a_tracking_is_checked(wrong: dict[str, Any], message: str) -> None:
 def test_roots_are_told_by_their_record_alone() -> None:
     roots = Roots("0" * 32, 250, 12345, 100, HOW, 2, {"a": (1, 2)})
     assert Roots.parse(roots.record()) == roots
+    other = replace(roots, how=replace(HOW, bad_message_id="untracked"), refused=True)
+    assert Roots.parse(other.record()) == other
     anchors = roots.anchors()
     assert len(set(anchors.tolist())) == 250
     assert [int(anchor) & 4095 for anchor in anchors] == [*range(100), *range(100), *range(50)]
