@@ -63,14 +63,27 @@ def _normal_type(name: str, kind: pa.DataType) -> pa.DataType:
     raise ValidationError(f"column {name}: expected a type that Spark has, got {kind}")
 
 
+def _check_readable(name: str, kind: pa.DataType) -> None:
+    """Raises ValidationError for a column that could be written, and be read by no streaming query."""
+    if pa.types.is_time(kind):
+        raise ValidationError(
+            f"column {name}: expected a type that Spark reads from streams, got TIME: cast it, as to string"
+        )
+    for place in range(kind.num_fields):
+        inner = kind.field(place)
+        _check_readable(f"{name}.{inner.name}", inner.type)
+
+
 def record(core: Core, stream: str, schema: pa.Schema) -> Operation[pa.Schema]:
     """Records the schema of a new stream, adds columns to the one recorded; returns what it is now.
 
     A writer has the columns of the first writer, of the same types; those added since, and `_acker`, it may
     leave out. Raises SchemaMismatch that lists the differences, and ValidationError for a type that Spark has
-    not, or that `_acker` can not have. Nothing is recorded then.
+    not, or can not read from a stream, or that `_acker` can not have. Nothing is recorded then.
     """
     wanted = normal(schema)
+    for field in wanted:
+        _check_readable(field.name, field.type)
     if ANCHORS in wanted.names:
         check_anchors_type(wanted.field(ANCHORS).type)
     key = keys.Stream(core.config.name, stream).schema
