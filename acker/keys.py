@@ -49,6 +49,11 @@ def tracked(topology: str, query: str, run: str, batch: int) -> bytes:
     return f"acker:{{{topology}}}:tracked:{query}:{run}:{batch}".encode()
 
 
+def suspect(topology: str, name: str) -> bytes:
+    """String: a task works on records, or did not end; or one was found that ends its process."""
+    return f"acker:{{{topology}}}:suspect:{name}".encode()
+
+
 def failing(topology: str, token: str) -> bytes:
     """String: trees to be failed by a commit, and why."""
     return f"acker:{{{topology}}}:failing:{token}".encode()

@@ -60,7 +60,9 @@ class Calls:
         for record in records:
             try:
                 result = function(record)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it fails this record alone
+            except KeyboardInterrupt:
+                raise  # somebody stops the program: that is no record's
+            except BaseException as error:  # noqa: BLE001 - SystemExit, too, fails this record alone
                 yield None, error
             else:
                 yield result, None
@@ -92,7 +94,9 @@ class Calls:
             while task is not None and task.cancelling():
                 task.uncancel()
             return None, error
-        except Exception as error:  # noqa: BLE001 - as above
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as above
             if limit.expired():
                 return None, TimeoutError(f"no result within {self.timeout:g} s")
             return None, error

@@ -28,6 +28,7 @@ from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.pinned import pinned
 from acker.spark.staging import StagedRows
+from acker.spark.suspects import Suspects
 from acker.spark.versions import arrow_schema
 from acker.spark.writing import record_schema
 from acker.streams import schemas, segments
@@ -292,7 +293,8 @@ class Collector:
         calls = Calls.make(function, concurrency, timeout)
         if isinstance(schema, str):
             schema = self.spark.createDataFrame([], schema).schema
-        mapper = RecordMapper(calls, schema, rows.schema)
+        suspects = Suspects.of(self._ledger, self.name, function, schema.simpleString())
+        mapper = RecordMapper(calls, schema, rows.schema, suspects)
         return mapper, mapper.whole
 
     def _kept(self, rows: DataFrame, **how: Any) -> DataFrame:

@@ -21,6 +21,7 @@ from acker.errors import FailedException, ValidationError
 from acker.ids import Ids
 from acker.spark.calls import Calls, Outcome, Record
 from acker.spark.shipping import Shipped
+from acker.spark.suspects import Suspects, halved
 from acker.spark.values import Columns, Convert, to_python
 from acker.spark.versions import arrow_schema
 from acker.streams.effects import EFFECT
@@ -93,10 +94,13 @@ class RecordMapper(Shipped):
     result: the columns of what the function returns; rows: of what it is given. whole: of what is made.
     """
 
-    def __init__(self, calls: Calls, result: StructType, rows: StructType) -> None:
+    def __init__(
+        self, calls: Calls, result: StructType, rows: StructType, suspects: Suspects | None = None
+    ) -> None:
         self.calls = calls
         self.result = result
         self.rows = rows
+        self.suspects = suspects
         self.whole = mapped_schema(result, rows)
         self.schema = arrow_schema(self.whole)
         self.columns = [field for field in self.schema if field.name not in (*CARRIED, FAILED, RUN)]
@@ -105,13 +109,41 @@ class RecordMapper(Shipped):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a task, mapped; those of records that failed come with their reason."""
         run = secrets.randbits(63)
+        parts = (batch.slice(at, _ROWS) for batch in batches for at in range(0, batch.num_rows, _ROWS))
+        if self.suspects is None:
+            yield from self._mapped(parts, run)
+            return
+        careful = self.suspects.begin()
+        try:
+            yield from self._carefully(parts, run, self.suspects) if careful else self._mapped(parts, run)
+        except (Exception, GeneratorExit):
+            self.suspects.end()
+            raise
+        self.suspects.end()
+
+    def _carefully(
+        self, parts: Iterator[pa.RecordBatch], run: int, suspects: Suspects
+    ) -> Iterator[pa.RecordBatch]:
+        """As `_mapped`, by other processes: see `acker.spark.suspects`."""
+
+        def work(part: pa.RecordBatch) -> pa.RecordBatch:
+            [made] = self._mapped(iter([part]), run)
+            return made
+
+        def fail(part: pa.RecordBatch, reason: str) -> pa.RecordBatch:
+            return self._map(part, {0: reason}, (), run, Columns(self.result, self.columns))
+
+        for part in parts:
+            yield from halved(part, work, fail, suspects.found)
+
+    def _mapped(self, parts: Iterator[pa.RecordBatch], run: int) -> Iterator[pa.RecordBatch]:
         made = Columns(self.result, self.columns)
         taken: deque[tuple[pa.RecordBatch, dict[int, str]]] = deque()
-        for outcomes in self.calls.outcomes(self._records(batches, taken)):
+        for outcomes in self.calls.outcomes(self._records(parts, taken)):
             yield self._map(*taken.popleft(), outcomes, run, made)
 
     def _records(
-        self, batches: Iterator[pa.RecordBatch], taken: deque[tuple[pa.RecordBatch, dict[int, str]]]
+        self, parts: Iterator[pa.RecordBatch], taken: deque[tuple[pa.RecordBatch, dict[int, str]]]
     ) -> Iterator[list[Record]]:
         """The records of parts of batches. Those that Python can not have are left out, and failed."""
         makes = [
@@ -119,12 +151,10 @@ class RecordMapper(Shipped):
             for field in self.rows.fields
             if field.name not in self.carried and (make := to_python(field.dataType)) is not None
         ]
-        for batch in batches:
-            for at in range(0, batch.num_rows, _ROWS):
-                part = batch.slice(at, _ROWS)
-                records, failed = _records_of(part.drop_columns(self.carried), makes)
-                taken.append((part, failed))
-                yield records
+        for part in parts:
+            records, failed = _records_of(part.drop_columns(self.carried), makes)
+            taken.append((part, failed))
+            yield records
 
     def _map(
         self,

@@ -1,7 +1,11 @@
 """Functions per record, in a task: what one record does is no other's business. Without a session."""
 
 import asyncio
+import os
+import signal
+import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -10,8 +14,10 @@ import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from acker.errors import FailedException, ValidationError
+from acker.ledger import Ledger
 from acker.spark.calls import Calls
 from acker.spark.mapping import RecordMapper, mapped_schema
+from acker.spark.suspects import Suspects
 
 ROWS = StructType([StructField("n", LongType()), StructField("_acker", LongType())])
 SCHEMA = StructType([StructField("n", IntegerType()), StructField("text", StringType())])
@@ -148,3 +154,82 @@ def test_bad_values_are_refused() -> None:
         Calls.make("f", None, None)  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="must not have _acker_run"):
         mapped_schema(StructType([StructField("_acker_run", LongType())]), ROWS)
+
+
+def test_what_ends_a_program_fails_its_record_alone() -> None:
+    class Stop(BaseException):
+        pass
+
+    def plain(record: dict[str, Any]) -> Any:
+        if record["n"] == 1:
+            sys.exit("no more")
+        if record["n"] == 2:
+            raise Stop
+        return record["n"], "ok"
+
+    async def asynchronous(record: dict[str, Any]) -> Any:
+        return plain(record)
+
+    for function in (plain, asynchronous):
+        rows, failed = mapped(function, range(4))
+        assert [row["n"] for row in rows] == [0, 3]
+        assert failed == {1001: "SystemExit: no more", 1002: "Stop"}
+
+
+def fatal(record: dict[str, Any]) -> Any:
+    if record["n"] % 1000 == 7:
+        os._exit(3)
+    if record["n"] == 1500:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return record["n"], "ok"
+
+
+async def fatal_too(record: dict[str, Any]) -> Any:
+    await asyncio.sleep(0)
+    return fatal(record)
+
+
+@pytest.mark.parametrize("function", [fatal, fatal_too])
+def test_records_that_end_their_process_are_found_by_the_next_attempt(function: Any, ledger: Ledger) -> None:
+    suspects = Suspects.of(ledger, "step", function, "n int")
+    mapper = RecordMapper(Calls.make(function, None, None), SCHEMA, ROWS, suspects)
+    numbers = range(2_100)
+    batch = pa.RecordBatch.from_pydict({"n": numbers, "_acker": [5000 + n for n in numbers]})
+    child = os.fork()
+    if not child:
+        list(mapper(iter([batch])))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    rows = [row for part in mapper(iter([batch])) for row in part.to_pylist()]
+    made = [row["n"] for row in rows if row["_acker_failed"] is None]
+    assert made == [n for n in numbers if n not in (7, 1007, 1500, 2007)]
+    ended = "the record ended its process {}, each time it was tried"
+    assert {row["_acker"] - 5000: row["_acker_failed"] for row in rows if row["_acker_failed"]} == {
+        **dict.fromkeys((7, 1007, 2007), ended.format("with exit code 3")), 1500: ended.format("by SIGSEGV"),
+    }  # fmt: skip
+    assert suspects.begin()  # for a while: it comes again as a replay
+    suspects.end()
+
+
+def test_a_task_that_ended_otherwise_leaves_no_suspicion(ledger: Ledger) -> None:
+    pids = set()
+
+    def function(record: dict[str, Any]) -> Any:
+        pids.add(os.getpid())
+        return record["n"], "ok"
+
+    batch = pa.RecordBatch.from_pydict({"n": [1, 2], "_acker": [1, 2]})
+
+    def breaks() -> Iterator[pa.RecordBatch]:
+        yield batch
+        raise OSError("its input is gone")
+
+    mapper = RecordMapper(
+        Calls.make(function, None, None), SCHEMA, ROWS, Suspects.of(ledger, "step", function, "")
+    )
+    with pytest.raises(OSError, match="its input is gone"):
+        list(mapper(breaks()))
+    next(mapper(iter([batch, batch])))  # a limit takes no more
+    for _ in range(2):
+        list(mapper(iter([batch])))
+    assert pids == {os.getpid()}
