@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from acker.errors import FailedException
 
 if TYPE_CHECKING:
+    from acker.spark.anchoring import anchors
     from acker.spark.bolts import Bolt, bolt, job
     from acker.spark.collector import Collector
     from acker.spark.source import AckerSource, register
@@ -17,6 +18,7 @@ __all__ = [
     "Bolt",
     "Collector",
     "FailedException",
+    "anchors",
     "bolt",
     "dead_letters",
     "job",
@@ -31,6 +33,7 @@ __all__ = [
 
 # They come with their first use: Spark starts a process for each query's source, which needs only that.
 _LATER = {
+    "anchoring": ("anchors",),
     "bolts": ("Bolt", "bolt", "job"),
     "collector": ("Collector",),
     "source": ("AckerSource", "register"),

@@ -24,7 +24,7 @@ from acker.spark.microbatches import Batch
 from acker.spark.plans import Plan
 from acker.spark.shipping import Shipped
 from acker.steps import Step
-from acker.streams import commits, settler
+from acker.streams import commits, members, settler
 from acker.streams.commits import Commit
 from acker.streams.origins import Origin
 from acker.streams.roots import Roots
@@ -65,7 +65,8 @@ class Bolt(Shipped):
                 inputs = self._inputs(ledger, batch, at, plan, failed is not None, bool(collector.staged))
             if origin is None:
                 origin = Origin.of([one for one in inputs if isinstance(one, Range)], whole=False)
-            what = replace(_commit(ledger, collector, inputs, failed), origin=origin)
+            hint = "" if _has_anchors(batch) else _NO_COLUMN
+            what = replace(_commit(ledger, collector, inputs, failed, hint), origin=origin)
             if settler.with_room(ledger, lambda: ledger.run(commits.commit(core, at.query, at.number, what))):
                 step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
                 _register(ledger, batch.sparkSession, step, what)
@@ -250,14 +251,37 @@ def _reason(error: FailedException) -> str:
     return bounded_reason(str(error) or "failed")
 
 
+_NO_COLUMN = (
+    f". The batch itself has no column {ANCHORS}: its query names a schema without it, or was started before "
+    "its stream had trees; then start it again"
+)
+
+
+def _has_anchors(batch: DataFrame) -> bool:
+    return any(name.lower() == ANCHORS for name in batch.columns)
+
+
 def _commit(
-    ledger: Ledger, collector: Collector, inputs: tuple[Range | Roots, ...], failed: str | None
+    ledger: Ledger,
+    collector: Collector,
+    inputs: tuple[Range | Roots, ...],
+    failed: str | None,
+    hint: str = "",
 ) -> Commit:
-    """What a batch has come to. One that failed has emitted nothing, and leaves held rows as they are."""
+    """What a batch has come to. One that failed has emitted nothing, and leaves held rows as they are.
+
+    Raises AckerError where what it stages does not belong to what it has read (acker/streams/members.py).
+    """
     inputs = (*inputs, *collector.taken)
     if failed is None:
-        collector.life.check()  # what came after the end is missing in what is committed now
-        return Commit(tuple(collector.staged), (*inputs, *collector.resumed))
+        what = Commit(tuple(collector.staged), (*inputs, *collector.resumed))
+        try:
+            collector.life.check()  # what came after the end is missing in what is committed now
+            ledger.run(members.check(ledger.core, what.staged, what.inputs, hint=hint))
+        except BaseException:
+            ledger.run(commits.discard(ledger.core, Commit(what.staged)))
+            raise
+        return what
     ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
     return Commit(inputs=inputs, failed=failed)
 

@@ -20,6 +20,7 @@ from acker.errors import AckerError, ValidationError
 from acker.ids import Ids
 from acker.ledger import Ledger
 from acker.spark import microbatches, once, staging
+from acker.spark.anchoring import named
 from acker.spark.arrow import map_in_arrow
 from acker.spark.calls import Calls, RecordFunction
 from acker.spark.life import Life, in_life
@@ -78,14 +79,19 @@ class Collector:
         self._cached: list[DataFrame] = []
 
     @in_life
-    def emit(self, rows: DataFrame, stream: str) -> int:
+    def emit(self, rows: DataFrame, stream: str, *, anchored: bool = True) -> int:
         """Emits rows to a stream, anchored to the trees in their column `_acker`; returns how many.
 
-        A null there, or no such column, makes unanchored rows. Raises SchemaMismatch and ValidationError.
+        Where rows have null there, or no such column, and the batch has read rows with trees, it is not
+        committed: these would be acked before the rows are processed. anchored=False: rows may do without,
+        and nothing waits for them. (0 stands for no tree in rows that never had one.) The anchors must be of
+        what the batch has read, taken or tracked. `acker.spark.anchors` puts several together. Raises
+        SchemaMismatch and ValidationError.
         """
         check_name(stream, "stream")
+        rows = named(rows, "emit")
         record_schema(self._ledger, stream, rows.schema)
-        return self._stage(rows, stream=stream).rows
+        return self._stage(rows, stream=stream, anchored=anchored).rows
 
     @in_life
     def fail(self, rows: DataFrame, reason: str | Column = "") -> None:
@@ -93,7 +99,7 @@ class Collector:
 
         They fail even if the batch emits rows into them; the ack of their tuples counts as late.
         """
-        _check_anchored(rows, "fail")
+        rows = _anchored(rows, "fail")
         if not isinstance(reason, Column):
             check_reason(reason)
             reason = F.lit(reason)
@@ -129,6 +135,7 @@ class Collector:
         the number of another run, and reading them fails the batch before anything of it is committed.
         Where the rows are only to be emitted, `emit_map` is cheaper.
         """
+        rows = _anchored(rows, "map")
         mapper, whole = self._mapper(rows, function, schema, concurrency, timeout)
         return self._kept(map_in_arrow(rows, mapper, whole))
 
@@ -142,23 +149,25 @@ class Collector:
         *,
         concurrency: int | None = None,
         timeout: float | None = None,
+        anchored: bool = True,
     ) -> int:
-        """As `map`, and emits the result to a stream; returns how many rows.
+        """As `map`, and emits the result to a stream; returns how many rows. anchored: as of `emit`.
 
         What is emitted and what is failed come from one run of each task, in one pass over the rows.
         """
         check_name(stream, "stream")
+        rows = _anchored(rows, "emit_map")
         mapper, whole = self._mapper(rows, function, schema, concurrency, timeout)
         record_schema(self._ledger, stream, StructType([one for one in whole if one.name != RUN]))
-        return self._stage(rows, mapper, stream=stream).rows
+        return self._stage(rows, mapper, stream=stream, anchored=anchored).rows
 
     @in_life
-    def hold(self, rows: DataFrame, name: str = "held") -> int:
-        """Keeps rows for a later batch, where `held` takes them; returns how many.
+    def hold(self, rows: DataFrame, name: str = "held", *, anchored: bool = True) -> int:
+        """Keeps rows for a later batch, where `held` takes them; returns how many. anchored: as of `emit`.
 
         Their trees wait for them. The rows lie in the stream `<bolt>.<name>`, so they outlive the query.
         """
-        return self.emit(rows, self._hold(name))
+        return self.emit(rows, self._hold(name), anchored=anchored)
 
     @in_life
     def held(self, schema: StructType | str, name: str = "held") -> DataFrame:
@@ -227,6 +236,7 @@ class Collector:
         check_number(horizon, "horizon", 60.0, 30 * 86400.0, float)
         check_number(limit, "limit", 1, 10**10, int)
         ms = int(horizon) * 1000
+        rows = _anchored(rows, "once")
         found = once.looked_up(self._ledger, rows, key, step=f"{self.name}/{sink}", horizon=ms, limit=limit)
         return self._kept(found, effects_horizon=ms)
 
@@ -311,11 +321,17 @@ class Collector:
         return kept.filter(good).drop(FAILED, RUN)
 
     def _stage(
-        self, rows: DataFrame, mapper: RecordMapper | None = None, stream: str = "", **how: Any
+        self,
+        rows: DataFrame,
+        mapper: RecordMapper | None = None,
+        *,
+        stream: str = "",
+        anchored: bool = True,
+        **how: Any,
     ) -> StagedRows:
         with self._of_batch():
             found = staging.stage(self._ledger, replace(self._how, stream=stream, **how), rows, mapper)
-        self.staged += found.pieces
+        self.staged += found.pieces if anchored else [replace(one, unanchored=0) for one in found.pieces]
         return found
 
     def _of_batch(self) -> AbstractContextManager[None]:
@@ -323,7 +339,7 @@ class Collector:
         return nullcontext() if self.job else microbatches.joined(self.spark, self._batch)
 
     def _anchors(self, rows: DataFrame) -> Ids:
-        _check_anchored(rows, "reset_timeout")
+        rows = _anchored(rows, "reset_timeout")
         with self._of_batch():
             found = rows.select(ANCHORS).mapInArrow(_distinct_anchors, "anchors binary").collect()
         parts = [np.frombuffer(bytes(row["anchors"]), dtype=np.int64) for row in found]
@@ -340,10 +356,13 @@ def _distinct_anchors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
         yield pa.RecordBatch.from_arrays([pa.array([anchors.tobytes()], pa.binary())], ["anchors"])
 
 
-def _check_anchored(rows: DataFrame, what: str) -> None:
+def _anchored(rows: DataFrame, what: str) -> DataFrame:
+    """Rows with the column `_acker`, by that name; ValidationError where they have none, or several."""
+    rows = named(rows, what)
     if ANCHORS not in rows.columns:
         names = ", ".join(rows.columns)
         raise ValidationError(f"{what}: expected rows with the column {ANCHORS}, got {names}")
+    return rows
 
 
 def _present(rows: DataFrame) -> list[str]:

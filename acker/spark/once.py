@@ -74,8 +74,6 @@ def looked_up(ledger: Ledger, rows: DataFrame, key: Key, *, step: str, horizon: 
 
     horizon in ms; limit: of effects that the topology remembers. Raises EffectsFull.
     """
-    if ANCHORS not in rows.columns:
-        raise ValidationError(f"once: expected rows with the column {ANCHORS}, got {', '.join(rows.columns)}")
     share = max(1, limit // max(1, ledger.config.ackers))
     _, fullest = ledger.run(effects.known(ledger.core, horizon, []))
     if fullest >= share:

@@ -1,7 +1,7 @@
 """The options of the data source, checked. Spark hands them over as text, their names without case."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Unpack, cast
 
@@ -31,6 +31,7 @@ _ONLY: Mapping[str, tuple[str, ...]] = {
     "message_id": (WRITE, TRACK),
     "stream_max_age": (WRITE,),
     "stream_max_bytes": (WRITE,),
+    "anchored": (WRITE,),
 }
 _SPARKS_OWN = {"checkpointlocation", "queryname"}
 
@@ -97,6 +98,7 @@ PARSERS: Mapping[str, Callable[[str], object]] = {
     "staging_ttl": _whole(1, 7 * 86400),
     "stream_max_age": _number(1, LONGEST_AGE),
     "stream_max_bytes": _whole(1, 10**15),
+    "anchored": parse_flag,
     "run": _text,
     "message_id": _text,
     "spout": _text,
@@ -130,6 +132,7 @@ class Options:
     seconds that what is staged waits for its commit (default 3,600): longer than a batch can take.
     stream_max_age, stream_max_bytes: sets how much the stream keeps for who has not acked it, in seconds
     (default 7 days) and bytes (default 16 GiB); what is over that is dropped, and its trees expire.
+    anchored: false: rows of a streaming write may come without anchors, though what they come from has some.
     run: names the write of a DataFrame that is not streaming: under the same name nothing is written to that
     stream again; known for a month.
     Writing as a spout: message_id: the column that names a row, which makes each row a tree of its own.
@@ -154,6 +157,7 @@ class Options:
     staging_ttl: int = STAGING_TTL
     stream_max_age: float | None = None
     stream_max_bytes: int | None = None
+    anchored: bool = True
     run: str = ""
     message_id: str = ""
     spout: str = ""
@@ -201,7 +205,7 @@ class Options:
     def check_use(self, *uses: str) -> None:
         """Raises ValidationError where an option was given that is only for another use."""
         for name, own in _ONLY.items():
-            if getattr(self, name) and not set(own).intersection(uses):
+            if getattr(self, name) != _DEFAULTS[name] and not set(own).intersection(uses):
                 raise ValidationError(f"option {name}: only for {' and '.join(own)}")
 
     def ledger(self) -> Ledger:
@@ -228,6 +232,9 @@ class Options:
     def staging(self) -> Staging:
         """How rows are staged."""
         return Staging(self.stream, self.segment_rows, compression=self.compression, ttl=self.staging_ttl)
+
+
+_DEFAULTS = {one.name: one.default for one in fields(Options)}
 
 
 def of_step(stream: str, settings: Mapping[str, object], *uses: str) -> Options:

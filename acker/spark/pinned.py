@@ -41,7 +41,7 @@ class _Reader(Shipped):
                     raise SegmentGone(f"a segment of stream {self.stream!r} was acked or dropped meanwhile")
                 found = inputs.rows(self.ledger.core, self.stream, segment, self.slot, payload)
                 for rows in self.ledger.run(found):
-                    yield segments.conform(rows, self.wanted)
+                    yield segments.read(rows, self.wanted)
 
 
 def pinned(

@@ -97,7 +97,7 @@ class _Rows:
                 )
             for batch in self._decoded(segment, payload, part.batch):
                 if batch.num_rows:
-                    yield segments.conform(batch, self.wanted)
+                    yield segments.read(batch, self.wanted)
 
     def _decoded(self, segment: Segment, payload: bytes, of: Range | None) -> Iterable[pa.RecordBatch]:
         """Rows. What is of no batch is only looked at: that changes nothing, whatever is found."""

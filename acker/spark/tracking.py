@@ -92,7 +92,7 @@ class Tracker(Shipped):
             )
         anchors = pa.nulls(one.rows, pa.int64()) if one.untracked else pa.array(one.anchors())
         for batch in found.append_column(ANCHORS, anchors).to_batches():
-            yield segments.conform(batch, self.wanted)
+            yield segments.read(batch, self.wanted)
 
     def _untracked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -100,7 +100,7 @@ class Tracker(Shipped):
                 batch = batch.append_column(
                     self.how.attempt, pa.array(np.ones(batch.num_rows, dtype=np.int32))
                 )
-            yield segments.conform(batch, self.wanted)
+            yield segments.read(batch, self.wanted)
 
 
 class _Fingerprint:

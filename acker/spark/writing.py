@@ -13,18 +13,24 @@ from acker import steps
 from acker.errors import AckerError
 from acker.ledger import Ledger
 from acker.spark import microbatches, tracking
+from acker.spark.anchoring import check_names
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
 from acker.spark.versions import DataSourceStreamArrowWriter, arrow_schema
 from acker.steps import Step
-from acker.streams import commits, retention, roots, schemas, settler, staging
+from acker.streams import commits, members, retention, roots, schemas, settler, staging
 from acker.streams.commits import Commit
 from acker.streams.effects import EFFECT
 from acker.streams.origins import Origin
 from acker.streams.roots import Roots
 from acker.streams.staging import FAILED, Staged, Staging
 from acker.streams.subscriptions import Range
+
+_HINT = (
+    " (an option of the write). A query that was started before its stream had trees reads rows without "
+    "that column: then start it again"
+)
 
 
 @dataclass
@@ -38,11 +44,16 @@ class StagedMessage(WriterCommitMessage):
 
 def record_schema(ledger: Ledger, stream: str, schema: StructType) -> None:
     """Records the schema of a stream or compares with it; raises SchemaMismatch."""
-    found = arrow_schema(schema)
+    found = _named(arrow_schema(schema), stream)
     for name in (FAILED, EFFECT):
         if name in found.names:
             found = found.remove(found.get_field_index(name))
     ledger.run(schemas.record(ledger.core, stream, found))
+
+
+def _named(schema: pa.Schema, stream: str) -> pa.Schema:
+    names = check_names(schema.names, f"rows for stream {stream!r}")
+    return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
 
 
 class _Stager:
@@ -52,10 +63,11 @@ class _Stager:
         self.ledger = options.ledger()
         self.how: Staging = options.staging()
         self.tracking = options.tracking()
+        self.anchored = options.anchored
         if self.tracking is None:
             record_schema(self.ledger, options.stream, schema)
         else:
-            found = roots.anchored_schema(arrow_schema(schema), self.tracking)
+            found = roots.anchored_schema(_named(arrow_schema(schema), options.stream), self.tracking)
             self.ledger.run(schemas.record(self.ledger.core, options.stream, found))
         limits = retention.limit(
             self.ledger.core,
@@ -67,6 +79,7 @@ class _Stager:
 
     def stage(self, rows: Iterator[pa.RecordBatch]) -> StagedMessage:
         batch = microbatches.of_task()
+        rows = (one.rename_columns(check_names(one.schema.names, "rows")) for one in rows)
         if self.tracking is None:
             staged = self.ledger.run(staging.stage(self.ledger.core, self.how, rows))
             return StagedMessage(staged, batch)
@@ -79,13 +92,22 @@ class _Stager:
 
     def commit_batch(self, batch: Batch, messages: list[Any]) -> None:
         """Publishes what a micro-batch has staged, and acks what it has read."""
-        what = self._what(messages, tracking.inputs(self.ledger, batch))
+        inputs = tracking.inputs(self.ledger, batch)
+        what = self._what(messages, inputs)
         what = replace(what, origin=Origin.of(what.ranges()))
         if not what.inputs and any(segment.shards for _, segment in what.segments()):
             raise AckerError(tracking.unread(self.ledger, batch))
+        self._check(what, inputs)
         self._commit(batch.query, batch.number, what)
         self.ledger.run(steps.register(self.ledger.core, self._step(batch, what)))
         tracking.forget(self.ledger, batch)
+
+    def _check(self, what: Commit, inputs: tuple[Range | Roots, ...]) -> None:
+        """Raises AckerError where rows do not belong to what was read (acker/streams/members.py)."""
+        staged = what.staged
+        if not self.anchored or (self.tracking is not None and not inputs):
+            staged = tuple(replace(one, unanchored=0) for one in staged)
+        self.ledger.run(members.check(self.ledger.core, staged, what.inputs, hint=_HINT))
 
     def _commit(self, writer: str, number: int, what: Commit) -> None:
         commit = commits.commit

@@ -277,7 +277,7 @@ def stage(
 def emit(
     core: Core, how: Tracking, staging: Staging, batches: Iterable[pa.RecordBatch], number: int = 1
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
-    """Stages rows as roots, and as tuples of a stream that are anchored to them."""
+    """Stages rows as roots, and as tuples of a stream that are anchored to them, and to nothing else."""
     made: list[Roots] = []
     done: list[Segment] = []
     for piece in _cut(core, staging, batches):
@@ -296,7 +296,7 @@ def emit(
         if parts:
             rows = pa.concat_tables(parts).combine_chunks()
             done.append((yield from stage_segment(core, staging, rows.to_batches())))
-    return tuple(made), Staged(staging.stream, tuple(done))
+    return tuple(made), Staged(staging.stream, tuple(done), unanchored=sum(one.rows for one in done))
 
 
 def anchored_schema(schema: pa.Schema, how: Tracking) -> pa.Schema:

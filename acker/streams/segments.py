@@ -1,9 +1,10 @@
 """Segments: batches of tuples on their way from one job to the next, as Arrow tables and as bytes.
 
-A row's anchors stand in the column `_acker`: one bigint where rows have a single anchor (null: unanchored), a
-list of them where they may have several. Tuple ids are never stored: the n-th edge of a segment (its rows in
-order, the anchors of a row in order) has the n-th id of a sequence (`acker.ids`), whose seed is made of the
-segment's and the slot of a subscription: each has ids of its own.
+A row's anchors stand in the column `_acker`: one bigint where rows have a single anchor, a list of them where
+they may have several. 0 is no anchor: the row has no tree. Null, and an empty list, say that nobody knows.
+Tuple ids are never stored: the n-th edge of a segment (its rows in order, the anchors of a row in order) has
+the n-th id of a sequence (`acker.ids`), whose seed is made of the segment's and the slot of a subscription:
+each has ids of its own.
 """
 
 import builtins
@@ -100,10 +101,57 @@ def edges(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, Ids]:
         if isinstance(column, pa.ChunkedArray):
             column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
     values = column if pa.types.is_int64(column.type) else column.flatten()
+    found = (values.fill_null(0) if values.null_count else values).to_numpy(zero_copy_only=False)
+    if found.all():
+        return found, np.arange(len(found), dtype=np.int64)
+    places = np.flatnonzero(found).astype(np.int64)
+    return found[places], places
+
+
+def unanchored(column: pa.Array) -> int:
+    """How many rows of a column of anchors have lost them: null, no element, or none but null."""
+    check_anchors_type(column.type)
+    if pa.types.is_int64(column.type):
+        return int(column.null_count)
+    values, lengths = column.flatten(), _lengths(column)
+    if not values.null_count:
+        return int(np.count_nonzero(lengths == 0))
+    rows = np.repeat(np.arange(len(column)), lengths)
+    return len(column) - len(np.unique(rows[values.is_valid().to_numpy(zero_copy_only=False)]))
+
+
+def read(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """As `conform`, for Spark: rows without a tree have 0 as their anchor, or [0], and no anchor is null.
+
+    pandas makes floats of a column in which a whole number is null, and so other anchors of the other rows.
+    """
+    rows = conform(batch, schema)
+    place = schema.get_field_index(ANCHORS)
+    if place < 0:
+        return rows
+    return rows.set_column(place, schema.field(place), _with_zeros(rows.column(place)))
+
+
+def _with_zeros(column: pa.Array) -> pa.Array:
+    if pa.types.is_int64(column.type):
+        return column.fill_null(0) if column.null_count else column
+    if not pa.types.is_list(column.type):
+        return column
+    values, lengths = column.flatten(), _lengths(column)
     if values.null_count:
-        places = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        return values.drop_null().to_numpy(zero_copy_only=False), places.astype(np.int64)
-    return values.to_numpy(zero_copy_only=False), np.arange(len(values), dtype=np.int64)
+        values = values.fill_null(0)
+    elif lengths.all():
+        return column
+    kept = np.repeat(lengths > 0, np.maximum(lengths, 1))
+    filled = np.zeros(len(kept), dtype=np.int64)
+    filled[kept] = values.to_numpy(zero_copy_only=False)
+    ends = np.concatenate(([0], np.cumsum(np.maximum(lengths, 1))))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(filled), type=column.type)
+
+
+def _lengths(column: pa.Array) -> Ids:
+    found: Ids = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
 
 
 def width(column: pa.ChunkedArray) -> int:

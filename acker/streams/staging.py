@@ -32,6 +32,7 @@ class Staged:
     """What one task staged: segments of a stream, and tokens of trees to be failed.
 
     effects: tokens of effects to be recorded, and their horizons (ms); released: of those that failed.
+    unanchored: how many rows have lost their anchors; unfailed: how many that were to be failed.
     """
 
     stream: str
@@ -39,22 +40,29 @@ class Staged:
     failures: tuple[str, ...] = ()
     effects: tuple[tuple[str, int], ...] = ()
     released: tuple[str, ...] = ()
+    unanchored: int = 0
+    unfailed: int = 0
 
     def dump(self) -> bytes:
         """As text that travels from a task to its driver."""
         records = [segment.record() for segment in self.segments]
-        return json.dumps([self.stream, records, self.failures, self.effects, self.released]).encode()
+        counts = [self.unanchored, self.unfailed]
+        return json.dumps(
+            [self.stream, records, self.failures, self.effects, self.released, *counts]
+        ).encode()
 
     @classmethod
     def load(cls, text: bytes) -> "Staged":
         """The inverse of `dump`."""
-        stream, records, failures, done, released = json.loads(text)
+        stream, records, failures, done, released, unanchored, unfailed = json.loads(text)
         return cls(
             stream,
             tuple(Segment.parse(record) for record in records),
             tuple(failures),
             tuple((token, horizon) for token, horizon in done),
             tuple(released),
+            unanchored,
+            unfailed,
         )
 
 
@@ -99,6 +107,7 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
     failures: list[str] = []
     had: list[tuple[str, int]] = []
     released: list[str] = []
+    unanchored = unfailed = 0
     for piece in pieces(how, batches):
         if EFFECT in piece[0].schema.names:
             piece, new, lost = effects.split(piece, FAILED)
@@ -106,12 +115,19 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
                 had.append(((yield from effects.stage(core, how.ttl, new)), how.effects_horizon))
             if lost and not how.effects_horizon:
                 released.append((yield from effects.stage(core, how.ttl, lost)))
-        kept, failed = _split_failed(piece)
+        kept, failed, without = _split_failed(piece)
+        unfailed += without
         if failed:
             failures.append((yield from stage_failures(core, how.ttl, *failed)))
         if kept and not how.failures_only:
+            unanchored += sum(map(_unanchored, kept))
             done.append((yield from stage_segment(core, how, kept)))
-    return Staged(how.stream, tuple(done), tuple(failures), tuple(had), tuple(released))
+    return Staged(how.stream, tuple(done), tuple(failures), tuple(had), tuple(released), unanchored, unfailed)
+
+
+def _unanchored(rows: pa.RecordBatch) -> int:
+    place = rows.schema.get_field_index(ANCHORS)
+    return int(rows.num_rows) if place < 0 else segments.unanchored(rows.column(place))
 
 
 def pieces(how: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -134,23 +150,25 @@ def pieces(how: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.
 
 def _split_failed(
     batches: list[pa.RecordBatch],
-) -> tuple[list[pa.RecordBatch], tuple[Ids, list[str]] | None]:
-    """Rows to emit, and anchors with their reasons of those that failed."""
+) -> tuple[list[pa.RecordBatch], tuple[Ids, list[str]] | None, int]:
+    """Rows to emit; anchors with their reasons of those that failed; how many of these have no anchors."""
     if FAILED not in batches[0].schema.names:
-        return batches, None
+        return batches, None, 0
+    unanchored = 0
     kept, anchors, reasons = [], [], list[str]()
     for batch in batches:
         place = batch.schema.get_field_index(FAILED)
         failed, rest = batch.column(place).is_valid(), batch.remove_column(place)
         bad = batch.filter(failed)
         if bad.num_rows:
+            unanchored += _unanchored(bad)
             found, why = rows_failures(bad.column(ANCHORS), bad.column(FAILED))
             anchors.append(found)
             reasons += why
             rest = rest.filter(batch.column(place).is_null())
         if rest.num_rows:
             kept.append(rest)
-    return kept, (np.concatenate(anchors), reasons) if reasons else None
+    return kept, (np.concatenate(anchors), reasons) if reasons else None, unanchored
 
 
 def rows_failures(anchors: pa.Array, reasons: pa.Array) -> tuple[Ids, list[str]]:
@@ -209,7 +227,9 @@ def stage_vectors(
     for slot in slots:
         by_shard = {}
         deltas = segments.edge_ids(seed, slot, places)
-        folded = ids.fold_rows(anchors, deltas, width) if width > 1 else (anchors, deltas)
+        # Where a row has 0 among its anchors, rows are not of one length here.
+        whole = width > 1 and len(anchors) == width * table.num_rows
+        folded = ids.fold_rows(anchors, deltas, width) if whole else (anchors, deltas)
         for call in encoding.update_calls(*folded, core.config.ackers):
             by_shard.setdefault(call.shard, []).append(call)
         for shard, chunks in by_shard.items():

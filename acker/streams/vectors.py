@@ -42,7 +42,7 @@ def apply(core: Core, places: Sequence[Place], to: str) -> Operation[None]:
             _call(core, shard, key, slabs, [number, to, limit])
             for (key, shard), (states, layout, names) in zip(part, found, strict=True)
             if states is not None
-            for number, (state, slabs) in enumerate(_chunks(key, states, layout, names))
+            for number, (state, slabs) in enumerate(chunks(key, states, layout, names))
             if state < to
         ]
         for start in range(0, len(calls), _FLIGHT):
@@ -59,7 +59,7 @@ def _call(core: Core, shard: int, key: bytes, slabs: list[bytes], args: list[byt
     )
 
 
-def _chunks(key: bytes, states: bytes, layout: bytes, names: bytes) -> list[tuple[str, list[bytes]]]:
+def chunks(key: bytes, states: bytes, layout: bytes, names: bytes) -> list[tuple[str, list[bytes]]]:
     """The state of each chunk, and the names of its slabs; UnreadableRecord."""
     try:
         ends = np.cumsum(np.frombuffer(layout, dtype="<u2").astype(np.int64)) * 8

@@ -52,7 +52,8 @@ def test_a_batch_of_two_streams_that_is_read_in_part_fails_or_is_acked_as_a_whol
 def test_rows_that_are_not_of_the_batch_do_not_hide_that_it_was_read_in_part(pipeline: Pipeline) -> None:
     def summary(batch: DataFrame, collector: Collector) -> None:
         found = [(row.line,) for row in batch.take(1)]
-        collector.emit(batch.sparkSession.createDataFrame(found, "line string"), stream="samples")
+        samples = batch.sparkSession.createDataFrame(found, "line string")
+        collector.emit(samples, stream="samples", anchored=False)
 
     run(pipeline, summary)
     assert len(pipeline.rows("samples")) == 1

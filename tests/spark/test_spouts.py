@@ -115,7 +115,7 @@ def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipel
     @bolt(url=pipeline.url, topology="t", name="split", segment_rows=4)
     def split(batch: DataFrame, collector: Collector) -> None:
         # Several evaluations of the batch, one of which fails and is repeated: the same trees in all of them.
-        collector.emit(batch.select("value", "attempt"), stream="seen")
+        collector.emit(batch.select("value", "attempt"), stream="seen", anchored=False)
         words = batch.select(F.explode(F.split("value", " ")).alias("word"), "_acker")
         collector.emit(attempts.of(words), stream="words")
         collector.fail(batch.filter("value like '%7' and attempt = 1 or value = 'line 7'"), "seven")

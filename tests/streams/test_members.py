@@ -1,0 +1,137 @@
+"""What is staged has to be anchored, to trees of what was read: on real servers, without Spark."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from acker.errors import AckerError
+from acker.ledger import Ledger
+from acker.streams import commits, members, roots, schemas, segments, staging
+from acker.streams.commits import Commit
+from acker.streams.roots import Roots, Tracking
+from acker.streams.staging import FAILED, Staged, Staging
+from acker.streams.subscriptions import Range
+from tests.streaming import counters, emit, stage, take
+
+pytestmark = pytest.mark.cluster(slow=True)
+
+
+def check(ledger: Ledger, staged: Staged, *inputs: Range | Roots) -> None:
+    ledger.run(members.check(ledger.core, (Staged.load(staged.dump()),), inputs))
+
+
+def fail(ledger: Ledger, anchors: list[int | None]) -> Staged:
+    rows = pa.table({"_acker": pa.array(anchors, pa.int64()), FAILED: ["bad"] * len(anchors)})
+    return ledger.run(staging.stage(ledger.core, Staging(""), rows.to_batches()))
+
+
+def root(ledger: Ledger, number: int) -> Roots:
+    how = Tracking("spout", "own", "id")
+    rows = pa.table({"id": [str(n) for n in range(number)]})
+    [one] = ledger.run(roots.stage(ledger.core, how, Staging("own"), rows.to_batches()))
+    return one
+
+
+def test_rows_of_what_was_read_pass_whatever_their_slabs_are(ledger: Ledger) -> None:
+    dense, few = emit(ledger, 3000), emit(ledger, 1)
+    assert few[0] < 0
+    one = root(ledger, 5000)
+    read = take(ledger, "lines")
+    every = np.concatenate((dense, few, one.anchors()))
+    check(ledger, stage(ledger, every), read, one)
+    check(ledger, stage(ledger, every[::-1]), read, one)
+    check(ledger, stage(ledger, [int(dense[7]), 0, int(few[0]), int(dense[2999])]), read)
+    check(
+        ledger,
+        stage(ledger, [[int(dense[5]), 0], [0], [int(one.anchors()[-1]), int(few[0])]], "many"),
+        read,
+        one,
+    )
+    check(ledger, fail(ledger, [int(dense[0]), int(few[0]), 0]), read)
+    assert counters(ledger) == {"tracked": 3001}  # looking changes nothing
+
+
+def test_an_anchor_of_no_input_is_refused_and_named(ledger: Ledger) -> None:
+    anchors = emit(ledger, 2000)
+    first = take(ledger, "lines")
+    later = emit(ledger, 5)
+    one = root(ledger, 600)
+    floats = anchors.astype(np.float64).astype(np.int64)
+    with pytest.raises(
+        AckerError, match=r"rows for stream 'words' are anchored to \d+ trees that are not of"
+    ):
+        check(ledger, stage(ledger, np.append(floats, anchors)), first)
+    with pytest.raises(
+        AckerError, match=f"to 1 trees .* among them {later[3]}: anchors were changed on the way"
+    ):
+        check(ledger, stage(ledger, np.append(anchors, later[3])), first)
+    with pytest.raises(AckerError, match=f"among them {later[0]}"):
+        check(ledger, stage(ledger, [[int(anchors[0]), int(later[0])]], "many"), first)
+    beyond = int(one.anchors()[-1]) + 1
+    with pytest.raises(AckerError, match=f"among them {beyond}"):
+        check(ledger, stage(ledger, [beyond]), first, one)
+    with pytest.raises(AckerError, match=f"rows to be failed are anchored to 1 trees .* {later[1]}"):
+        check(ledger, fail(ledger, [int(anchors[0]), int(later[1])]), first)
+    with pytest.raises(AckerError, match="not of what the batch has read"):
+        check(ledger, stage(ledger, anchors[:1]))
+    check(ledger, stage(ledger, np.append(anchors, later)), first, take(ledger, "lines"))
+
+
+@pytest.mark.parametrize(
+    ("anchors", "lost"),
+    [([None, 1], 1), ([[None], [], None, [None, 1], [0]], 3), ([0, 1], 0), ([[0], [0, 1]], 0)],
+)
+def test_rows_that_lost_their_anchors_are_counted(anchors: list[Any], lost: int) -> None:
+    kind = pa.list_(pa.int64()) if isinstance(anchors[-1], list) else pa.int64()
+    assert segments.unanchored(pa.array(anchors, kind)) == lost
+
+
+def test_rows_without_anchors_are_refused_only_where_something_that_was_read_has_trees(
+    ledger: Ledger,
+) -> None:
+    anchors = emit(ledger, 10)
+    read = take(ledger, "lines")
+    plain = pa.table({"word": ["a", "b"]})
+    ledger.run(schemas.record(ledger.core, "plain", plain.schema))
+    unanchored = ledger.run(staging.stage(ledger.core, Staging("plain"), plain.to_batches()))
+    lost = stage(ledger, [int(anchors[0]), None])
+    check(ledger, unanchored)
+    with pytest.raises(
+        AckerError, match=r"2 rows for stream 'plain' have no anchors, though .* anchored=False"
+    ):
+        check(ledger, unanchored, read)
+    with pytest.raises(AckerError, match="1 rows for stream 'words' have no anchors"):
+        check(ledger, lost, read)
+    with pytest.raises(AckerError, match="1 rows are to be failed, and have null"):
+        check(ledger, fail(ledger, [int(anchors[0]), None]), read)
+    ledger.run(commits.commit(ledger.core, "writer", 0, Commit((unanchored,))))
+    check(ledger, unanchored, take(ledger, "plain"))
+
+
+def test_what_was_acked_meanwhile_is_known_by_its_rows_and_refuses_nobody(ledger: Ledger) -> None:
+    """Another driver has finished the batch: this one's commit is found to be done."""
+    anchors = emit(ledger, 100)
+    read = take(ledger, "lines")
+    staged = stage(ledger, anchors)
+    ledger.run(commits.commit(ledger.core, "other", 0, Commit((stage(ledger, anchors, "others"),), (read,))))
+    check(ledger, staged, read)
+    with pytest.raises(AckerError, match="not of what the batch has read"):
+        check(ledger, stage(ledger, emit(ledger, 1)), read)
+
+
+def test_what_is_read_for_spark_has_no_null_among_its_anchors() -> None:
+    """pandas would make floats of them."""
+
+    def read(kind: pa.DataType, found: list[Any]) -> list[Any]:
+        schema = pa.schema([("_acker", kind), ("n", pa.int64())])
+        batch = pa.record_batch({"_acker": pa.array(found, kind)})
+        return segments.read(batch, schema).column(0).to_pylist()  # type: ignore[no-any-return]
+
+    lists = pa.list_(pa.field("element", pa.int64()))
+    assert read(pa.int64(), [1, None, -(2**63)]) == [1, 0, -(2**63)]
+    assert read(lists, [[1, None], None, [], [2, 3]]) == [[1, 0], [0], [0], [2, 3]]
+    assert read(lists, [[1], [2, 3]]) == [[1], [2, 3]]
+    without = pa.record_batch({"n": pa.array([1], pa.int64())})
+    assert segments.read(without, pa.schema([("_acker", pa.int64())])).column(0).to_pylist() == [0]
