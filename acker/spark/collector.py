@@ -76,6 +76,7 @@ class Collector:
         self._ledger: Ledger = options.ledger()
         self._how = options.staging()
         self._batch = batch
+        self._used_once = False
         self._cached: list[DataFrame] = []
 
     @in_life
@@ -90,6 +91,7 @@ class Collector:
         """
         check_name(stream, "stream")
         rows = named(rows, "emit")
+        once.check_effects(rows, "emit", self._used_once, emits=True)
         record_schema(self._ledger, stream, rows.schema)
         return self._stage(rows, stream=stream, anchored=anchored).rows
 
@@ -100,6 +102,7 @@ class Collector:
         They fail even if the batch emits rows into them; the ack of their tuples counts as late.
         """
         rows = _anchored(rows, "fail")
+        once.check_effects(rows, "fail", self._used_once, emits=False)
         if not isinstance(reason, Column):
             check_reason(reason)
             reason = F.lit(reason)
@@ -136,6 +139,7 @@ class Collector:
         Where the rows are only to be emitted, `emit_map` is cheaper.
         """
         rows = _anchored(rows, "map")
+        once.check_effects(rows, "map", self._used_once, emits=False)
         mapper, whole = self._mapper(rows, function, schema, concurrency, timeout)
         return self._kept(map_in_arrow(rows, mapper, whole))
 
@@ -157,6 +161,7 @@ class Collector:
         """
         check_name(stream, "stream")
         rows = _anchored(rows, "emit_map")
+        once.check_effects(rows, "emit_map", self._used_once, emits=True)
         mapper, whole = self._mapper(rows, function, schema, concurrency, timeout)
         record_schema(self._ledger, stream, StructType([one for one in whole if one.name != RUN]))
         return self._stage(rows, mapper, stream=stream, anchored=anchored).rows
@@ -218,15 +223,20 @@ class Collector:
         key: once.Key,
         *,
         sink: str = "sink",
+        keep: str | None = None,
         horizon: float = HORIZON,
         limit: int = EFFECTS,
     ) -> DataFrame:
         """The rows whose key no earlier batch has had here: for a sink that can not upsert.
 
         key: columns that are the same for each attempt of a record. One row is left for each key, anchored to
-        the trees of all rows with it; one without a key fails. The commit records the keys, but for rows that
-        fail after this: keep their column `_acker_once` for that. A batch that runs again gets the same rows
-        again, so what it has written before must be found by `key`, or be overwritten.
+        the trees of all rows with it; one without a key fails. keep: the name of a boolean column that is
+        added, true where the effect is to happen: then all keys have their row, and only such rows can be
+        emitted or held, for the others are not there when a record is replayed. The commit records the keys,
+        but for rows that fail after this: they have the column `_acker_once` for that, and once this was
+        called, `emit`, `emit_map`, `hold`, `map` and `fail` take no rows of the batch without it. A batch
+        that runs again gets the same rows again, so what it has written before must be found by `key` (of the
+        collector), or be overwritten.
 
         A key is remembered for 1.0 to 1.5 times `horizon` seconds (a minute to 30 days, default a day), for
         each step and `sink`. A topology remembers up to `limit` keys for each horizon, and one batch more;
@@ -237,7 +247,12 @@ class Collector:
         check_number(limit, "limit", 1, 10**10, int)
         ms = int(horizon) * 1000
         rows = _anchored(rows, "once")
-        found = once.looked_up(self._ledger, rows, key, step=f"{self.name}/{sink}", horizon=ms, limit=limit)
+        if keep is not None:
+            once.check_keep(rows, keep)
+        self._used_once = True
+        found = once.looked_up(
+            self._ledger, rows, key, step=f"{self.name}/{sink}", horizon=ms, limit=limit, keep=keep
+        )
         return self._kept(found, effects_horizon=ms)
 
     def reset_timeout(self, rows: DataFrame) -> int:

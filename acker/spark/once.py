@@ -7,7 +7,15 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from acker.errors import EffectsFull, ValidationError
 from acker.ledger import Ledger
@@ -22,30 +30,41 @@ from acker.streams.staging import FAILED
 
 Key: TypeAlias = str | Column | Sequence[str | Column]
 NO_KEY = "once: the key is null"
+DIGEST = "digest"
+KEPT = StructType([StructField(DIGEST, BinaryType())])
+"""The type of `_acker_once` in rows that are there in each attempt; null within where a key was recorded."""
+KEPT_ARROW = pa.struct([pa.field(DIGEST, pa.binary())])
 _MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _AS_JSON = {"timeZone": "UTC", "timestampFormat": f"{_MICROS}XXX", "timestampNTZFormat": _MICROS}
 """How keys are told apart: Spark's own format leaves out what is below a millisecond."""
 
 
 class _LookUp(Shipped):
-    """Lets rows through whose digest is not recorded; what `DataFrame.mapInArrow` is given."""
+    """Lets rows through whose digest is not recorded, or tells which they are; for `DataFrame.mapInArrow`."""
 
-    def __init__(self, ledger: Ledger, horizon: int, schema: pa.Schema) -> None:
+    def __init__(self, ledger: Ledger, horizon: int, schema: pa.Schema, keep: bool) -> None:
         self.ledger = ledger
         self.horizon = horizon
         self.schema = schema
+        self.keep = keep
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """New rows, and those without a key, which come with the reason to fail them with."""
+        """The rows, and those without a key, which come with the reason to fail them with."""
         run = secrets.randbits(63)
         for batch in batches:
             digests = batch.column(batch.schema.get_field_index(EFFECT)).to_pylist()
             asked = [digest for digest in digests if digest is not None]
             known, _ = self.ledger.run(effects.known(self.ledger.core, self.horizon, asked))
-            kept = batch.filter(pa.array([digest not in known for digest in digests], pa.bool_()))
-            reasons = [NO_KEY if one is None else None for one in kept.column(EFFECT).to_pylist()]
-            columns = [
-                *kept.columns,
+            new = [digest not in known for digest in digests]
+            if self.keep:
+                digests = [one if is_new else b"" for one, is_new in zip(digests, new, strict=True)]
+                made = [{DIGEST: one or None} for one in digests]
+                columns = [*batch.columns[:-1], pa.array(new), pa.array(made, KEPT_ARROW)]
+            else:
+                kept = batch.filter(pa.array(new, pa.bool_()))
+                digests, columns = kept.column(EFFECT).to_pylist(), kept.columns
+            reasons = [NO_KEY if one is None else None for one in digests]
+            columns += [
                 pa.array(reasons, pa.string()),
                 pa.array([run] * len(reasons), pa.int64()),
             ]
@@ -69,10 +88,48 @@ def digest(step: str, key: Key) -> Column:
     return F.when(whole, F.unhex(F.md5(text)))
 
 
-def looked_up(ledger: Ledger, rows: DataFrame, key: Key, *, step: str, horizon: int, limit: int) -> DataFrame:
+def check_keep(rows: DataFrame, keep: object) -> None:
+    """Raises ValidationError where a column of that name can not be added."""
+    if not isinstance(keep, str) or not keep:
+        raise ValidationError(f"keep: expected the name of the column that is added, got {keep!r}")
+    if keep.lower() in {name.lower() for name in (*rows.columns, ANCHORS, EFFECT, FAILED, RUN)}:
+        raise ValidationError(f"keep: expected a name that no column of the rows has, got {keep!r}")
+
+
+def check_effects(rows: DataFrame, what: str, used: bool, emits: bool) -> None:
+    """Raises ValidationError for rows with which a replay, or a record that fails, would lose something.
+
+    used: `once` was called in this batch before. emits: the rows go on to another step.
+    """
+    if EFFECT not in rows.columns:
+        if used:
+            raise ValidationError(
+                f"{what}: expected rows with the column {EFFECT}, as once() gave them: without it what a row "
+                "has as its effect is counted as had, also where the row fails. Keep the column; rows that "
+                "have nothing to do with once() come before it is called"
+            )
+    elif emits and not isinstance(rows.schema[EFFECT].dataType, StructType):
+        raise ValidationError(
+            f"{what}: rows that once() has let through are not there when their record is replayed, so what "
+            "follows from them would be lost: once(..., keep='fresh') gives all rows, and the column 'fresh' "
+            "tells which are to have their effect"
+        )
+
+
+def looked_up(
+    ledger: Ledger,
+    rows: DataFrame,
+    key: Key,
+    *,
+    step: str,
+    horizon: int,
+    limit: int,
+    keep: str | None = None,
+) -> DataFrame:
     """One row for each new key, anchored to the trees of all its rows; rows to be failed have a reason.
 
-    horizon in ms; limit: of effects that the topology remembers. Raises EffectsFull.
+    keep: one for each key, new or not; the column of that name tells which are new. horizon in ms; limit: of
+    effects that the topology remembers. Raises EffectsFull.
     """
     share = max(1, limit // max(1, ledger.config.ackers))
     _, fullest = ledger.run(effects.known(ledger.core, horizon, []))
@@ -91,10 +148,12 @@ def looked_up(ledger: Ledger, rows: DataFrame, key: Key, *, step: str, horizon: 
         .agg(F.first("row").alias("row"), anchors.alias(ANCHORS))
         .select("row.*", ANCHORS, EFFECT)
     )
-    schema = StructType(
-        [*grouped.schema.fields, StructField(FAILED, StringType()), StructField(RUN, LongType())]
-    )
-    return map_in_arrow(grouped, _LookUp(ledger, horizon, arrow_schema(schema)), schema)
+    fields = grouped.schema.fields
+    if keep is not None:
+        fields = [*fields[:-1], StructField(keep, BooleanType()), StructField(EFFECT, KEPT)]
+    schema = StructType([*fields, StructField(FAILED, StringType()), StructField(RUN, LongType())])
+    look_up = _LookUp(ledger, horizon, arrow_schema(schema), keep is not None)
+    return map_in_arrow(grouped, look_up, schema)
 
 
 def quoted(name: str) -> Column:

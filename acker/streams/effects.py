@@ -19,7 +19,9 @@ from acker.requests import Operation, Request, command
 from acker.streams import segments
 
 EFFECT = "_acker_once"
-"""Column: the digest of a row that `Collector.once` let through."""
+"""Column: the digest of a row that `Collector.once` let through.
+
+In a struct, of a row that it only marked: null within where the digest is recorded."""
 DIGEST_BYTES = 16
 PARTITIONS = 256
 """Sets that a generation of a shard is divided into: none takes long to be freed."""
@@ -36,6 +38,8 @@ def split(
     rest, kept, released = [], list[bytes](), list[bytes]()
     for batch in batches:
         digests = batch.column(EFFECT)
+        if pa.types.is_struct(digests.type):  # of a row that is there in each attempt
+            [digests] = digests.flatten()
         rest.append(batch.drop_columns([EFFECT]))
         if failed in batch.schema.names:
             bad = batch.column(failed).is_valid()

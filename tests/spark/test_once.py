@@ -1,6 +1,7 @@
 """Effects that a row has once: over replays and reruns, and where there is no room to remember more."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
-from acker.errors import EffectsFull
-from acker.spark import Collector, bolt
+from acker.errors import EffectsFull, ValidationError
+from acker.spark import Collector, bolt, job
 from tests.spark.pipeline import Diary, Pipeline
 from tests.spark.test_exactness import consume
 
@@ -99,11 +100,11 @@ def test_a_batch_that_finds_no_room_for_effects_commits_nothing_and_goes_on_when
             collector.emit(batch, stream="copies")
             collector.fail(batch.filter("line = 'bad'"), "bad")
             try:
-                fresh = collector.once(batch, "line", limit=limit)
+                rows = collector.once(batch, "line", keep="fresh", limit=limit)
             except EffectsFull as error:
                 refused.append(error)
                 raise
-            collector.emit(fresh, stream="posted")
+            collector.emit(rows.drop("fresh"), stream="posted")
 
         pipeline.run("post", "lines", post_all)
 
@@ -123,7 +124,7 @@ def test_a_batch_that_finds_no_room_for_effects_commits_nothing_and_goes_on_when
     assert len(pipeline.rows("lines")) == 41
     assert pipeline.counters() == {"tracked": 71}
     run(limit=1000)
-    assert posted() == sorted([*first, *second, "bad"])
+    assert posted() == sorted([*first, *first, *second, "bad"])  # rows of a known key go on, too
     assert pipeline.rows("lines") == []
     assert pipeline.outcomes() == {"bad": 1}
     for stream in ("copies", "posted"):
@@ -132,3 +133,66 @@ def test_a_batch_that_finds_no_room_for_effects_commits_nothing_and_goes_on_when
     assert counted.pop("late") > 0
     assert counted == {"tracked": 71, "acked": 70, "failed": 1}
     assert not pipeline.without_time_to_live("once", "effects", "staged", "payload", "failing")
+
+
+def test_results_of_an_effect_are_emitted_again_when_the_next_step_fails_them(pipeline: Pipeline) -> None:
+    """The pattern of the guide: all rows go on, and only what is fresh has its effect."""
+    effects = Diary(pipeline.directory / "effects")
+
+    def post_fresh(record: dict[str, Any]) -> str:
+        if record["fresh"]:
+            effects.note(record["line"])
+            if record["line"] == "bad":
+                raise ConnectionError("no answer")
+        return str(record["line"])
+
+    @bolt(url=pipeline.url, topology="t", name="post")
+    def post(batch: DataFrame, collector: Collector) -> None:
+        rows = collector.once(batch, "line", keep="fresh")
+        collector.emit(collector.map(rows, post_fresh, "line string"), stream="posted")
+
+    def run(*lines: str) -> list[str]:
+        effects.clear()
+        pipeline.spout(list(lines))
+        pipeline.run("post", "lines", post)
+        return sorted(effects.read())
+
+    assert run("a", "b", "bad") == ["a", "b", "bad"]
+    assert pipeline.outcomes() == {"ConnectionError: no answer": 1}
+    with job(pipeline.spark, url=pipeline.url, topology="t", name="next") as collector:
+        collector.fail(collector.take("posted"), "not yet")
+    assert run("a", "b", "bad") == ["bad"]  # what failed in its effect has it again
+    assert sorted(str(row["line"]) for row in pipeline.rows("posted")) == ["a", "b"]
+    consume(pipeline, "posted")
+    counted = pipeline.counters()
+    assert counted.pop("late") > 0
+    assert counted == {"tracked": 6, "failed": 4, "acked": 2}
+
+
+def test_rows_that_a_replay_would_not_have_are_refused_where_they_go_on(pipeline: Pipeline) -> None:
+    pipeline.spout(["a", "b"])
+    refused = {
+        r"emit: rows that once\(\) has let through": lambda rows, to: to.emit(rows, "posted"),
+        r"hold: rows that once\(\) has let|emit: rows that once": lambda rows, to: to.hold(rows),
+        r"emit_map: rows that once": lambda rows, to: to.emit_map(rows, str, "line string", "posted"),
+        r"emit: expected rows with the column _acker_once": lambda rows, to: to.emit(
+            rows.drop("_acker_once"), "posted"
+        ),
+        r"map: expected rows with": lambda rows, to: to.map(rows.drop("_acker_once"), str, "line string"),
+        r"fail: expected rows with": lambda rows, to: to.fail(rows.select("_acker"), "no"),
+        r"keep: expected a name that no column of the rows has, got 'Line'": lambda rows, to: to.once(
+            rows, "line", keep="Line"
+        ),
+    }
+    for message, use in refused.items():
+        with pytest.raises(ValidationError, match=message):
+            use_once(pipeline, use)
+    assert pipeline.rows("posted") == []
+    assert len(pipeline.rows("lines")) == 2
+    assert pipeline.counters() == {"tracked": 2}
+
+
+def use_once(pipeline: Pipeline, use: Callable[[DataFrame, Collector], object]) -> None:
+    with job(pipeline.spark, url=pipeline.url, topology="t", name="post") as collector:
+        rows = collector.take("lines")
+        use(collector.once(rows, "line"), collector)
