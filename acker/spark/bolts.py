@@ -224,6 +224,8 @@ def job(
         _register(ledger, spark, Step(name, "job"), what)
     if tracked:
         tracking.end(ledger, at)
+    if run is None:
+        ledger.run(commits.forget(ledger.core, writer))
 
 
 @contextmanager

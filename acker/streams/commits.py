@@ -8,13 +8,14 @@ What is staged is applied before the inputs are acked, so no tree looks complete
 
 import hashlib
 import json
+import logging
 from dataclasses import astuple, dataclass
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 import redis
 
 from acker import keys, scripts
-from acker.errors import CommitOrderError, StagingExpired, UnreadableRecord
+from acker.errors import AckerError, CommitOrderError, StagingExpired, UnreadableRecord
 from acker.operations import Core
 from acker.requests import Operation, Request, command
 from acker.streams import effects, inputs, kept, publishing, roots, segments, tracking, vectors
@@ -28,6 +29,7 @@ from acker.streams.subscriptions import HOLD_TTL, Range
 RECORD_TTL = HOLD_TTL - 86400
 """Seconds for which a writer's last commits are remembered."""
 _PARTS = 256
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,17 @@ def known(core: Core, writer: str, number: int) -> Operation[bool]:
     """Whether a commit of that writer and number is stored."""
     state, _ = yield from _begin(core, writer, number, "")
     return bool(state)
+
+
+def forget(core: Core, writer: str) -> Operation[None]:
+    """Forgets the commits of a writer whose name nobody has any more, when the last of them is done.
+
+    A store that does not answer now is left to forget them by their time to live.
+    """
+    try:
+        yield [command("UNLINK", keys.commits(core.config.name, writer))]
+    except AckerError as error:
+        _log.warning("the commits of writer %s stay for %d s: %s", writer, RECORD_TTL, error)
 
 
 def _carry_out(core: Core, writer: str, number: int, own: str, origin: Origin | None) -> Operation[bool]:

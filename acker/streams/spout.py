@@ -39,4 +39,5 @@ class StreamSpout:
         settler.with_room(
             self.ledger, lambda: self.ledger.run(commits.commit(core, writer, 0, what)), timeout
         )
+        self.ledger.run(commits.forget(core, writer))
         return made

@@ -8,11 +8,11 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker import keys, scripts
 from acker.encoding import PackedIds
-from acker.errors import SpoutPendingFull, TrackRejected, ValidationError
+from acker.errors import SpoutPendingFull, TrackConflict, TrackRejected, UnreadableRecord, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, Request
 from acker.streams.roots import Roots, Tracking, kept_rows, message_ids
-from acker.submissions import NewSlab
+from acker.submissions import NewSlab, unreadable
 
 _TRACK = 64
 _FLIGHT = 64
@@ -44,7 +44,9 @@ def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operat
 
     replays: they take the place of trees that are not confirmed yet, or of a dead letter, which has looked
     for room before its commit was stored; so no limit applies to them.
-    Raises SpoutPendingFull and TrackRejected; what there was room for is kept and tracked then.
+    Raises SpoutPendingFull and TrackRejected; what there was room for is kept and tracked then. TrackConflict
+    and UnreadableRecord for a slab that is somebody else's, or whose record can not be read: nothing of the
+    commit is applied or published then.
     """
     for roots in members:
         yield from _keep(core, replace(roots.how, max_spout_pending=None) if replays else roots.how, roots)
@@ -88,10 +90,13 @@ def _raise_highest(core: Core, members: Sequence[Roots]) -> Operation[None]:
 def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[None]:
     """Tracks some slabs of kept roots, by their numbers, over any limit: they were held before."""
     yield from core.register_spout(roots.how.spout, ask=True)
-    yield from _track(core, roots, _NO_LIMIT, numbers)
+    # One that can not be read is put away by a drain, and looked after again.
+    yield from _track(core, roots, _NO_LIMIT, numbers, check=False)
 
 
-def _track(core: Core, roots: Roots, limit: int | None, numbers: Sequence[int]) -> Operation[None]:
+def _track(
+    core: Core, roots: Roots, limit: int | None, numbers: Sequence[int], check: bool = True
+) -> Operation[None]:
     rows = yield from kept_rows(core, roots)
     if rows is None:
         return  # all of it was tracked before, and settled; or nobody can track what can not be read
@@ -108,6 +113,15 @@ def _track(core: Core, roots: Roots, limit: int | None, numbers: Sequence[int]) 
                 f"topology {core.config.name!r} is over its high-water mark of "
                 f"{core.config.high_water_mark:,} trees"
             )
+        for letter, slab in zip(letters, slabs if check else [], strict=check):
+            anchor = int(slab.anchors[0])
+            if letter == "C":
+                raise TrackConflict(
+                    f"the slab of anchor {anchor} is tracked with other content, so rows of spout "
+                    f"{roots.how.spout!r} can not be: try the same again when its trees have expired"
+                )
+            if letter == "U":
+                raise UnreadableRecord(unreadable([anchor]), [anchor])
 
 
 def _packed(column: pa.ChunkedArray, slab: int) -> list[PackedIds]:

@@ -7,16 +7,19 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker import keys
-from acker.errors import SpoutPendingFull, TrackRejected, ValidationError
+from acker import ids, keys
+from acker.errors import SpoutPendingFull, TrackConflict, TrackRejected, UnreadableRecord, ValidationError
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
-from acker.streams import dead_letters, settler
-from acker.streams.replays import Stepped
+from acker.streams import commits, dead_letters, settler
+from acker.streams.commits import Commit
+from acker.streams.replays import Stepped, emit_recorded
 from acker.streams.roots import Roots, Tracking
 from acker.streams.spout import StreamSpout
+from acker.streams.staging import Staging
 from tests.kept_rows import HOW, consume, fail, letters, lines, pending, rows
 from tests.leaks import assert_settled
+from tests.ledgers import confirm_all
 from tests.streaming import counters
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -42,6 +45,40 @@ def test_rows_are_tracked_emitted_and_forgotten_when_acked(ledger: Ledger, raw: 
     assert pending(ledger) == {"pending": 0, "acked": 1250, "replayed": 0, "dead": 0}
     assert not list(raw.scan_iter(b"*rows:*"))
     assert_settled(raw)
+
+
+def test_a_write_leaves_no_record_of_a_commit_that_nobody_can_ask_for(
+    ledger: Ledger, raw: "redis.Redis"
+) -> None:
+    spout = StreamSpout(ledger, HOW)
+    for number in range(5):
+        spout.write(lines(2, 2 * number))
+    assert len(rows(ledger)) == 10
+    assert not list(raw.scan_iter(b"*:commits:*"))
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_slab_that_is_somebody_elses_or_unreadable_ends_the_commit_before_anything_is_published(
+    ledger: Ledger, raw: "redis.Redis", broken: bool
+) -> None:
+    made, staged = ledger.run(emit_recorded(ledger.core, HOW, Staging("lines"), lines(250).to_batches()))
+    anchors = made[0].anchors()
+    slab = anchors[100:200]
+    ledger.track(slab, ids.new_ids(100), [b"m"] * 100, spout="other")
+    if broken:
+        for shard in ledger.core.shards:
+            if raw.hexists(shard.slabs.decode(), ids.slab_of(int(slab[0]))):
+                raw.hset(shard.slabs.decode(), ids.slab_of(int(slab[0])), b"\x03 of a newer version")
+    what = Commit((staged,), made)
+    for _ in range(2):
+        with pytest.raises(UnreadableRecord if broken else TrackConflict, match=str(int(slab[0]))):
+            ledger.run(commits.commit(ledger.core, "writer", 0, what))
+        assert rows(ledger) == []
+    for _ in range(3):
+        ledger.tick(force=True)
+    confirm_all(ledger, "other")
+    assert ledger.run(commits.commit(ledger.core, "writer", 0, what))
+    assert len(rows(ledger)) == 250
 
 
 def test_rows_may_have_a_slab_each(url: str, raw: "redis.Redis") -> None:
