@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from acker import steps
@@ -233,8 +234,14 @@ def _discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
     """Drops what was staged if the block raises, and lets go of what the executors keep."""
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
+        if isinstance(error, PythonException) and "FailedException" in str(error):
+            raise AckerError(
+                f"step {collector.name!r}: a function of its tasks, as a UDF, raised FailedException. Spark "
+                "does not tell of which record, so nothing has failed and nothing is committed: "
+                "collector.map, which runs a function per record, fails that record alone"
+            ) from error
         raise
     finally:
         collector.release()

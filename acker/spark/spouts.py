@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from acker import keys
 from acker.config import check_name
-from acker.errors import ValidationError
+from acker.errors import SchemaMismatch, ValidationError
 from acker.ledger import Ledger
 from acker.requests import command
 from acker.spark.arrow import map_in_arrow
@@ -54,7 +54,8 @@ def track(
     A row whose message id is null or over 1 KiB is a dead letter at once, or with bad_message_id="untracked"
     goes on without a tree.
     settings: attempts, attempt, outcomes, max_spout_pending, offset, partition, bad_message_id, as of
-    `acker.streams.roots.Tracking`, and those of the data source. Raises ValidationError.
+    `acker.streams.roots.Tracking`, and those of the data source. Raises ValidationError, and SchemaMismatch
+    for rows that lack a column which the spout's rows had.
     """
     collector = None if rows.isStreaming else AT_WORK.get()
     if not rows.isStreaming and collector is None:
@@ -75,11 +76,18 @@ def track(
         raise ValidationError(
             f"message_id: expected one of the columns {', '.join(rows.columns)}, got {message_id!r}"
         )
-    ledger.run(schemas.record(ledger.core, options.stream, wanted))
-    schema = spark_schema(wanted)
     hashed = rows.withColumn(
         HASH, F.xxhash64(*(_hashable(field.name, field.dataType) for field in rows.schema))
     )
+    try:
+        ledger.run(schemas.record(ledger.core, options.stream, wanted))
+    except SchemaMismatch as error:
+        raise SchemaMismatch(
+            f"track: rows of spout {spout!r} have other columns than before, and what was tracked before may "
+            f"come again: {error}. Keep a column that is gone as null, "
+            "`withColumn(name, lit(None).cast(type))`, or name another spout"
+        ) from error
+    schema = spark_schema(wanted)
     job = collector.job if collector else None
     tracker = Tracker(ledger, how, options.staging(), secrets.token_hex(8), wanted, job)
     if collector is not None:
@@ -98,6 +106,10 @@ _READING = ("url", "topology", "cluster", "timeout", "max_rows", "max_segments",
 
 
 def _hashable(name: str, kind: DataType) -> Column:
+    if any(shape in kind.json() for shape in ("geometry(", "geography(")):
+        raise ValidationError(
+            f"track: column {name}: got {kind.simpleString()}, which Spark can not hash: give it st_asbinary"
+        )
     return F.to_json(F.struct(quoted(name))) if _has_no_hash(kind) else quoted(name)
 
 
