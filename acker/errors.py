@@ -127,6 +127,10 @@ class SegmentGone(AckerError):
     """A segment that was to be read is not in the store any more: it was acked or dropped meanwhile."""
 
 
+class UnsafePlan(AckerError):
+    """What a query does with rows that have trees could lose some without a word. Nothing was acked."""
+
+
 class UnknownOffset(AckerError):
     """A checkpoint goes on at a place that its source does not have: that of another stream, or reader.
 

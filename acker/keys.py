@@ -54,6 +54,11 @@ def suspect(topology: str, name: str) -> bytes:
     return f"acker:{{{topology}}}:suspect:{name}".encode()
 
 
+def verdict(topology: str, query: str, run: str) -> bytes:
+    """String: what the plan of a query's run was found to do (acker/spark/verdicts.py)."""
+    return f"acker:{{{topology}}}:verdict:{query}:{run}".encode()
+
+
 def failing(topology: str, token: str) -> bytes:
     """String: trees to be failed by a commit, and why."""
     return f"acker:{{{topology}}}:failing:{token}".encode()

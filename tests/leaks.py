@@ -59,7 +59,7 @@ WHILE_TREES_LIVE = {
 
 TEMPORARY = {
     "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
-    "taken", "readers", "suspect",
+    "taken", "readers", "suspect", "verdict",
 }  # fmt: skip
 """What has a time to live, always."""
 

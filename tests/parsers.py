@@ -33,9 +33,11 @@ from acker.operations import Core
 from acker.spark import notes, tracking
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
+from acker.spark.verdicts import Verdict
 from acker.stream_totals import stream_totals
 from acker.streams import dead_letters, kept, retention, schemas, segments, subscriptions, vectors
 from acker.streams.commits import Commit
+from acker.streams.origins import Origin
 from acker.streams.roots import Roots, Tracking
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Range
@@ -268,7 +270,8 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
     calls = Messages([messages.Track(4096, 5, b"m", "s")], [(4096, 5)], [(4096, "bad")], [4096])
     position = cursors.Position(1, 2, 3, 4, [slab])
     schema = pa.schema([("a", pa.int64()), ("b", pa.list_(pa.string()))])
-    commit = Commit((), (roots,), settled=None)
+    commit = Commit((), (roots,), settled=None, origin=Origin(frozenset({("only", 0, 7)}), "digest"))
+    verdict = Verdict({"lines": "limit"}, "distinct", ("lines",), 3)
     own = {
         "slots": "0,2", "next": "3", "name:a": "0", "slot:0": "a", "slot:2": "c", "cursor:0": "1-0",
         "rows:0": "7", "acked:0": "3", "dropped:0": "0", "segments": "2", "bytes": "99", "max_age": "60.5",
@@ -307,6 +310,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "subscriptions": (packed(*(x.encode() for pair in own.items() for x in pair)),),
         "topology": (packed(*(x.encode() for pair in config.items() for x in pair)),),
         "tuple": (b"4096:5,-7:-8", b""),
+        "verdict": (verdict.dump().encode(),),
         "watermark": (packed(b"p", b"7", roots.record().encode()), packed(b"p", b"7")),
     }
 
@@ -336,6 +340,7 @@ _FEEDS: dict[str, Callable[[bytes], object]] = {
     "subscriptions": _subscriptions,
     "topology": _topology,
     "tuple": _tuple,
+    "verdict": Verdict.load,
     "watermark": _watermark,
 }
 

@@ -1,4 +1,4 @@
-"""`acker streams` and `acker unsubscribe`: who reads what, how far behind, and an end to it."""
+"""`acker streams`, `readers`, `give-back`, `unsubscribe`: who reads what, how far it is, an end to it."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -58,6 +58,53 @@ def unsubscribe(
         show_json({"segments": done})
     else:
         show(f"{done} segment{'' if done == 1 else 's'} {'acked' if ack else 'failed'}")
+
+
+def readers(
+    topology: TopologyName,
+    stream: Annotated[str, typer.Argument(metavar="STREAM", show_default=False)],
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """The readers of a stream's subscriptions: when each has last asked for segments.
+
+    A query asks when it plans a batch, and every ten seconds at least while there is none.
+    """
+    from acker.streams import Stream
+
+    own = Stream(options.ledger(url, timeout, topology), stream)
+    names = [one.name for one in own.totals().subscriptions if one.name is not None]
+    found = [(name, reader, silent) for name in names for reader, silent in own.readers(name).items()]
+    if as_json:
+        show_json([{"subscription": name, "reader": reader, "silent": age} for name, reader, age in found])
+        return
+    made = table("subscription", "reader", "asked for segments", right=("asked for segments",))
+    for name, reader, silent in found:
+        row(made, name, reader, f"{duration(silent)} ago")
+    show(made if found else "no readers")
+
+
+def give_back(
+    topology: TopologyName,
+    stream: Annotated[str, typer.Argument(metavar="STREAM", show_default=False)],
+    reader: Annotated[str, typer.Argument(metavar="READER", show_default=False)],
+    subscription: Annotated[str, typer.Option(help="Whose reader it is.")] = "default",
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Take from a reader what it has not acked, for the others of its subscription.
+
+    Only for a query that was given up with its checkpoint: what it has under way would be worked on twice.
+    """
+    from acker.streams import Stream
+
+    done = Stream(options.ledger(url, timeout, topology), stream).give_back(reader, subscription)
+    if as_json:
+        show_json({"segments": done})
+    else:
+        show(f"{done} segment{'' if done == 1 else 's'} given back")
 
 
 def _fields(stream: StreamTotals) -> dict[str, object]:

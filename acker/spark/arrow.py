@@ -17,6 +17,7 @@ class _Named(Shipped):
     def __init__(self, function: Function, names: list[str]) -> None:
         self.function = function
         self.names = names
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return self.function(batch.rename_columns(self.names) for batch in batches)

@@ -19,11 +19,12 @@ from acker import steps
 from acker.config import bounded_reason, check_name
 from acker.errors import AckerError, FailedException
 from acker.ledger import Ledger
-from acker.spark import functions, microbatches, notes, options, plans, tracking
+from acker.spark import functions, microbatches, notes, options, plans, state, tracking, verdicts
 from acker.spark.collector import AT_WORK, Collector
 from acker.spark.microbatches import Batch
 from acker.spark.plans import Plan
 from acker.spark.shipping import Shipped
+from acker.spark.verdicts import Verdict
 from acker.steps import Step
 from acker.streams import commits, members, settler
 from acker.streams.commits import Commit
@@ -59,11 +60,15 @@ class Bolt(Shipped):
         finish = functools.partial(commits.finish, core, at.query, at.number, origin)
         if not settler.with_room(ledger, lambda: ledger.run(finish())):
             self._check_topology(ledger, plan)
+            found = self._verdict(batch.sparkSession, at)
+            if found is not None:
+                verdicts.check(ledger, found, plan.told if plan is not None else ())
             collector = Collector(batch.sparkSession, self._options, at)
             with _discarding(ledger, collector):
                 failed = _failure(lambda: self.function(batch, collector))
                 collector.life.end(wait=failed is None)
                 inputs = self._inputs(ledger, batch, at, plan, failed is not None, bool(collector.staged))
+                verdicts.check_inputs(ledger, found, inputs, stateless=self._options.stateless)
             if origin is None:
                 origin = Origin.of([one for one in inputs if isinstance(one, Range)], whole=False)
             hint = "" if _has_anchors(batch) else _NO_COLUMN
@@ -82,6 +87,19 @@ class Bolt(Shipped):
                 f"bolt {self.name!r} is of topology {ledger.config.name!r}, so it can not ack what its batch "
                 f"reads of {others}: a query reads the streams of one topology"
             )
+
+    def _verdict(self, spark: SparkSession, at: Batch) -> Verdict | None:
+        """What is known of the plan of the query; None where Spark does not tell."""
+        if at.run not in _verdicts:
+            if hasattr(spark, "sparkContext"):
+                found = state.of_query(spark, at.query)
+                known = found.verdict() if found is not None else None
+            else:
+                known = state.explained(self._root, at.query) if self._root else None
+            _verdicts[at.run] = known
+            if len(_verdicts) > _MOST_QUERIES:
+                del _verdicts[next(iter(_verdicts))]
+        return _verdicts[at.run]
 
     @classmethod
     def _unpacked(cls, state: dict[str, Any]) -> Self:
@@ -140,6 +158,8 @@ def _read(ledger: Ledger, at: Batch, plan: Plan | None) -> tuple[Range | Roots, 
 
 
 _MOST_QUERIES = 1_000
+_verdicts: dict[str, Verdict | None] = {}
+"""Run of a query -> what is known of its plan."""
 _done: dict[tuple[str, str, str], tuple[int, str]] = {}
 """Topology, query and run -> the last batch that a bolt of this process was done with, and which bolt."""
 

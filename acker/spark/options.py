@@ -100,6 +100,7 @@ PARSERS: Mapping[str, Callable[[str], object]] = {
     "stream_max_bytes": _whole(1, 10**15),
     "anchored": parse_flag,
     "run": _text,
+    "stateless": parse_flag,
     "message_id": _text,
     "spout": _text,
     "attempts": _whole(1, MOST_ATTEMPTS),
@@ -135,6 +136,8 @@ class Options:
     anchored: false: rows of a streaming write may come without anchors, though what they come from has some.
     run: names the write of a DataFrame that is not streaming: under the same name nothing is written to that
     stream again; known for a month.
+    stateless: says that no operator of the query keeps state over rows that have trees, where Spark does not
+    tell (`acker.spark.verdicts`).
     Writing as a spout: message_id: the column that names a row, which makes each row a tree of its own.
     spout: its name (default: the stream's). attempts, attempt, outcomes, max_spout_pending, offset,
     partition, bad_message_id: see `acker.streams.roots.Tracking`.
@@ -159,6 +162,7 @@ class Options:
     stream_max_bytes: int | None = None
     anchored: bool = True
     run: str = ""
+    stateless: bool = False
     message_id: str = ""
     spout: str = ""
     attempts: int = ATTEMPTS

@@ -21,6 +21,7 @@ _SCAN = "StreamingDataSourceV2ScanRelation"
 _NOTHING = "LocalRelation"
 _OFFSET = {"reader", "at"}
 """What every offset of a stream has; those of earlier versions have no more."""
+_TOLD = {"stream", "slot"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,14 @@ class Plan:
     """What a batch reads. ranges: of streams, readers with start and end; others: whether anything else, too.
 
     topologies: names of those whose streams it reads, as far as Spark tells. origin: all that it reads.
+    told: ranges whose offsets tell of which streams they are; those of earlier versions do not.
     """
 
     ranges: "Counter[Key]"
     others: bool
     topologies: frozenset[str] = frozenset()
     origin: Origin | None = None
+    told: tuple[Range, ...] = ()
 
     def noted(self, noted: Sequence[Range]) -> bool:
         """Whether all ranges of streams are noted."""
@@ -71,6 +74,7 @@ def _planned(spark: SparkSession, query: str) -> Plan:
     plan = execution.lastExecution().optimizedPlan()
     leaves, others, topologies = plan.collectLeaves(), False, set()
     ranges: dict[int, Key] = {}
+    told: dict[int, Range] = {}
     for place in range(leaves.size()):
         leaf = leaves.apply(place)
         kind = leaf.getClass().getSimpleName()
@@ -80,12 +84,16 @@ def _planned(spark: SparkSession, query: str) -> Plan:
             topologies.add(_topology(leaf))
             if end["at"] > start["at"]:  # no task reads an empty range, so none notes it
                 # A source that is in several places of the plan is read in each of them.
-                ranges[leaf.stream().hashCode()] = (end["reader"], start["at"], end["at"])
+                source = leaf.stream().hashCode()
+                ranges[source] = (end["reader"], start["at"], end["at"])
+                if end.keys() >= _TOLD:
+                    told[source] = Range(end["stream"], end["slot"], *ranges[source])
         else:
             others = others or kind != _NOTHING
     found = frozenset(ranges.values())
     origin = Origin(found, _others(execution) if others else "")
-    return Plan(Counter(ranges.values()), others, frozenset(filter(None, topologies)), origin)
+    names = frozenset(filter(None, topologies))
+    return Plan(Counter(ranges.values()), others, names, origin, tuple(told.values()))
 
 
 def _others(execution: Any) -> str:

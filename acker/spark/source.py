@@ -74,5 +74,9 @@ class AckerSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("acker")` known to a session; once for each."""
+    """Makes `format("acker")` known to a session, and the plans of its queries to acker; once for each."""
     spark.dataSource.register(AckerSource)
+    if hasattr(spark, "sparkContext"):  # there is no JVM beside a client of Spark Connect
+        from acker.spark.listening import listen
+
+        listen(spark)

@@ -27,6 +27,8 @@ from acker.streams.subscriptions import Range
 
 HASH = "_acker_hash"
 """Column: xxhash64 of all others, for the fingerprint."""
+TRACKS = "acker_track"
+"""How plans name what makes roots of rows."""
 _ENDED = "ended"
 
 
@@ -35,6 +37,8 @@ class Tracker(Shipped):
 
     job: which one the rows are of. None: of the batch of a query, which tells its tasks.
     """
+
+    __name__ = TRACKS
 
     def __init__(
         self,

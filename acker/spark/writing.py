@@ -1,7 +1,7 @@
 """Writing: tasks stage, the commit that Spark runs for the winners publishes (acker/streams/commits.py)."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,9 +10,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from acker import steps
-from acker.errors import AckerError
+from acker.errors import AckerError, UnsafePlan
 from acker.ledger import Ledger
-from acker.spark import microbatches, tracking
+from acker.spark import microbatches, tracking, verdicts
 from acker.spark.anchoring import check_names
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
@@ -64,6 +64,7 @@ class _Stager:
         self.how: Staging = options.staging()
         self.tracking = options.tracking()
         self.anchored = options.anchored
+        self.stateless = options.stateless
         if self.tracking is None:
             record_schema(self.ledger, options.stream, schema)
         else:
@@ -92,12 +93,13 @@ class _Stager:
 
     def commit_batch(self, batch: Batch, messages: list[Any]) -> None:
         """Publishes what a micro-batch has staged, and acks what it has read."""
-        inputs = tracking.inputs(self.ledger, batch)
-        what = self._what(messages, inputs)
-        what = replace(what, origin=Origin.of(what.ranges()))
+        read = tracking.inputs(self.ledger, batch)
+        what = self._what(messages, read)
         if not what.inputs and any(segment.shards for _, segment in what.segments()):
             raise AckerError(tracking.unread(self.ledger, batch))
-        self._check(what, inputs)
+        origin = self._check_plan(batch, read, what)
+        self._check(what, read)
+        what = replace(what, origin=origin)
         self._commit(batch.query, batch.number, what)
         self.ledger.run(steps.register(self.ledger.core, self._step(batch, what)))
         tracking.forget(self.ledger, batch)
@@ -108,6 +110,20 @@ class _Stager:
         if not self.anchored or (self.tracking is not None and not inputs):
             staged = tuple(replace(one, unanchored=0) for one in staged)
         self.ledger.run(members.check(self.ledger.core, staged, what.inputs, hint=_HINT))
+
+    def _check_plan(self, batch: Batch, read: Sequence[Range | Roots], what: Commit) -> Origin:
+        """The origin of a batch. Raises UnsafePlan where what it has read may not be acked with it."""
+        core, origin = self.ledger.core, Origin.of(what.ranges())
+        found = self.ledger.run(verdicts.read(core, batch))
+        if found is not None and what.roots() and batch.number > found.logged:
+            # Planned by this run: a commit of its number that another run has stored is of other rows.
+            origin = replace(origin, others=f"run {batch.run}")
+        try:
+            verdicts.check_inputs(self.ledger, found, read, stateless=self.stateless)
+        except UnsafePlan:
+            if not self.ledger.run(commits.known(core, batch.query, batch.number)):
+                raise
+        return origin
 
     def _commit(self, writer: str, number: int, what: Commit) -> None:
         commit = commits.commit

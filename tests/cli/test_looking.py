@@ -11,7 +11,7 @@ from acker import ids, steps
 from acker.ledger import Ledger, open_ledger
 from acker.steps import Step
 from acker.store import Store
-from acker.streams import Stream, StreamReader, StreamWriter
+from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from tests.cli.conftest import HOSTILE, Acker, good, one_error, positive_and_negative, track
 
 
@@ -86,6 +86,22 @@ def test_streams_show_how_far_behind_each_subscription_is(acker: Acker, ledger: 
     assert acker("unsubscribe", "words", "lines", "audit", "--ack").out == "1 segment acked\n"
     assert "no subscription 'audit'" in one_error(acker("unsubscribe", "words", "lines", "audit"), 1)
     assert good(acker("unsubscribe", "words", "lines", "split", "--json")) == {"segments": 0}
+
+
+def test_readers_are_shown_and_what_a_dead_one_has_is_given_back(acker: Acker, ledger: Ledger) -> None:
+    StreamWriter(ledger, "lines").write(pa.table({"line": ["a"]}))
+    Stream(ledger, "lines").subscribe("split")
+    assert acker("readers", "words", "lines").out == "no readers\n"
+    assert ledger.run(subscriptions.claim(ledger.core, "lines", 0, "5f0c", 0)) == 1
+    assert re.search(r"^split +5f0c +\d+ \w+ ago$", acker("readers", "words", "lines").out, re.MULTILINE)
+    listed = good(acker("readers", "words", "lines", "--json"))
+    assert isinstance(listed, list)
+    [shown] = listed
+    assert (shown["subscription"], shown["reader"]) == ("split", "5f0c")
+    assert "no subscription 'default'" in one_error(acker("give-back", "words", "lines", "5f0c"), 1)
+    done = acker("give-back", "words", "lines", "5f0c", "--subscription", "split")
+    assert done.out == "1 segment given back\n"
+    assert StreamReader(ledger, "lines", "split").ack_all() == 1
 
 
 def test_a_tree_is_shown_by_its_anchor_negative_or_not(acker: Acker, ledger: Ledger) -> None:

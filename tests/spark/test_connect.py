@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 
 from acker import steps
 from acker.spark import Collector, bolt, outcomes, settling
-from acker.streams import kept
+from acker.streams import Stream, kept
 from tests.spark.pipeline import Diary, Pipeline
 from tests.spark.test_exactness import consume, words
 
@@ -63,3 +63,30 @@ def test_outcomes_are_told_to_a_callback_here_and_to_a_query_there(pipeline: Pip
         )
     assert diary.read() == [["7", "failed", "seven", True]]
     assert pipeline.rows("numbers.outcomes") == []
+
+
+def test_state_over_trees_is_seen_in_the_plan_that_is_printed(pipeline: Pipeline) -> None:
+    """A bolt has that; a query that writes by itself has none, and says that it keeps no state."""
+    calls = Diary(pipeline.directory / "calls")
+
+    @bolt(url=pipeline.url, topology="t", name="copy")
+    def copy(batch: DataFrame, collector: Collector) -> None:
+        calls.note(collector.emit(batch, stream="copies"))
+
+    def run(rows: DataFrame, name: str) -> None:
+        checkpoint = str(pipeline.directory / name)
+        query = rows.writeStream.foreachBatch(copy).option("checkpointLocation", checkpoint)
+        pipeline.finish(query.trigger(availableNow=True))
+
+    for name in ("limit", "plain"):
+        Stream(pipeline.ledger, "lines").subscribe(name)
+    pipeline.spout(["a", "b", "b"])
+    limited = pipeline.read_stream("lines", subscription="limit").limit(2)
+    with pytest.raises(Exception, match="UnsafePlan: the query has limit over rows of stream 'lines'"):
+        run(limited, "limit")
+    plain = pipeline.read_stream("lines", subscription="plain")
+    with pytest.raises(Exception, match=r"UnsafePlan: .* say so by the option stateless=true"):
+        pipeline.finish(pipeline.writing("direct", plain, "copies"))
+    assert pipeline.rows("copies") == []
+    pipeline.finish(pipeline.writing("direct", plain, "copies", stateless=True))
+    assert len(pipeline.rows("copies")) == 3

@@ -84,7 +84,7 @@ def test_a_streaming_write_whose_tasks_fail_in_the_middle_of_staging_leaves_no_t
     pipeline.spout(["a b"] * 100, segments=4)
     rows = Attempts(pipeline.url).of(pipeline.read_stream("lines", partitions=2))
     with at_once(pipeline.spark):
-        pipeline.finish(pipeline.writing("direct", words(rows, BY), "words", segment_rows=4))
+        pipeline.finish(pipeline.writing("direct", words(rows, BY), "words", segment_rows=4, stateless=True))
     assert len(pipeline.rows("words")) == 200
     assert numbers(pipeline.attempts("words")) == {1}
     lost = staged_by(pipeline.url)

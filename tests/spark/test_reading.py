@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
@@ -14,8 +15,8 @@ from pyspark.sql.types import StructType
 from acker.errors import AckerError
 from acker.spark import AckerSource, Collector, bolt
 from acker.spark.options import Options
-from acker.spark.writing import StreamWriter
-from acker.streams import Stream, StreamReader, commits
+from acker.spark.writing import StreamWriter as SparkWriter
+from acker.streams import Stream, StreamReader, StreamWriter, commits
 from tests.servers import wait_until
 from tests.spark.pipeline import Pipeline
 
@@ -140,7 +141,11 @@ def test_a_batch_whose_segments_were_dropped_fails_and_goes_on_without_them(pipe
 
 
 def test_a_batch_run_again_after_its_ack_reads_the_same_rows(pipeline: Pipeline) -> None:
-    """A stateful operator needs them: its state is made again from what the batch reads."""
+    """A stateful operator needs them: its state is made again from what the batch reads.
+
+    The rows have no trees, since over those it is refused.
+    """
+    writer = StreamWriter(pipeline.ledger, "lines")
     directory = pipeline.directory / "distinct"
 
     def run() -> None:
@@ -152,9 +157,9 @@ def test_a_batch_run_again_after_its_ack_reads_the_same_rows(pipeline: Pipeline)
             .trigger(availableNow=True)
         )
 
-    pipeline.spout(["a", "b"])
+    writer.write(pa.table({"line": ["a", "b"]}))
     run()
-    pipeline.spout(["b", "c"])
+    writer.write(pa.table({"line": ["b", "c"]}))
     run()
     assert pipeline.rows("lines") == []
     # As after a driver that died when the batch was acked, and not yet in Spark's log of commits.
@@ -164,14 +169,13 @@ def test_a_batch_run_again_after_its_ack_reads_the_same_rows(pipeline: Pipeline)
     for path in (directory / "state").rglob(f"*{last + 1}.delta"):
         path.unlink()
     run()
-    pipeline.spout(["a", "b", "c", "d"])
+    writer.write(pa.table({"line": ["a", "b", "c", "d"]}))
     run()
     assert lines(pipeline, "distinct") == Counter("abcd")
-    StreamReader(pipeline.ledger, "distinct").ack_all()
-    assert pipeline.counters() == {"tracked": 8, "acked": 8}
+    assert pipeline.rows("lines") == []
 
 
-class CutWriter(StreamWriter):
+class CutWriter(SparkWriter):
     """Its first commit ends after some exchanges with the store, as with its process."""
 
     def __init__(self, options: Options, schema: StructType, after: int, marker: str) -> None:
@@ -206,7 +210,7 @@ class CutSource(AckerSource):
     def name(cls) -> str:
         return "cut"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SparkWriter:  # noqa: N802 - Spark's name
         marker = self.options.pop("marker")
         options = self._appending(overwrite)
         return CutWriter(options, schema, int(options.timeout), marker)

@@ -188,7 +188,7 @@ def test_a_stream_is_written_without_a_bolt(pipeline: Pipeline) -> None:
 
     for _ in range(2):
         rows = words(pipeline.read_stream("lines", max_rows=60, partitions=2))
-        pipeline.finish(pipeline.writing("direct", rows, "words"))
+        pipeline.finish(pipeline.writing("direct", rows, "words", stateless=True))
 
     assert len(pipeline.rows("words")) == 300
     assert pipeline.rows("lines") == []

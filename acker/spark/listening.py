@@ -1,0 +1,171 @@
+"""What the driver knows of its queries when they start, and others have to: where there is a JVM beside it.
+
+A listener is told of each query of a session before that begins. It leaves what the query's plan has
+(acker/spark/verdicts.py) for the process that commits for a query that writes by itself, and warns of what
+nobody else would. Spark waits for it at the start of a query only; batches cost one empty call each.
+"""
+
+import json
+import logging
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+from acker.errors import AckerError
+from acker.ledger import Ledger
+from acker.spark import verdicts
+from acker.spark.options import PARSERS, Options
+from acker.spark.state import Found, Source
+from acker.streams import subscriptions
+
+_BATCHES = "ForeachBatchSink"
+_TEMPORARY = "/temporary-"
+_MOST_SESSIONS = 100
+_BROKEN = (AttributeError, KeyError, Py4JError, TypeError, ValueError)
+"""What a Spark raises that is built in another way."""
+_log = logging.getLogger(__name__)
+_heard: dict[str, "_Listener"] = {}
+
+
+def listen(spark: SparkSession) -> None:
+    """Has the queries of a session told of; once for each. Nothing on Spark Connect."""
+    if not hasattr(spark, "sparkContext"):
+        return
+    try:
+        name = str(spark._jsparkSession.sessionUUID())
+        if name in _heard:
+            return
+        gateway: Any = spark.sparkContext._gateway
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
+        _heard[name] = listener = _Listener(spark)
+        spark._jsparkSession.streams().addListener(wrapper(listener))
+    except _BROKEN as error:
+        _log.warning("queries of this Spark can not be told of: %s", error)
+    while len(_heard) > _MOST_SESSIONS:
+        del _heard[next(iter(_heard))]
+
+
+class _Listener:
+    """Spark calls it; what it raises, Spark would only log. Its names are Spark's."""
+
+    class Java:
+        """For py4j."""
+
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._started: dict[str, tuple[Any, list[Source], list[Ledger]]] = {}
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        """Before the query begins."""
+        try:
+            query, run = str(event.id().toString()), str(event.runId().toString())
+            self._begin(event, query, run)
+        except (*_BROKEN, AckerError) as error:
+            _log.warning("a query that has started can not be looked at: %s", error)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Nothing."""
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Nothing."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """When the query has ended."""
+        try:
+            query, run = str(event.id().toString()), str(event.runId().toString())
+            if run not in self._started:
+                return
+            execution, _, ledgers = self._started.pop(run)
+            for ledger in ledgers:
+                ledger.run(verdicts.forget(ledger.core, query, run))
+            if _TEMPORARY in str(execution.resolvedCheckpointRoot()):
+                _give_back(ledgers, execution)
+        except (*_BROKEN, AckerError) as error:
+            _log.warning("a query that has ended can not be looked at: %s", error)
+
+    def _begin(self, event: Any, query: str, run: str) -> None:
+        active = self._spark._jsparkSession.sharedState().activeStreamingQueries()
+        execution = active.get(event.id())
+        found = Found(execution.analyzedPlan())
+        ledgers = _ledgers([one.options for one in found.sources] + _written(execution))
+        if not ledgers:
+            return
+        self._started[run] = execution, found.sources, ledgers
+        logged = execution.offsetLog().getLatestBatchId()
+        verdict = found.verdict(int(logged.get()) if logged.isDefined() else -1)
+        for ledger in ledgers:
+            ledger.run(verdicts.record(ledger.core, query, run, verdict))
+        if not found.sources:
+            return
+        name = str(event.name() or query)
+        _warn_of_sink(name, execution.sink(), found.sources)
+        self._warn_of_others(name, run, found.sources)
+
+    def _warn_of_others(self, name: str, run: str, sources: list[Source]) -> None:
+        """Of queries that share a subscription which nobody has named."""
+        own = {one.place for one in sources if not one.subscription}
+        for other, (execution, theirs, _) in self._started.items():
+            shared = own & {one.place for one in theirs if not one.subscription}
+            if other != run and shared and execution.isActive():
+                _log.warning(
+                    "query %s reads stream %r of topology %r as query %s does, for the same subscription: "
+                    'each of them has a part of its rows. Name one for each, .option("subscription", name), '
+                    "where each is to have all",
+                    name, min(shared)[1], min(shared)[0], execution.name() or execution.id().toString(),
+                )  # fmt: skip
+
+
+def _warn_of_sink(name: str, sink: Any, sources: list[Source]) -> None:
+    kind = sink.getClass().getSimpleName()
+    if kind == _BATCHES or (kind == "PythonTable" and sink.name() == "acker"):
+        return
+    streams = ", ".join(sorted({one.place[1] for one in sources}))
+    _log.warning(
+        "query %s reads %s and acks nothing of it: its sink is %s. The trees of what it takes expire. Write "
+        "with a bolt, or with format('acker'); to look at rows, use spark.read, or a subscription of its own "
+        "that is dropped afterwards",
+        name, streams, kind,
+    )  # fmt: skip
+
+
+def _written(execution: Any) -> list[dict[str, str]]:
+    """The options of a query's sink, where that is ours: those of the query, which Spark shows to nobody."""
+    sink = execution.sink()
+    if sink.getClass().getSimpleName() != "PythonTable" or sink.name() != "acker":
+        return []
+    field = execution.getClass().getDeclaredField("extraOptions")
+    field.setAccessible(True)
+    each, options = field.get(execution).iterator(), {}
+    while each.hasNext():
+        entry = each.next()
+        options[str(entry._1()).lower()] = str(entry._2())
+    return [options]
+
+
+def _ledgers(given: list[dict[str, str]]) -> list[Ledger]:
+    """Those of the topologies that a query reads and writes, by the options of their sources."""
+    found = {}
+    for options in given:
+        known = {name: text for name, text in options.items() if name in PARSERS}
+        ledger = Options.parse(known).ledger()
+        found[ledger.config.name, ledger.store.url] = ledger
+    return list(found.values())
+
+
+def _give_back(ledgers: list[Ledger], execution: Any) -> None:
+    """Gives back what a query has taken and not acked whose checkpoint was a temporary one, and is gone."""
+    taken, each = [], execution.availableOffsets().valuesIterator()
+    while each.hasNext():
+        offset = json.loads(each.next().json())
+        if isinstance(offset, dict) and {"reader", "topology", "stream", "slot"} <= offset.keys():
+            taken.append(offset)
+    for ledger in ledgers:
+        for one in taken:
+            if one["topology"] == ledger.config.name:
+                core = ledger.core
+                ledger.run(subscriptions.give_back(core, one["stream"], one["slot"], one["reader"]))

@@ -1,0 +1,149 @@
+"""What is known of a query's plan: which of its operators keep state, and over which rows.
+
+State and trees do not go together. Spark's state swallows the replay of a record that it has seen
+(`dropDuplicates`, `limit`), or keeps what is emitted with a later batch (aggregates, joins of streams); its
+tuples are acked with the batch that read them all the same. So nothing of such a query is acked.
+
+A query that writes by itself is committed by a process that does not see its plan: the driver, which does,
+leaves it a record of what it has found (acker/spark/listening.py).
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from acker import keys
+from acker.errors import UnreadableRecord, UnsafePlan
+from acker.ledger import Ledger
+from acker.operations import Core
+from acker.requests import Operation, command
+from acker.spark.microbatches import Batch
+from acker.streams import subscriptions
+from acker.streams.commits import RECORD_TTL
+from acker.streams.roots import Roots
+from acker.streams.segments import UNREADABLE
+from acker.streams.subscriptions import Range
+
+_UNTOLD = (
+    "Spark does not tell here whether the query has an operator that keeps state (dropDuplicates, limit, an "
+    "aggregate, a join of streams, ...); over rows that have trees it would lose some without a word, so "
+    "nothing was acked. Write with a bolt, or, if the query has none, say so by the option stateless=true"
+)
+ANY = "*"
+"""Stands for all streams, where it is not known over which of them an operator is."""
+_REPLAYED = ("dropDuplicates", "distinct", "limit", "intersect", "except")
+_KEYED = (
+    "its state has seen a record when the replay of it comes, which would be acked and dropped. Do that in "
+    "the function of a bolt: collector.once knows the keys of earlier batches"
+)
+_HELD = (
+    "its state keeps rows for a later batch, and they would be acked before that has emitted anything. Keep "
+    "them with collector.hold, and do that in the function of a bolt"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """operators: stream -> the operator with state over it. tracked: that over rows of `acker.spark.track`.
+
+    twice: streams that the query reads in two places for one subscription. logged: number of the last batch
+    that the checkpoint had when the run began; -1 where none.
+    """
+
+    operators: Mapping[str, str] = field(default_factory=dict)
+    tracked: str = ""
+    twice: tuple[str, ...] = ()
+    logged: int = -1
+
+    def dump(self) -> str:
+        """The verdict as it is stored."""
+        return json.dumps([dict(self.operators), self.tracked, self.twice, self.logged])
+
+    @classmethod
+    def load(cls, text: str | bytes) -> "Verdict":
+        """The inverse of `dump`; UnreadableRecord for anything else."""
+        try:
+            operators, tracked, twice, logged = json.loads(text)
+            return cls(
+                {str(stream): str(operator) for stream, operator in operators.items()},
+                str(tracked),
+                tuple(map(str, twice)),
+                int(logged),
+            )
+        except UNREADABLE as error:
+            raise UnreadableRecord(f"not what is known of a query: {text!r:.200}") from error
+
+
+def record(core: Core, query: str, run: str, found: Verdict) -> Operation[None]:
+    """Notes what is known of a run of a query."""
+    yield [command("SET", keys.verdict(core.config.name, query, run), found.dump(), "EX", RECORD_TTL)]
+
+
+def read(core: Core, batch: Batch) -> Operation[Verdict | None]:
+    """What is known of the run that a batch is of; None where nobody could tell. Raises UnreadableRecord."""
+    key = keys.verdict(core.config.name, batch.query, batch.run)
+    [found, _] = yield [command("GET", key), command("EXPIRE", key, RECORD_TTL)]
+    return None if found is None else Verdict.load(found)
+
+
+def forget(core: Core, query: str, run: str) -> Operation[None]:
+    """Drops what is known of a run."""
+    yield [command("UNLINK", keys.verdict(core.config.name, query, run))]
+
+
+def check_inputs(
+    ledger: Ledger, found: Verdict | None, inputs: Sequence[Range | Roots], *, stateless: bool
+) -> None:
+    """As `check`, of a batch whose inputs are known. Where nobody could tell, trees are refused.
+
+    stateless: the user says that no operator of the query keeps state.
+    """
+    ranges = [one for one in inputs if isinstance(one, Range)]
+    readers = {(one.stream, one.slot): one.reader for one in ranges}
+    twice = tuple(one.stream for one in ranges if readers[one.stream, one.slot] != one.reader)
+    if found is not None or twice:
+        known = found or Verdict()
+        check(ledger, replace(known, twice=twice or known.twice), ranges)
+    if found is not None or stateless or not ledger.config.ackers:
+        return
+    if len(ranges) < len(inputs) or any(ledger.run(has_trees(ledger.core, one)) for one in ranges):
+        raise UnsafePlan(_UNTOLD)
+
+
+def check(ledger: Ledger, found: Verdict, ranges: Iterable[Range]) -> None:
+    """Raises UnsafePlan where an operator with state is over rows that have trees, or a stream is read twice.
+
+    ranges: what the batch reads of streams.
+    """
+    if found.twice:
+        raise UnsafePlan(
+            f"the query reads stream {found.twice[0]!r} in two places for one subscription, so each of them "
+            "has a part of its rows, and a self-join finds nothing: give each a subscription of its own "
+            '(.option("subscription", name)), and start with a new checkpoint'
+        )
+    if not ledger.config.ackers:
+        return
+    if found.tracked:
+        raise UnsafePlan(_message(found.tracked, "rows of acker.spark.track"))
+    for one in ranges:
+        operator = found.operators.get(one.stream) or found.operators.get(ANY)
+        if operator is not None and ledger.run(has_trees(ledger.core, one)):
+            raise UnsafePlan(_message(operator, f"rows of stream {one.stream!r}, which have trees"))
+
+
+def has_trees(core: Core, what: Range) -> Operation[bool]:
+    """Whether there are rows with trees in a range."""
+    start = what.start
+    while True:
+        rest = Range(what.stream, what.slot, what.reader, start, what.end)
+        found = yield from subscriptions.taken(core, rest)
+        if not found:
+            return False
+        if any(piece.segment.shards for piece in found):
+            return True
+        start = found[-1].number
+
+
+def _message(operator: str, over: str) -> str:
+    why = _KEYED if operator.startswith(_REPLAYED) else _HELD
+    return f"the query has {operator} over {over}: {why}. Nothing was acked"
