@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker import Topology
-from acker.spark import Collector, bolt, register
+from acker.spark import Collector, anchors, bolt, register
 from acker.streams.settler import settle
 from examples.common import finish, start
 
@@ -39,7 +39,7 @@ def run(spark: SparkSession, url: str, directory: Path) -> tuple[list[str], int,
         matched = rows.groupBy("id").agg(
             F.max("amount").alias("amount"),
             F.max("paid").alias("paid"),
-            F.collect_list("_acker").alias("_acker"),  # anchored to the trees of both
+            anchors(F.collect_list("_acker")).alias("_acker"),  # anchored to the trees of both
         )
         complete = matched.filter("amount is not null and paid is not null")
         collector.emit(complete, stream="paid_orders")
