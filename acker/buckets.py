@@ -16,12 +16,16 @@ TICK_LAG = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A shard's clock, times in ms; rotated_at is -1 where the shard was never used."""
+    """A shard's clock, times in ms; rotated_at is -1 where the shard was never used.
+
+    spouts: those of the shard (acker/registries.py).
+    """
 
     now: int
     rotations: int
     rotated_at: int
     drained: int
+    spouts: bytes = b""
 
     def overdue(self, config: TopologyConfig) -> float:
         """Seconds since the next rotation was due; negative before."""
@@ -46,7 +50,7 @@ class Clock:
 
 def declared(core: Core, shard: int) -> list[bytes]:
     """The keys that every read of a shard declares first (lua/includes/read.lua)."""
-    return [*core.shards[shard].declared(0)[:4], core.shards[shard].ones]
+    return [*core.shards[shard].declared(())[:4], core.shards[shard].ones]
 
 
 def buckets(core: Core, shard: int) -> list[bytes]:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypedDict, TypeVar, cast
 from acker.errors import ValidationError
 from acker.ids import SLAB_TREES
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MESSAGE_ID_BYTES = 1024
 REASON_BYTES = 1024
 MAX_ACKERS = 1024
@@ -24,9 +24,14 @@ STREAM_MAX_BYTES = 16 << 30
 _NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,64}\Z")
 
 
+def is_name(name: object) -> bool:
+    """Whether something is a name: 1 to 64 of A-Z a-z 0-9 . _ -, and not "." or ".."."""
+    return isinstance(name, str) and _NAME.match(name) is not None
+
+
 def check_name(name: object, what: str) -> str:
     """`name`, if it is 1 to 64 of A-Z a-z 0-9 . _ -, and not "." or ".."; else ValidationError."""
-    if not isinstance(name, str) or not _NAME.match(name):
+    if not isinstance(name, str) or not is_name(name):
         besides = ", and not only dots" if name in (".", "..") else ""
         raise ValidationError(f"{what}: expected 1 to 64 of A-Z a-z 0-9 . _ -{besides}, got {name!r}")
     return name
@@ -148,6 +153,11 @@ class TopologyConfig:
     def settings(self) -> Settings:
         """All settings, in their order."""
         return cast(Settings, {setting: getattr(self, setting) for setting in RANGES})
+
+    @property
+    def wait(self) -> tuple[int, int]:
+        """What `acker.requests.Request.wait` is for calls that are safe when they are answered."""
+        return self.wait_fsync, self.wait_replicas
 
     @property
     def timeout_ms(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from acker.ids import SLAB_TREES
 
 WAITING, TRACKED = 1, 2
-FIXED = struct.Struct("<BBHIQ")
+FIXED = struct.Struct("<BIHIQ")
 """What a header begins with; a digest of 8 bytes follows, which is left out where only this is told."""
 _BYTES = FIXED.size + 8
 
@@ -15,7 +15,8 @@ _BYTES = FIXED.size + 8
 class Header:
     """What a header says. kind: `WAITING` or `TRACKED`; entered: the rotation it entered the nursery at.
 
-    count: trees, 0 while it waits. tracked_at: in ms by the server's clock.
+    spout: its number in the shard (acker/registries.py). count: trees, 0 while it waits. tracked_at: in ms
+        by the server's clock.
     """
 
     kind: int

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from acker import config, ids
 from acker.errors import AckerError
 from acker.ledger import Ledger
-from acker.outcomes import Entry, OutcomeReader, SlabOutcome
-from acker.pending import CONFIRMED, EXPIRED, PENDING, TOLD, Outcome, Pending, Slab, still_pending
+from acker.outcomes import Entry, OutcomeReader, Place, SlabOutcome
+from acker.pending import CONFIRMED, PENDING, Outcome, Pending, Slab, still_held
 from acker.store import Store
 
 if TYPE_CHECKING:
@@ -28,15 +28,14 @@ _HURRY = 2.0
 class _Receipt:
     """An entry of the store's outcomes, and the anchors of its trees that the caller has not confirmed yet.
 
-    slabs: how many of its slabs were gone through, and `trees` of the next one; `whole` when that is all.
+    whole: all of its trees were gone through.
     """
 
-    __slots__ = ("entry", "left", "shard", "slabs", "trees", "whole")
+    __slots__ = ("entry", "left", "whole")
 
-    def __init__(self, shard: int, entry: bytes) -> None:
-        self.shard, self.entry = shard, entry
+    def __init__(self, entry: Place) -> None:
+        self.entry = entry
         self.left: set[int] = set()
-        self.slabs = self.trees = 0
         self.whole = False
 
 
@@ -61,29 +60,38 @@ class Inbox:
     def forget(self) -> None:
         """Drops all that it has in memory: in a forked child all of it is the parent's."""
         self.pending.forget()
-        self._told: dict[int, _Receipt] = {}
+        self._receipts: dict[int, _Receipt] = {}
         self._entries: list[tuple[Entry, _Receipt]] = []
         self._reading = threading.Lock()
         self._reader: OutcomeReader | None = None
+        self._asked_at = 0.0
 
     def confirm(self, outcome: Outcome) -> None:
         """Notes that the caller is done with an outcome; confirms its entry with the last one of it."""
         with self._outbox.lock:
-            receipt = self._told.get(outcome.anchor)
+            if slab := self.pending.known(ids.slab_of(outcome.anchor)):
+                self.pending.confirm(slab, ids.index_of(outcome.anchor))
+            receipt = self._receipts.get(outcome.anchor)
             if receipt is not None:
                 receipt.left.discard(outcome.anchor)
                 self._confirm_if_done(receipt)
-                self._told.pop(outcome.anchor, None)
-            elif slab := self.pending.expired.get(ids.slab_of(outcome.anchor)):
-                slab.marks[ids.index_of(outcome.anchor)] = CONFIRMED
+                self._receipts.pop(outcome.anchor, None)
 
     # Reading
 
     def register(self, ledger: Ledger) -> OutcomeReader:
-        """Makes the spout known to the store, unless it is; returns what reads its outcomes."""
-        number = ledger.register_spout(self.spout)
-        if self._reader is None or self._reader.spout != number:
-            self._reader = OutcomeReader(ledger.core, number)
+        """Makes the spout known to the store, unless it is; returns what reads its outcomes.
+
+        Once in a message timeout it asks whether the store still knows it: what tells who the spouts of a
+        topology are lies beside the shards, and may be lost alone.
+        """
+        now = time.monotonic()
+        ask = now - self._asked_at >= self._config.message_timeout
+        ledger.register_spout(self.spout, ask)
+        if ask:
+            self._asked_at = now
+        if self._reader is None:
+            self._reader = OutcomeReader(ledger.core, self.spout)
         return self._reader
 
     def read_unless_busy(self, wait: float) -> bool:
@@ -140,15 +148,11 @@ class Inbox:
     def _absorb(self, ledger: Ledger, wait: float) -> int:
         reader = self.register(ledger)
         if not self._entries:
-            self._entries = [
-                (entry, _Receipt(entry.shard, entry.id)) for entry in ledger.outcomes(reader, wait)
-            ]
+            self._entries = [(entry, _Receipt(entry.place)) for entry in ledger.outcomes(reader, wait)]
         read = len(self._entries)
         named = {told.slab for entry, _ in self._entries for told in entry.slabs}
         with self._outbox.lock:
-            unknown = [
-                slab for slab in named if slab not in self.pending.slabs and slab not in self.pending.expired
-            ]
+            unknown = [name for name in named if self.pending.known(name) is None]
         found = ledger.message_ids(unknown) if unknown else {}
         with self._outbox.lock:
             for entry, receipt in self._entries:
@@ -158,38 +162,36 @@ class Inbox:
         return read
 
     def _tell(self, entry: Entry, receipt: _Receipt, found: dict[bytes, list[bytes]]) -> None:
-        """Tells of the trees of an entry, but those that were told before an interrupt."""
-        for told in entry.slabs[receipt.slabs :]:
-            if slab := self.pending.slabs.get(told.slab) or self.pending.expired.get(told.slab):
-                self._tell_own(entry, told, slab, receipt)
-            elif message_ids := found.get(told.slab):
-                # Of an earlier spout of this name.
-                for index in told.of(len(message_ids))[receipt.trees :]:
-                    anchor = ids.anchor_at(told.slab, index)
-                    outcome = Outcome(message_ids[index], anchor, entry.status, entry.reason, told.latency)
-                    self._told[anchor] = receipt
-                    receipt.left.add(anchor)
-                    self.pending.tell_earlier(outcome, receipt)
-            receipt.slabs, receipt.trees = receipt.slabs + 1, 0
+        """Tells of the trees of an entry, but those that were told before.
+
+        That was by the own timer, before an interrupt, or before the store lost its latest moments.
+        """
+        for told in entry.slabs:
+            slab = self.pending.known(told.slab)
+            if slab is None and (message_ids := found.get(told.slab)):
+                slab = self.pending.adopt(told.slab, message_ids)
+            if slab is not None:
+                self._tell_slab(entry, told, slab, receipt)
         receipt.whole = True
+        # Where the caller is done with all of it, the store has not got that, or has lost it.
         self._confirm_if_done(receipt)
 
-    def _tell_own(self, entry: Entry, told: SlabOutcome, slab: Slab, receipt: _Receipt) -> None:
+    def _tell_slab(self, entry: Entry, told: SlabOutcome, slab: Slab, receipt: _Receipt) -> None:
         message_ids = slab.message_ids
         for index in told.of(len(slab.marks)):
             mark, anchor = slab.marks[index], slab.first + index
-            # What expired here was told already: it is confirmed when the caller confirms that.
-            if mark in (PENDING, EXPIRED):
-                self._told[anchor] = receipt
+            # What was told already is confirmed when the caller confirms that.
+            if mark != CONFIRMED:
+                self._receipts[anchor] = receipt
                 receipt.left.add(anchor)
             if mark == PENDING:
                 outcome = Outcome(message_ids[index], anchor, entry.status, entry.reason, told.latency)
-                self.pending.tell(slab, index, TOLD, outcome)
+                self.pending.tell(slab, index, outcome)
 
     def _confirm_if_done(self, receipt: _Receipt) -> None:
         assert self._reader is not None
         if receipt.whole and not receipt.left:
-            self._outbox.confirm(self._reader.spout, receipt.shard, receipt.entry)
+            self._outbox.confirm(self._reader, receipt.entry)
 
     def _look_after_due(self, away: AckerError | None) -> None:
         """The spout's own timer: asks for trees that it has heard nothing of, and expires what is lost."""
@@ -200,12 +202,17 @@ class Inbox:
         alive: set[bytes] = set()
         if away is None:
             try:
-                alive = self._hurried.run(
-                    still_pending(self.topology.ledger.core, [slab.name for slab in due])
-                )
+                core = self.topology.ledger.core
+                alive, finished = self._hurried.run(still_held(core, [slab.name for slab in due]))
                 # An outcome may have come since: the streams know, once they are read to their end.
                 while self._absorb(self._hurried, 0.0):
                     pass
+                if missed := {slab.name for slab in due if slab.left} & finished:
+                    # One was not read: where the store has lost its latest moments, before those that were.
+                    reader = self.register(self._hurried)
+                    reader.begin_again({ids.shard_of(name, self._config.ackers) for name in missed})
+                    while self._absorb(self._hurried, 0.0):
+                        pass
                 if any(slab.left and slab.tracked and slab.name not in alive for slab in due):
                     self.topology.restore()
             except AckerError as error:
@@ -229,4 +236,4 @@ class Inbox:
             reason = "the store has lost the tree"
         else:
             reason = "the tree could not be tracked in time"
-        self.pending.expire(slab, config.bounded_reason(reason))
+        self.pending.tell_all(slab, "expired", config.bounded_reason(reason))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from acker import cursors, headers, ids
+from acker import cursors, headers, ids, registries
 from acker.buckets import BUCKETS, Bucket, Clock, buckets
 from acker.config import MESSAGE_ID_BYTES, check_message_id, check_name
 from acker.cursors import Position
@@ -49,16 +49,17 @@ class _Filter:
     """Which slabs a page is of."""
 
     bucket: int | None
-    spout: int | None
+    spout: str | None
     states: tuple[State, ...]
     older_than: float
 
     def takes(self, clock: Clock, header: bytes) -> bool:
         kind, spout, _, entered, tracked_at = headers.FIXED.unpack_from(header)
         state: State = "pending" if kind == headers.TRACKED else "waiting"
+        names = registries.names(clock.spouts)
         return (
             state in self.states
-            and (self.spout is None or (kind == headers.TRACKED and spout == self.spout))
+            and (self.spout is None or (kind == headers.TRACKED and names.get(spout) == self.spout))
             and (self.bucket is None or clock.bucket(entered) == self.bucket)
             and (clock.now - tracked_at) / 1000 >= self.older_than
         )
@@ -99,8 +100,9 @@ def trees(
         raise ValidationError(f"older_than: expected seconds from 0 on, got {older_than!r}")
     query = (core.config.name, "trees", bucket, spout, shard, state, float(older_than))
     position, limit = _start(core, query, limit, cursor, shard)
-    number = None if spout is None else (yield from _spout_number(core, spout))
-    search = _Filter(wanted, number, states, older_than)
+    if spout is not None:
+        yield from _check_spout(core, spout)
+    search = _Filter(wanted, spout, states, older_than)
     end = core.config.ackers if shard is None else shard + 1
 
     found: list[Tree] = []
@@ -162,11 +164,7 @@ def _read(core: Core, position: Position, search: _Filter, most: int) -> Operati
     ]
     position.slabs, position.first = position.slabs[done:], first
     clock = Clock(*clock)
-    return (
-        yield from trees_told(
-            core, shard, clock, slabs, [entry for entry in told if search.takes(clock, entry[1])]
-        )
-    )
+    return trees_told(core, shard, clock, slabs, [entry for entry in told if search.takes(clock, entry[1])])
 
 
 def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operation[int]:
@@ -305,10 +303,9 @@ def _choice(value: object, choices: Sequence[str], what: str) -> int | None:
     return choices.index(str(value))
 
 
-def _spout_number(core: Core, name: str) -> Operation[int]:
+def _check_spout(core: Core, name: str) -> Operation[None]:
     check_name(name, "spout")
     if name not in core.spouts:
         yield from core.refresh_spouts()
     if name not in core.spouts:
         raise ValidationError(f"spout: topology {core.config.name!r} has no spout {name!r}")
-    return core.spouts[name]

@@ -1,11 +1,13 @@
 """Every key in the store. All keys of a shard carry one hash tag, so a call stays in one slot."""
 
+from collections.abc import Iterable
+
 TOPOLOGIES = b"acker:topologies"
 """Set of the names of all topologies."""
 
 
 def config(topology: str) -> bytes:
-    """Hash: a topology's configuration, and `spout:<name>` -> number of its spouts."""
+    """Hash: a topology's configuration, and `spout:<name>` for each of its spouts."""
     return f"acker:{{{topology}}}:config".encode()
 
 
@@ -221,10 +223,10 @@ class Shard:
         """String: how many digests all partitions of a generation hold."""
         return self._prefix + b"once:%d:%d:count" % (horizon, generation)
 
-    def outcomes(self, spout: int) -> bytes:
+    def outcomes(self, spout: str) -> bytes:
         """Stream: outcomes that a spout has not confirmed yet."""
-        return self._prefix + b"outcomes:%d" % spout
+        return self._prefix + b"outcomes:" + spout.encode()
 
-    def declared(self, spouts: int) -> list[bytes]:
+    def declared(self, spouts: Iterable[str]) -> list[bytes]:
         """The keys that every operation declares first, in their order."""
-        return [*self._fixed, *(self.outcomes(spout) for spout in range(spouts))]
+        return [*self._fixed, *(self.outcomes(spout) for spout in spouts)]

@@ -9,7 +9,7 @@ from acker.config import Settings
 from acker.errors import TrackConflict, TrackRejected, UnreadableRecord
 from acker.ids import Ids, IdsLike, as_ids
 from acker.operations import Core
-from acker.outcomes import Entry, OutcomeReader, confirm, message_ids
+from acker.outcomes import Entry, OutcomeReader, Place, confirm, message_ids
 from acker.requests import Operation
 from acker.store import Store
 from acker.submissions import Failed, NewSlab, Submission, Ticked, Updated, unreadable
@@ -45,9 +45,9 @@ class Ledger:
         """Sends a submission; after StoreUnavailable the same one can be sent again."""
         return self.store.run(self.core.submit(submission))
 
-    def register_spout(self, name: str) -> int:
-        """The number of a spout, which is given one when it is new."""
-        return self.run(self.core.register_spout(name))
+    def register_spout(self, name: str, ask: bool = False) -> None:
+        """Notes a spout among those of the topology; see `acker.operations.Core.register_spout`."""
+        self.run(self.core.register_spout(name, ask))
 
     def track(
         self, anchors: IdsLike, values: IdsLike, message_ids: Sequence[bytes | str], *, spout: str
@@ -148,8 +148,8 @@ class Ledger:
                 if found := reader.take(reply):
                     return found
 
-    def confirm(self, spout: int, entries: Sequence[tuple[int, bytes]]) -> int:
-        """Confirms outcomes by (shard, entry id); returns how many trees."""
+    def confirm(self, spout: str, entries: Sequence[Place]) -> int:
+        """Confirms entries of a spout's outcomes (`Entry.place`); returns how many trees."""
         return self.run(confirm(self.core, spout, entries))
 
     def message_ids(self, slabs: Sequence[bytes]) -> dict[bytes, list[bytes]]:

@@ -263,7 +263,7 @@ def _ask(core: Core, calls: list[Call], replies: bytes) -> Operation[None]:
                     )
                 if str(answer).startswith("FULL"):
                     raise WritersFull(str(answer).removeprefix("FULL "))
-                if not core.note_streams(answer):
+                if not core.note_spouts(call.shard, answer):
                     raise StoreError(str(answer))
             elif answer:
                 call.reply = bytes(answer)

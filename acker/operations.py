@@ -6,7 +6,6 @@ effect once, however often it is sent.
 
 import logging
 import random
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import TypeVar
 
 import redis
 
-from acker import encoding, ids, keys, scripts, topologies
+from acker import encoding, ids, keys, registries, scripts, topologies
 from acker.config import Settings, TopologyConfig, check_name
 from acker.errors import StoreError, ValidationError, WritersFull
 from acker.ids import Ids
@@ -31,7 +30,7 @@ _ATTEMPTS = 5
 _MOST_ASIDE = 1000
 """Most rotations of a shard that one drain looks after: many more than a ticker ever finds."""
 _log = logging.getLogger(__name__)
-_SPOUTS = re.compile(r"SPOUTS\D*(\d+)")
+_SPOUTS = "SPOUTS "
 
 COUNTERS = (
     "tracked", "acked", "failed", "expired", "rejected", "late", "orphaned", "duplicates", "rotations",
@@ -43,11 +42,11 @@ class Core:
     """A topology as operations need it: its configuration, keys, writers, and the spouts known so far."""
 
     config: TopologyConfig
-    spouts: dict[str, int] = field(default_factory=dict)
+    spouts: frozenset[str] = frozenset()
     writers: Writers = field(default_factory=Writers)
     shards: list[keys.Shard] = field(init=False)
-    streams: int = 0
-    """How many spouts some shard tells outcomes to, as far as shards have said so."""
+    registries: dict[int, bytes] = field(default_factory=dict)
+    """The spouts that a shard tells outcomes to, as it has said last (acker/registries.py)."""
 
     def __post_init__(self) -> None:
         self.shards = [keys.Shard(self.config.name, number) for number in range(self.config.ackers)]
@@ -58,16 +57,18 @@ class Core:
         return max(HORIZON, self.config.message_timeout)
 
     def request(self, call: Call) -> Request:
-        """A call as it is sent: the shard's keys first, the number of spouts first."""
-        streams = max(self.streams, len(self.spouts))  # read once: another thread may be learning of a spout
-        declared = self.shards[call.shard].declared(streams)
+        """A call as it is sent: the shard's keys first, its spouts first."""
+        registry = self.registries.get(
+            call.shard, b""
+        )  # read once: another thread may be learning of a spout
+        declared = self.shards[call.shard].declared(name for _, name in registries.spouts(registry))
         stamp = call.stamp or ()
         return Request(
             declared[0],
-            [streams, *stamp, *call.args],
+            [registry, *stamp, *call.args],
             scripts.get(call.script),
             declared + call.keys,
-            (self.config.wait_fsync, self.config.wait_replicas) if call.script == "track" else NOTHING,
+            self.config.wait if call.script == "track" else NOTHING,
         )
 
     def vectors(self, shard: int, slabs: Sequence[bytes]) -> list[bytes]:
@@ -75,18 +76,20 @@ class Core:
         prefix = self.shards[shard].vector(b"")
         return [prefix + slab for slab in slabs]
 
-    def note_streams(self, reply: Reply) -> bool:
-        """Whether a call was refused for the streams it declared, as too few; notes how many there are."""
-        refusal = _SPOUTS.match(str(reply)) if isinstance(reply, redis.ResponseError) else None
-        if refusal:
-            self.streams = max(self.streams, int(refusal[1]))
-        return refusal is not None
+    def note_spouts(self, shard: int, reply: Reply) -> bool:
+        """Whether a shard refused a call for the spouts it declared, as other ones; notes which it has."""
+        if not isinstance(reply, redis.ResponseError) or not str(reply).startswith(_SPOUTS):
+            return False
+        self.registries[shard] = str(reply)[len(_SPOUTS) :].encode()
+        return True
 
     def ask(self, calls: Sequence[Call]) -> Operation[list[Reply]]:
         """The replies of calls that carry no stamp: sent again only where they declared too few streams."""
         replies = yield [self.request(call) for call in calls]
         for _ in range(_ATTEMPTS):
-            refused = [number for number, reply in enumerate(replies) if self.note_streams(reply)]
+            refused = [
+                number for number, reply in enumerate(replies) if self.note_spouts(calls[number].shard, reply)
+            ]
             if not refused:
                 break
             again = yield [self.request(calls[number]) for number in refused]
@@ -104,7 +107,7 @@ class Core:
 
         limit: most trees that a shard may hold, where that is not its share of the high-water mark.
         """
-        number = self.spouts[spout]
+        check_name(spout, "spout")
         limit = self.config.shard_limit if limit is None else limit
         by_shard: dict[int, list[int]] = {}
         named = []
@@ -125,14 +128,14 @@ class Core:
                 packed = encoding.pack_message_ids(slab.message_ids)
                 full = trees + len(slab.anchors) > encoding.CALL_WORDS or size >= encoding.CALL_BYTES
                 if names and (full or len(names) == encoding.CALL_SLABS):
-                    calls.append(self._track_call(shard, number, limit, names, args))
+                    calls.append(self._track_call(shard, spout, limit, names, args))
                     args, names, trees, size = [], [], 0, 0
                 names.append(named[place])
                 args += [slab.values.astype("<i8", copy=False).tobytes(), packed]
                 trees += len(slab.anchors)
                 size += len(packed)
                 order.append(place)
-            calls.append(self._track_call(shard, number, limit, names, args))
+            calls.append(self._track_call(shard, spout, limit, names, args))
 
         def result(calls: list[Call]) -> list[str]:
             letters = "".join((call.reply or b"").decode() for call in calls)
@@ -141,10 +144,11 @@ class Core:
         return Submission(calls, result)
 
     def _track_call(
-        self, shard: int, spout: int, limit: int, names: list[bytes], args: list[bytes | str | int]
+        self, shard: int, spout: str, limit: int, names: list[bytes], args: list[bytes | str | int]
     ) -> Call:
         head: list[bytes | str | int] = [spout, limit, self.config.outcomes_kept]
-        return Call(shard, "track", self.vectors(shard, names), head + args)
+        own = [self.shards[shard].outcomes(spout), *self.vectors(shard, names)]
+        return Call(shard, "track", own, head + args)
 
     def update(self, anchors: Ids, deltas: Ids) -> Submission[Updated]:
         """XORs a delta into the ack value of each tree named; several of one tree are folded first.
@@ -230,7 +234,7 @@ class Core:
                     # The store lost what it knew of the writer, and with it what the writer had done.
                     call.stamp = Writer().id, 1
                     taken, lanes = [], []
-                elif not self.note_streams(reply):
+                elif not self.note_spouts(call.shard, reply):
                     raise StoreError(str(reply))
             if full:
                 # What the shards know already is worth keeping: with these writers others can go on.
@@ -263,25 +267,24 @@ class Core:
         TopologyConfigError where the topology was opened with another configuration since.
         """
         stored = yield from topologies.register_again(self.config)
-        fresh = Core(stored.config, stored.spouts)
-        for spout in sorted(self.spouts, key=self.spouts.__getitem__):
-            yield from fresh.register_spout(spout)
-        self.spouts = fresh.spouts
+        for spout in sorted(self.spouts - stored.spouts):
+            yield from topologies.register_spout(self.config, spout)
+        self.spouts |= stored.spouts
 
-    def register_spout(self, name: str, ask: bool = False) -> Operation[int]:
-        """The number of a spout in the topology, given to it at its first registration.
+    def register_spout(self, name: str, ask: bool = False) -> Operation[None]:
+        """Notes a spout among those of its topology, where that was not done by this process.
 
-        ask: also where the number is known here: a store that lost everything may have given another since.
-        Such a store is told the topology's configuration again.
-        AckerError where the topology has 64 spouts already.
+        ask: also where it was: the store may have lost it since. A store that lost the topology's
+        configuration is told that again, with all its spouts.
+        AckerError where the topology has 64 other spouts.
         """
         check_name(name, "spout")
         if ask or name not in self.spouts:
-            number = yield from topologies.register_spout(self.config.name, name)
+            yield from topologies.register_spout(self.config, name)
+            known = self.spouts | {name}
             if not (yield from self.refresh_spouts()):
-                self.spouts = {name: number, **self.spouts}
+                self.spouts = known
                 yield from self.restore()
-        return self.spouts[name]
 
     # The tick
 

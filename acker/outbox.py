@@ -19,6 +19,7 @@ import numpy as np
 
 from acker.errors import AckerError, StoreError, StoreUnavailable, UnreadableRecord
 from acker.ledger import Ledger
+from acker.outcomes import OutcomeReader, Place
 from acker.submissions import NewSlab, Submission, unreadable
 from acker.tuples import Tuple
 from acker.writers import HORIZON
@@ -121,7 +122,7 @@ class Outbox:
         self.closed = False
         self._thread: threading.Thread | None = None
         self.buffer = Buffer()
-        self._confirms: dict[tuple[int, int, bytes], None] = {}
+        self._confirms: dict[tuple[OutcomeReader, Place], None] = {}
         self._parts: list[Part] = []
         self._unreadable: list[int] = []
         self._weight = 0
@@ -187,11 +188,11 @@ class Outbox:
             self.adding(len(named))
             self.buffer.resets.update(named)
 
-    def confirm(self, spout: int, shard: int, entry: bytes) -> None:
-        """Buffers the confirmation of an entry of a spout's outcomes."""
+    def confirm(self, reader: OutcomeReader, entry: Place) -> None:
+        """Buffers the confirmation of an entry of a spout's outcomes; its reader is told once it is."""
         with self.lock:
             self.adding(1)
-            self._confirms[spout, shard, entry] = None
+            self._confirms[reader, entry] = None
 
     def count_emitted(self, tuples: int) -> None:
         """Notes how many tuples were emitted into trees, to be counted with what is sent next."""
@@ -383,13 +384,14 @@ class Outbox:
 
     def _send_confirms(self) -> None:
         with self.lock:
-            entries: dict[int, list[tuple[int, bytes]]] = {}
-            for spout, shard, entry in self._confirms:
-                entries.setdefault(spout, []).append((shard, entry))
-        for spout, own in entries.items():
-            self.ledger.confirm(spout, own)
+            entries: dict[OutcomeReader, list[Place]] = {}
+            for reader, entry in self._confirms:
+                entries.setdefault(reader, []).append(entry)
+        for reader, own in entries.items():
+            self.ledger.confirm(reader.spout, own)
             with self.lock:
-                done = {(spout, *entry) for entry in own}
+                reader.confirmed(own)
+                done = {(reader, entry) for entry in own}
                 left = {key: None for key in self._confirms if key not in done}
                 self._confirms, self._weight = left, self._weight - len(done)
 

@@ -3,11 +3,12 @@
 An entry is kept until it is confirmed; a spout that starts anew reads all that it has not confirmed.
 """
 
+import hashlib
 import logging
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from acker import encoding, headers, ids
 from acker.errors import AckerError, UnreadableRecord, ValidationError
@@ -22,6 +23,8 @@ READ_ENTRIES = 100
 CONFIRM_ENTRIES = 50
 CONFIRM_SHARDS = 16
 _PUT_AWAY = 100
+_READ_SHARDS = 32
+_NOBODY = "-"
 _log = logging.getLogger(__name__)
 
 
@@ -42,16 +45,33 @@ class SlabOutcome:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry of a spout's outcomes: where it is (shard, id), what it says and when (Unix seconds)."""
+class Place(NamedTuple):
+    """Where an entry is, and a digest of what it says.
+
+    A store that lost its latest moments, and whose clock is behind, gives an id again: what was read under it
+    tells the one entry from the other.
+    """
 
     shard: int
     id: bytes
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a spout's outcomes: where it is, what it says and when (Unix seconds)."""
+
+    place: Place
     status: Status
     reason: str
     at: float
     slabs: tuple[SlabOutcome, ...]
+
+
+def digest(fields: Mapping[bytes, bytes]) -> bytes:
+    """What tells an entry from another of its id (lua/confirm.lua has the same)."""
+    said = b"".join(fields.get(name, b"") for name in (b"at", b"status", b"whole", b"part"))
+    return hashlib.sha1(said, usedforsecurity=False).hexdigest()[:16].encode()
 
 
 def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
@@ -77,7 +97,8 @@ def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
         if status not in ("acked", "failed", "expired"):
             raise ValueError(status)
         reason = values[b"reason"].decode("utf-8", "replace")
-        return Entry(shard, entry_id, status, reason, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
+        place = Place(shard, entry_id, digest(values))
+        return Entry(place, status, reason, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
     except (KeyError, ValueError, OverflowError, struct.error) as error:
         raise UnreadableRecord(
             f"outcome {entry_id!r} of shard {shard} is not readable: {error!r:.200}"
@@ -97,15 +118,20 @@ def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[tuple[int, 
 
 
 class OutcomeReader:
-    """Reads a spout's outcomes: each once, from the oldest that is not confirmed.
+    """Reads a spout's outcomes, from the oldest that is not confirmed: each once, while the store keeps them.
+
+    A store that lost its latest moments may hold new entries before the one it was read to, or again
+    some that were confirmed. So each reading counts: where a shard holds more entries than were read and
+    not confirmed since (`confirmed`), all of that shard are read again, told before or not.
 
     An entry that can not be read is put into quarantine, and counted: the spout's timer tells of its trees.
     """
 
-    def __init__(self, core: Core, spout: int) -> None:
+    def __init__(self, core: Core, spout: str) -> None:
         self.core = core
         self.spout = spout
         self._last = [b"0-0"] * len(core.shards)
+        self._held: list[set[bytes]] = [set() for _ in core.shards]
         self._unreadable: list[tuple[int, bytes]] = []
 
     def keys(self) -> list[bytes]:
@@ -128,20 +154,50 @@ class OutcomeReader:
         pairs = reply.items() if isinstance(reply, dict) else reply
         return self._taken((numbers[key], entries) for key, entries in pairs)
 
+    def confirmed(self, places: Iterable[Place]) -> None:
+        """Notes that the store has confirmed entries."""
+        for place in places:
+            self._held[place.shard].discard(place.id)
+
+    def begin_again(self, shards: Iterable[int]) -> None:
+        """Has the next readings begin with the oldest entries of shards."""
+        for shard in shards:
+            self._last[shard], self._held[shard] = b"0-0", set()
+
     def read(self) -> Operation[list[Entry]]:
         """The next entries of all shards, without waiting."""
-        streams = self.keys()
-        told: list[Reply] = []
-        for first in range(0, len(streams), 64):
-            told += yield [
-                command("XRANGE", stream, b"(" + last, b"+", b"COUNT", READ_ENTRIES)
-                for stream, last in zip(
-                    streams[first : first + 64], self._last[first : first + 64], strict=True
-                )
-            ]
-        found = self._taken(enumerate(told))
+        found = yield from self._read(range(len(self._last)))
         if self._unreadable and (yield from put_away(self.core, self.spout, entries=self._unreadable)):
+            for shard, entry_id in self._unreadable:
+                self._held[shard].discard(entry_id)
             self._unreadable = []
+        return found
+
+    def _read(self, shards: Sequence[int]) -> Operation[list[Entry]]:
+        streams = self.keys()
+        found: list[Entry] = []
+        missed: list[int] = []
+        for first in range(0, len(shards), _READ_SHARDS):
+            part = shards[first : first + _READ_SHARDS]
+            held = [len(self._held[shard]) for shard in part]
+            # Counted first: an entry that comes in between is among those read, and not counted.
+            requests = [command("XLEN", streams[shard]) for shard in part]
+            requests += [
+                command("XRANGE", streams[shard], b"(" + self._last[shard], b"+", b"COUNT", READ_ENTRIES)
+                for shard in part
+            ]
+            replies = yield requests
+            told = replies[len(part) :]
+            for shard, there, known, entries in zip(part, replies, held, told, strict=False):
+                if len(entries) < READ_ENTRIES and there > known + len(entries):
+                    missed.append(shard)
+            found += self._taken((shard, entries) for shard, entries in zip(part, told, strict=True))
+        if missed:
+            self.begin_again(missed)
+            streams = [streams[shard] for shard in missed]
+            told = yield [command("XRANGE", stream, b"-", b"+", b"COUNT", READ_ENTRIES) for stream in streams]
+            again = self._taken(zip(missed, told, strict=True))
+            found = [entry for entry in found if entry.place.shard not in missed] + again
         return found
 
     def _taken(self, told: Iterable[tuple[int, Reply]]) -> list[Entry]:
@@ -153,15 +209,16 @@ class OutcomeReader:
             self._unreadable += unreadable
             if entries:
                 self._last[shard] = entries[-1][0]
+                self._held[shard].update(entry_id for entry_id, _ in entries)
         return found
 
 
-def confirm(core: Core, spout: int, entries: Sequence[tuple[int, bytes]]) -> Operation[int]:
-    """Confirms entries, given as (shard, id); returns how many trees. Confirming again changes nothing."""
+def confirm(core: Core, spout: str, entries: Sequence[Place]) -> Operation[int]:
+    """Confirms entries; returns how many trees. Confirming again changes nothing."""
     trees = 0
-    left: dict[int, list[bytes]] = {}
-    for shard, entry_id in entries:
-        left.setdefault(shard, []).append(entry_id)
+    left: dict[int, list[Place]] = {}
+    for place in entries:
+        left.setdefault(place.shard, []).append(place)
     while left:
         shards = list(left)[:CONFIRM_SHARDS]
         replies = yield from core.ask(
@@ -170,7 +227,14 @@ def confirm(core: Core, spout: int, entries: Sequence[tuple[int, bytes]]) -> Ope
                     shard,
                     "confirm",
                     [core.shards[shard].outcomes(spout), core.shards[shard].quarantine],
-                    list(left[shard][:CONFIRM_ENTRIES]),
+                    [
+                        spout,
+                        *(
+                            word
+                            for place in left[shard][:CONFIRM_ENTRIES]
+                            for word in (place.id, place.digest)
+                        ),
+                    ],
                 )
                 for shard in shards
             ]
@@ -184,7 +248,7 @@ def confirm(core: Core, spout: int, entries: Sequence[tuple[int, bytes]]) -> Ope
 
 
 def put_away(
-    core: Core, spout: int, *, entries: Sequence[tuple[int, bytes]] = (), slabs: Sequence[bytes] = ()
+    core: Core, spout: str, *, entries: Sequence[tuple[int, bytes]] = (), slabs: Sequence[bytes] = ()
 ) -> Operation[bool]:
     """Puts what could not be read into quarantine: entries as (shard, id), and the message ids of slabs.
 
@@ -233,5 +297,5 @@ def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, lis
                     _log.error("slab %s: %s", slab.hex(), error)
                     unreadable.append(slab)
     if unreadable:
-        yield from put_away(core, 0, slabs=unreadable)
+        yield from put_away(core, _NOBODY, slabs=unreadable)
     return found

@@ -6,7 +6,8 @@ The unit is the slab, as in the store: a few objects for up to 4,096 trees.
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +26,13 @@ is for a process that gets no processor for a while."""
 ASK_AGAIN, TOLD_BY_AGAIN = 0.25, 0.5
 """The same after an answer that the tree is still pending, because its timeout was reset."""
 REMEMBERED = 100_000
-"""Most slabs that expired here and are remembered, lest the store's own outcome is told as well."""
+"""Most slabs whose trees all have an outcome that are remembered: what the store says of them later is not told
+again. It may where the own timer told of them, or where it has lost its latest moments."""
+REMEMBERED_SECONDS, REMEMBERED_TIMEOUTS = 60.0, 4
+"""So many seconds, or so many message timeouts, whichever is longer, they are remembered when all is told and
+confirmed."""
 
-PENDING, TOLD, EXPIRED, CONFIRMED = 0, 1, 2, 3
+PENDING, TOLD, CONFIRMED = 0, 1, 2
 
 
 class Outcome(NamedTuple):
@@ -46,19 +51,22 @@ class Outcome(NamedTuple):
 
 
 class Slab:
-    """Trees of one slab. `marks` has a byte for each tree, `left` counts those still pending.
+    """Trees of one slab. `marks` has a byte for each tree, `left` counts those of which nothing was told.
 
+    `open` counts those whose outcome is not confirmed; `ended`: when the last of them had one.
     On the monotonic clock: `opened`; `due`, when to ask the ledger; `latest`, by when to have told.
     """
 
     __slots__ = (
         "due",
+        "ended",
         "first",
         "latest",
         "left",
         "marks",
         "message_ids",
         "name",
+        "open",
         "opened",
         "tracked",
         "values",
@@ -68,11 +76,11 @@ class Slab:
         self.first = first
         self.name = ids.slab_of(first)
         self.opened = opened
-        self.due = self.latest = opened
+        self.due = self.latest = self.ended = opened
         self.values: list[int] | Ids = values
         self.message_ids = message_ids
         self.marks = bytearray(len(message_ids))
-        self.left = len(message_ids)
+        self.left = self.open = len(message_ids)
         self.tracked = False
 
     def indexes(self, mark: int) -> Iterator[int]:
@@ -85,10 +93,10 @@ class Slab:
         return NewSlab(anchors, np.asarray(self.values, np.int64), self.message_ids)
 
 
-class Progress(Protocol):
-    """How many trees of a slab were told."""
-
-    trees: int
+@lru_cache(maxsize=256)
+def _all_confirmed(count: int) -> bytearray:
+    """The marks of a slab that is done with: all such slabs share them."""
+    return bytearray([CONFIRMED]) * count
 
 
 class Pending:
@@ -109,7 +117,7 @@ class Pending:
         """Drops everything."""
         self.count = 0
         self.slabs: dict[bytes, Slab] = {}
-        self.expired: OrderedDict[bytes, Slab] = OrderedDict()
+        self.told: OrderedDict[bytes, Slab] = OrderedDict()
         self.ready: OrderedDict[int, Outcome] = OrderedDict()
         self._made_ready = 0
         self._open: Slab | None = None
@@ -124,10 +132,10 @@ class Pending:
         assert slab is not None
         self._outbox.adding(1)
         if slab.marks:
-            n, left, count = len(slab.marks), slab.left + 1, self.count + 1
+            n, left, not_confirmed, count = len(slab.marks), slab.left + 1, slab.open + 1, self.count + 1
             values: list[int] = slab.values  # type: ignore[assignment]
-            values[n:], slab.message_ids[n:], slab.marks[n:], slab.left, self.count = (
-                [value], [message_id], b"\0", left, count
+            values[n:], slab.message_ids[n:], slab.marks[n:], slab.left, slab.open, self.count = (
+                [value], [message_id], b"\0", left, not_confirmed, count
             )  # fmt: skip
         else:
             self._fill(slab, [value], [message_id])
@@ -172,6 +180,7 @@ class Pending:
     def _fill(slab: Slab, values: list[int] | Ids, message_ids: list[bytes]) -> None:
         slab.values, slab.message_ids = values, message_ids
         slab.marks, slab.left = bytearray(len(message_ids)), len(message_ids)
+        slab.open = slab.left
 
     def tracked(self, slabs: Sequence[Slab], letters: Sequence[str]) -> None:
         """Takes the ledger's answer to a track."""
@@ -184,22 +193,36 @@ class Pending:
                         "C": f"slab {slab.first} is tracked with other content",
                         "U": f"what the store holds of slab {slab.first} can not be read",
                     }
-                    self.tell_all(slab, TOLD, "rejected", reasons[letter])
+                    self.tell_all(slab, "rejected", reasons[letter])
 
     # Outcomes
 
-    def tell(self, slab: Slab, index: int, mark: int, outcome: Outcome) -> None:
-        """Makes the outcome of a pending tree ready and marks the tree, which frees its place."""
-        number, left, count = self._made_ready + 1, slab.left - 1, self.count - 1
+    def known(self, name: bytes) -> Slab | None:
+        """A slab that has trees without outcome, or is remembered."""
+        return self.slabs.get(name) or self.told.get(name)
+
+    def adopt(self, name: bytes, message_ids: list[bytes]) -> Slab:
+        """A slab of an earlier spout of this name: none of its trees counts as pending here."""
+        slab = Slab(ids.anchor_at(name, 0), time.monotonic(), [], message_ids)
+        self._remember(slab)
+        return slab
+
+    def tell(self, slab: Slab, index: int, outcome: Outcome) -> None:
+        """Makes the outcome of a tree ready and marks the tree, which frees its place."""
+        number, left = self._made_ready + 1, slab.left - 1
+        count = self.count - 1 if slab.name in self.slabs else self.count
         self.ready[number], self._made_ready, slab.marks[index], slab.left, self.count = (
-            outcome, number, mark, left, count
+            outcome, number, TOLD, left, count
         )  # fmt: skip
         self._drop_if_done(slab)
 
-    def tell_earlier(self, outcome: Outcome, progress: Progress) -> None:
-        """Makes ready the outcome of a tree that an earlier spout of this name emitted, and notes that."""
-        number, trees = self._made_ready + 1, progress.trees + 1
-        self.ready[number], self._made_ready, progress.trees = outcome, number, trees
+    def confirm(self, slab: Slab, index: int) -> None:
+        """Notes that the caller is done with a tree that was told."""
+        if index < len(slab.marks) and slab.marks[index] == TOLD:
+            left = slab.open - 1
+            slab.marks[index], slab.open = CONFIRMED, left
+        if not slab.open:
+            slab.marks = _all_confirmed(len(slab.marks))
 
     def tell_further(self, outcomes: Iterable[Outcome]) -> None:
         """Makes outcomes ready that are of no tree here."""
@@ -208,34 +231,39 @@ class Pending:
             self.ready[number], self._made_ready = outcome, number
         self._outbox.changed.notify_all()
 
-    def tell_all(self, slab: Slab, mark: int, status: Status, reason: str) -> None:
+    def tell_all(self, slab: Slab, status: Status, reason: str) -> None:
         """Makes an outcome ready for each pending tree of a slab, by decision of this side."""
         for index in list(slab.indexes(PENDING)):
             outcome = Outcome(slab.message_ids[index], slab.first + index, status, reason, None)
-            self.tell(slab, index, mark, outcome)
+            self.tell(slab, index, outcome)
         self._outbox.changed.notify_all()
 
-    def expire(self, slab: Slab, reason: str) -> None:
-        """Tells the pending trees of a slab as expired, by decision of this side; remembers it."""
-        self._remember(slab)
-        self.tell_all(slab, EXPIRED, "expired", reason)
-
     def give_up(self, slab: Slab) -> None:
-        """Ends the pending trees of a slab, of which nothing is to be told; remembers it."""
+        """Ends the pending trees of a slab, of which nothing is to be told."""
         if slab.name not in self.slabs:
             return
-        self._remember(slab)
-        confirmed, count = bytes([CONFIRMED]) * len(slab.marks), self.count - slab.left
-        slab.marks[:], slab.left, self.count = confirmed, 0, count
+        confirmed, count = _all_confirmed(len(slab.marks)), self.count - slab.left
+        slab.marks, slab.left, slab.open, self.count = confirmed, 0, 0, count
         self._drop_if_done(slab)
 
     def _remember(self, slab: Slab) -> None:
-        self.expired[slab.name] = slab
-        while len(self.expired) > REMEMBERED:
-            self.expired.popitem(last=False)
+        """Remembers a slab, and forgets the oldest where they are too many, or old and confirmed."""
+        slab.ended = now = time.monotonic()
+        self.told[slab.name] = slab
+        horizon = now - max(REMEMBERED_SECONDS, REMEMBERED_TIMEOUTS * self._timeout)
+        for _ in range(
+            2
+        ):  # more than come: what is not confirmed goes to the end, and does not hold up others
+            oldest = next(iter(self.told.values()))
+            if len(self.told) > REMEMBERED or (oldest.ended < horizon and not oldest.open):
+                self.told.pop(oldest.name)
+            elif oldest.ended < horizon:
+                oldest.ended = now
+                self.told.move_to_end(oldest.name)
 
     def _drop_if_done(self, slab: Slab) -> None:
         if not slab.left:
+            self._remember(slab)
             self.slabs.pop(slab.name, None)
             slab.values, slab.message_ids = [], []
             self._outbox.changed.notify_all()
@@ -274,9 +302,10 @@ class Pending:
         self._timers.pop(slab.name, None)
 
 
-def still_pending(core: Core, slabs: Sequence[bytes]) -> Operation[set[bytes]]:
-    """Which of these slabs the ledger holds as tracked, with trees that have no outcome yet."""
-    found = set()
+def still_held(core: Core, slabs: Sequence[bytes]) -> Operation[tuple[set[bytes], set[bytes]]]:
+    """Which of these slabs the ledger holds as tracked: with trees that have no outcome yet, and without."""
+    pending: set[bytes] = set()
+    finished: set[bytes] = set()
     for first in range(0, len(slabs), 256):
         part = slabs[first : first + 256]
         shards = [core.shards[ids.shard_of(slab, core.config.ackers)] for slab in part]
@@ -289,6 +318,6 @@ def still_pending(core: Core, slabs: Sequence[bytes]) -> Operation[set[bytes]]:
         ]
         replies = yield requests
         for slab, header, vector in zip(part, replies[: len(part)], replies[len(part) :], strict=True):
-            if headers.is_tracked(header) and vector:
-                found.add(slab)
-    return found
+            if headers.is_tracked(header):
+                (pending if vector else finished).add(slab)
+    return pending, finished

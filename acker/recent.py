@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from acker import encoding, ids, scripts
+from acker.config import check_name
 from acker.errors import ValidationError
 from acker.operations import FLIGHT_SHARDS, Core
 from acker.requests import Operation, Reply, Request, command
@@ -87,19 +88,18 @@ class _Entry:
     status: Ended
     reason: str
     at: int
-    spout: int
+    spout: str | None
     packed: bytes
 
-    def trees(self, core: Core) -> list[Recent]:
+    def trees(self) -> list[Recent]:
         """Its trees, in their order; none where they can not be read."""
         try:
-            return list(self._trees(core))
+            return list(self._trees())
         except (ValidationError, struct.error, IndexError) as error:
             _log.error("recent outcome %d of shard %d is not readable: %r", self.number, self.shard, error)
             return []
 
-    def _trees(self, core: Core) -> Iterator[Recent]:
-        spout = next((name for name, number in core.spouts.items() if number == self.spout), None)
+    def _trees(self) -> Iterator[Recent]:
         offset = 0
         for slab, ms, indexes, names in self._slabs():
             for place, index in enumerate(indexes):
@@ -107,7 +107,7 @@ class _Entry:
                 anchor = ids.anchor_at(slab, index)
                 yield Recent(
                     self.shard, self.number, offset, self.status, self.reason, self.at / 1000, ms / 1000,
-                    anchor, spout, name,
+                    anchor, self.spout, name,
                 )  # fmt: skip
                 offset += 1
 
@@ -153,7 +153,6 @@ def recent(
     if not 1 <= limit <= PAGE:
         raise ValidationError(f"limit: expected a whole number from 1 to {PAGE:,}, got {limit!r}")
     places = (yield from _newest(core)) if cursor is None else _decode(cursor, core)
-    spout_number = None if spout is None else core.spouts.get(spout, -1)
     part = reason.casefold()
     count = max(1, min(_ENTRIES, limit // max(1, len(places))))
     waiting = yield from _entries(core, places, list(places), count)
@@ -169,10 +168,10 @@ def recent(
         number, offset = places[shard]
         if (
             status in (None, entry.status)
-            and spout_number in (None, entry.spout)
+            and spout in (None, entry.spout)
             and part in entry.reason.casefold()
         ):
-            trees = list(entry.trees(core))[offset if number == entry.number else 0 :]
+            trees = list(entry.trees())[offset if number == entry.number else 0 :]
             room = limit - len(found)
             found += trees[:room]
             if len(trees) > room:
@@ -211,8 +210,7 @@ def find(core: Core, anchor: int) -> Operation[Recent | None]:
         ]
         for told in filter(None, replies):
             entry = _parse(shard.number, told)
-            yield from _know_spouts(core, [entry])
-            found = next((tree for tree in entry.trees(core) if tree.anchor == anchor), None)
+            found = next((tree for tree in entry.trees() if tree.anchor == anchor), None)
             if found is not None:
                 return found
         tops, calls = tops[calls:], min(_FIND_CALLS, 4 * calls)
@@ -226,7 +224,7 @@ def kept_since(core: Core, anchor: int) -> Operation[float | None]:
     if not oldest:
         return None
     entries = [_parse(shard.number, told) for told in oldest]
-    if entries[0].number == len(entries[0].trees(core)):
+    if entries[0].number == len(entries[0].trees()):
         return None
     return next((entry.at for entry in entries if entry.packed), entries[-1].at) / 1000
 
@@ -264,8 +262,7 @@ def since(
         ]  # fmt: skip
         for shard, entries in zip(shards, replies, strict=True):
             parsed = [_parse(shard, told) for told in entries]
-            yield from _know_spouts(core, parsed)
-            trees = (tree for entry in parsed for tree in entry.trees(core))
+            trees = (tree for entry in parsed for tree in entry.trees())
             found += itertools.islice(trees, most)
     found.sort(key=lambda tree: (tree.at, tree.shard, tree.number, tree.offset))
     return found[max(0, len(found) - most) :], now
@@ -294,13 +291,7 @@ def _entries(
         for shard, entries in zip(part, replies, strict=True):
             if entries:
                 found[shard] = [_parse(shard, told) for told in entries]
-    yield from _know_spouts(core, [entry for entries in found.values() for entry in entries])
     return found
-
-
-def _know_spouts(core: Core, entries: Sequence[_Entry]) -> Operation[None]:
-    if {entry.spout for entry in entries}.difference(core.spouts.values(), {-1}):
-        yield from core.refresh_spouts()
 
 
 def _parse(shard: int, told: Reply) -> _Entry:
@@ -318,12 +309,12 @@ def _parse(shard: int, told: Reply) -> _Entry:
             status,
             values[b"reason"].decode("utf-8", "replace"),
             min(_LATEST, max(0, int(values[b"at"]))),
-            int(values[b"spout"]),
+            check_name(values[b"spout"].decode(), "spout"),
             values[b"trees"],
         )
     except (KeyError, ValueError) as error:
         _log.error("recent outcome %d of shard %d is not readable: %r", number, shard, error)
-        return _Entry(shard, number, "failed", "", _LATEST, -1, b"")
+        return _Entry(shard, number, "failed", "", _LATEST, None, b"")
 
 
 def _encode(places: Mapping[int, tuple[int, int]]) -> str:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from acker import history, ids, keys, operations
-from acker.config import MAX_SPOUTS
+from acker import history, ids, keys, operations, registries
 from acker.errors import AckerError, TopologyInUse
 from acker.operations import Core
 from acker.requests import Operation, command
@@ -80,7 +79,9 @@ def _remove_shard(core: Core, shard: keys.Shard) -> Operation[None]:
     aside = [shard.expired(rotation) for rotation in range(drained, rotations + 1)]
     for first in range(0, len(aside), _PAGE):
         yield [command("UNLINK", *aside[first : first + _PAGE])]
-    yield [command("UNLINK", *shard.declared(MAX_SPOUTS), shard.quarantine)]
+    [registry] = yield [command("HGET", shard.clock, "spouts")]
+    names = {*core.spouts, *(name for _, name in registries.spouts(registry or b""))}
+    yield [command("UNLINK", *shard.declared(names), shard.quarantine)]
 
 
 def _each(table: bytes, key_of: Callable[[bytes], bytes | None]) -> Operation[None]:

@@ -17,6 +17,7 @@ from acker.config import (
     TopologyConfig,
     check_name,
     check_settings,
+    is_name,
 )
 from acker.errors import AckerError, TopologyConfigError, UnknownTopology, UnreadableRecord
 from acker.requests import Operation, Reply, Request, command
@@ -29,10 +30,10 @@ _LATER = ("outcomes_kept", "wait_replicas", "wait_fsync")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A topology as it is stored. spouts: name -> number."""
+    """A topology as it is stored, and the names of its spouts."""
 
     config: TopologyConfig
-    spouts: dict[str, int]
+    spouts: frozenset[str]
 
 
 def names() -> Operation[list[str]]:
@@ -65,7 +66,7 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
                 fields += (
                     [_STORED_TIMEOUT, wanted.timeout_ms] if timeout else [setting, getattr(wanted, setting)]
                 )
-            requests.append(Request(key, fields, scripts.get("open_topology"), [key]))
+            requests.append(Request(key, fields, scripts.get("open_topology"), [key], wanted.wait))
             replies = yield requests
             stored = replies[-1]
         elif requests:
@@ -94,20 +95,23 @@ def register_again(config: TopologyConfig) -> Operation[Stored]:
     return (yield from register(config.name, config.settings))
 
 
-def spouts(name: str) -> Operation[dict[str, int] | None]:
-    """The spouts of a topology and their numbers; None where the store does not know the topology."""
+def spouts(name: str) -> Operation[frozenset[str] | None]:
+    """The spouts of a topology; None where the store does not know the topology."""
     [stored] = yield [command("HGETALL", keys.config(name))]
     values = _fields(stored)
     return _spouts(values) if "schema" in values else None
 
 
-def register_spout(topology: str, name: str) -> Operation[int]:
-    """The number of a spout, given to it at its first registration; AckerError where there are 64 already."""
-    key = keys.config(topology)
-    [reply] = yield [Request(key, [f"spout:{name}", MAX_SPOUTS], scripts.get("register_spout"), [key])]
+def register_spout(config: TopologyConfig, name: str) -> Operation[None]:
+    """Notes a spout among those of its topology; AckerError where there are 64 others already."""
+    key = keys.config(config.name)
+    call = Request(key, [f"spout:{name}", MAX_SPOUTS], scripts.get("register_spout"), [key], config.wait)
+    [reply] = yield [call]
     if isinstance(reply, redis.ResponseError):
-        raise AckerError(str(reply).removeprefix("ACKER "))
-    return int(reply)
+        raise AckerError(
+            f"spout {name!r} of topology {config.name!r}: {str(reply).removeprefix('ACKER ')}; one that owes "
+            "nothing is removed by `acker remove-spout`, or topology.ledger.remove_spout()"
+        )
 
 
 def _config(name: str, values: dict[str, str]) -> TopologyConfig:
@@ -124,13 +128,9 @@ def _config(name: str, values: dict[str, str]) -> TopologyConfig:
         ) from error
 
 
-def _spouts(values: dict[str, str]) -> dict[str, int]:
-    """The spouts of a configuration; what is no number of one is left out."""
-    return {
-        field[6:]: int(number)
-        for field, number in values.items()
-        if field.startswith("spout:") and number.isascii() and number.isdigit() and int(number) < MAX_SPOUTS
-    }
+def _spouts(values: dict[str, str]) -> frozenset[str]:
+    """The spouts of a configuration; what is no name of one is left out."""
+    return frozenset(field[6:] for field in values if field.startswith("spout:") and is_name(field[6:]))
 
 
 def _fields(reply: Reply) -> dict[str, str]:

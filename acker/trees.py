@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from acker import headers, ids, scripts
+from acker import headers, ids, registries, scripts
 from acker.buckets import BUCKETS, Bucket, Clock, declared
 from acker.operations import Core
 from acker.requests import Operation, Reply, Request
@@ -74,18 +74,16 @@ def trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
             for shard, (anchor, slab) in zip(shards, part, strict=True)
         ]
         for shard, (_, slab), (clock, told) in zip(shards, part, replies, strict=True):
-            found += yield from trees_told(core, shard, Clock(*clock), [slab], told)
+            found += trees_told(core, shard, Clock(*clock), [slab], told)
     return found
 
 
 def trees_told(
     core: Core, shard: int, clock: Clock, slabs: Sequence[bytes], told: Sequence[Reply]
-) -> Operation[list[Tree]]:
+) -> list[Tree]:
     """Trees from what a script told of slabs (lua/includes/read.lua)."""
     facts = [headers.FIXED.unpack_from(header) for _, header, *_ in told]
-    if any(kind == headers.TRACKED and spout not in core.spouts.values() for kind, spout, *_ in facts):
-        yield from core.refresh_spouts()
-    names = {number: name for name, number in core.spouts.items()}
+    names = registries.names(clock.spouts)
     found = []
     for (kind, spout, _, entered, tracked_at), entry in zip(facts, told, strict=True):
         k, _, indexes, words, message_ids, reasons = entry

@@ -4,9 +4,11 @@
 -- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout, then quarantine
 --       (includes/quarantine.lua)
 -- ARGV  1 spouts
---       2 ... ids of stream entries
+--       2 spout   name
+--       3 ...     for each entry its id, and the digest of what the caller read in it
 -- Returns {trees that were confirmed, entries that were looked at}: the caller asks again for the rest. An
---       entry confirmed before is passed over; one that can not be read is put into quarantine.
+--       entry confirmed before is passed over, and one that says something else: a store that lost its latest
+--       moments, and whose clock is behind, gives an id again. One that can not be read is put into quarantine.
 -- Bounded: takes no further entry after 1,000 slabs, and no entry has more than one call can touch.
 --- @include "shard"
 --- @include "quarantine"
@@ -33,12 +35,13 @@ local function fits(packed, head, size)
   return at == #packed + 1
 end
 
--- What an entry tells of: whole, part; nil where it can not be read.
+-- What an entry tells of: whole, part, and the digest of it; nil where it can not be read.
 local function parse(fields)
   local entry = {}
   for f = 1, #fields, 2 do entry[fields[f]] = fields[f + 1] end
   if entry.whole and entry.part and fits(entry.whole, 6, 8) and fits(entry.part, 14, 2) then
-    return entry.whole, entry.part
+    local said = (entry.at or '') .. (entry.status or '') .. entry.whole .. entry.part
+    return entry.whole, entry.part, sub(redis.sha1hex(said), 1, 16)
   end
 end
 
@@ -101,20 +104,23 @@ local function confirm(whole, part)
   forget(done)
 end
 
-for i = 2, #ARGV do
+for i = 3, #ARGV, 2 do
   if work >= 1000 then break end
   seen, work = seen + 1, work + 1
   local found = call('XRANGE', stream, ARGV[i], ARGV[i])[1]
   if found then
-    local whole, part = parse(found[2])
-    if whole then
-      confirm(whole, part)
-    else
+    local whole, part, digest = parse(found[2])
+    if not whole then
       quarantine.put_entry(away, stream, ARGV[i], found[2])
+      call('XDEL', stream, ARGV[i])
+    elseif digest == ARGV[i + 1] then
+      confirm(whole, part)
+      call('XDEL', stream, ARGV[i])
     end
-    call('XDEL', stream, ARGV[i])
   end
 end
 counters.add('held', -trees)
+local number = spouts.number(ARGV[2])
+if number then counters.add('held:' .. number, -trees) end
 counters.flush()
 return {trees, seen}

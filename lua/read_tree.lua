@@ -3,7 +3,8 @@
 --
 -- KEYS  those of includes/read.lua, then the ack vector of the tree's slab
 -- ARGV  1 index of the tree in its slab
--- Returns {clock, trees}: clock is {now, rotations, rotated_at (-1: never), drained}, all times in ms; trees
+-- Returns {clock, trees}: clock is {now, rotations, rotated_at (-1: never), drained,
+--       spouts (includes/shard.lua)}, all times in ms; trees
 --       has one slab as includes/read.lua tells it, or none where the slab is not held or has no such tree.
 -- Bounded: one slab.
 --- @include "read"

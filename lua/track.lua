@@ -1,14 +1,16 @@
 -- Tracks slabs of new trees for a spout.
 --
--- KEYS  the shard's (includes/shard.lua), then the ack vector of each slab; no slab twice
+-- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout, then the ack vector of each slab;
+--       no slab twice
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 spout   number of the spout that owns the trees
+--       4 spout   name of the spout that owns the trees
 --       5 limit   how many trees this shard may hold: pending, or with an outcome not yet confirmed
 --       6 how many of its trees that failed or expired the shard keeps for people
 --       7 ...     for each slab its ack values (one word for each tree) and its message ids
 -- Returns one letter for each slab: A tracked, D tracked before with the same content, C tracked before with
 --       other content (nothing changed), R rejected: over the limit (nothing changed), U refused: what is
 --       held of it can not be read (nothing changed).
+-- An error where the shard has too many spouts already: nothing has changed then.
 -- Tells the spout: acked for trees whose ack value is zero by now, failed for those that failed before.
 -- Bounded by the caller: at most 400 slabs and 16,384 trees a call.
 --- @include "shard"
@@ -16,16 +18,30 @@
 --- @include "outcomes"
 --- @include "recent"
 --- @include "waiting"
-local spout, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
+local name, limit = ARGV[4], tonumber(ARGV[5])
+local MOST_SPOUTS = 128 -- twice what a topology has: those of a configuration that is lost may still have trees
 recent.kept = tonumber(ARGV[6])
-local n = #KEYS - OWN + 1
+local n = #KEYS - OWN
 local held = tonumber(call('HGET', COUNTERS, 'held') or 0)
 local nursery = 'bucket:' .. rotations % 3
 local names, replies = {}, {}
-for k = 1, n do names[k] = slabs.name(KEYS[OWN + k - 1]) end
+for k = 1, n do names[k] = slabs.name(KEYS[OWN + k]) end
 local headers = call('HMGET', SLABS, unpack(names))
 local values, ones, directory, ids, pending = {}, {}, {}, {}, {}
 local v, o, d, p, accepted = 0, 0, 0, 0, 0
+
+-- The spout's number here. It is given one, where it has none, with the first slab that is accepted.
+local spout = spouts.number(name)
+local registered = registry
+if not spout then
+  local count, made, rest = string.match(registry, '^(%d+),(%d+)(.*)$')
+  count, spout, rest = tonumber(count or 0), tonumber(made or 0), rest or ''
+  if count >= MOST_SPOUTS then
+    return redis.error_reply('ACKER shard holds trees or outcomes of ' .. count .. ' spouts, its most: remove one')
+  end
+  registered = (count + 1) .. ',' .. (spout + 1) .. rest .. '/' .. spout .. ':' .. name
+  spouts.names[spout], spouts.streams[spout] = name, KEYS[OWN]
+end
 
 -- What waited for the slab is merged into its ack values, which it returns.
 local function merge(key, slab, facts, value, failures)
@@ -65,7 +81,7 @@ local function settle(slab, facts, value, failures)
 end
 
 for k = 1, n do
-  local key, slab, header = KEYS[OWN + k - 1], names[k], headers[k]
+  local key, slab, header = KEYS[OWN + k], names[k], headers[k]
   local value, message_ids = ARGV[5 + 2 * k], ARGV[6 + 2 * k]
   local count = #value / 8
   local known = header and slabs.facts(header)
@@ -112,8 +128,8 @@ if p > 0 then call('SADD', BUCKETS[rotations % 3], unpack(pending)) end
 if d > 0 then
   call('HSET', SLABS, unpack(directory))
   call('HSET', MESSAGE_IDS, unpack(ids))
-  if spout >= spouts_here then call('HSET', CLOCK, 'spouts', spout + 1) end
+  if registered ~= registry then call('HSET', CLOCK, 'spouts', registered) end
 end
-for _, name in ipairs({'held', 'tracked', nursery}) do counters.add(name, accepted) end
+for _, counter in ipairs({'held', 'held:' .. spout, 'tracked', nursery}) do counters.add(counter, accepted) end
 outcomes.flush()
 return finish(table.concat(replies))

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from acker import ids
+from acker import ids, registries
 from acker.ledger import Ledger
 from acker.operations import COUNTERS
 from acker.outcomes import Entry, OutcomeReader
@@ -21,7 +21,7 @@ Told = tuple[str, int, str, str]
 class StoredShard:
     """What one shard holds."""
 
-    slabs: dict[bytes, tuple[bool, int, int, int]]
+    slabs: dict[bytes, tuple[bool, str, int, int]]
     words: dict[bytes, dict[int, int]]
     failures: dict[bytes, dict[int, str]]
     message_ids: set[bytes]
@@ -64,21 +64,22 @@ def read_shards(client: "redis.Redis", ledger: Ledger) -> list[StoredShard]:
         for bucket in range(3):
             many.smembers(shard.bucket(bucket))
         many.hgetall(shard.counters)
-        many.hmget(shard.clock, "rotations", "drained")
+        many.hmget(shard.clock, "rotations", "drained", "spouts")
     replies = many.execute()
     found = []
     for shard in shards:
         own = replies[8 * shard.number : 8 * shard.number + 8]
         headers, failures, message_ids, *buckets, counters, clock = own
+        rotations, drained = (int(value or 0) for value in clock[:2])
+        spouts = registries.names(clock[2] or b"")
         slabs = {}
         for slab, header in headers.items():
-            kind, spout, count, entered = struct.unpack_from("<BBHI", header)
-            slabs[slab] = (kind == TRACKED, spout, count, entered)
+            kind, spout, count, entered = struct.unpack_from("<BIHI", header)
+            slabs[slab] = (kind == TRACKED, spouts.get(spout, "") if kind == TRACKED else "", count, entered)
             if ids.is_one(slab):
                 many.hget(shard.ones, slab)
             else:
                 many.get(shard.vector(slab))
-        rotations, drained = (int(value or 0) for value in clock)
         for rotation in range(drained, rotations):
             many.smembers(shard.expired(rotation))
         found.append(
@@ -104,14 +105,13 @@ def read_shards(client: "redis.Redis", ledger: Ledger) -> list[StoredShard]:
     return found
 
 
-def assert_same(client: "redis.Redis", ledger: Ledger, model: Model, spouts: dict[str, int]) -> None:
+def assert_same(client: "redis.Redis", ledger: Ledger, model: Model) -> None:
     """Fails where the store and the model differ in anything."""
     totals: Counter[str] = Counter()
     for number, stored in enumerate(read_shards(client, ledger)):
         slabs = {name: slab for name, slab in model.slabs.items() if slab.shard == number}
         assert stored.slabs == {
-            name: (slab.tracked, spouts.get(slab.spout, 0), slab.count, slab.entered)
-            for name, slab in slabs.items()
+            name: (slab.tracked, slab.spout, slab.count, slab.entered) for name, slab in slabs.items()
         }
         assert stored.words == {
             name: {index: signed(value) for index, value in (slab.pending or slab.waiting).items()}

@@ -50,7 +50,7 @@ class Trees:
 def told(ledger: Ledger, *trees: Trees, spout: str = "s") -> Counter[tuple[int, str, str]]:
     """All outcomes that a spout has not confirmed, as (anchor, status, reason)."""
     counts = {ids.slab_of(int(slab.anchors[0])): slab.count for slab in trees}
-    reader = OutcomeReader(ledger.core, ledger.register_spout(spout))
+    reader = OutcomeReader(ledger.core, spout)
     found: Counter[tuple[int, str, str]] = Counter()
     while entries := ledger.outcomes(reader):
         for entry in entries:
@@ -60,10 +60,9 @@ def told(ledger: Ledger, *trees: Trees, spout: str = "s") -> Counter[tuple[int, 
 
 def confirm_all(ledger: Ledger, spout: str = "s") -> int:
     """Confirms all that a spout was told; returns how many trees."""
-    number = ledger.register_spout(spout)
-    reader, trees = OutcomeReader(ledger.core, number), 0
+    reader, trees = OutcomeReader(ledger.core, spout), 0
     while entries := ledger.outcomes(reader):
-        trees += ledger.confirm(number, [(entry.shard, entry.id) for entry in entries])
+        trees += ledger.confirm(spout, [entry.place for entry in entries])
     return trees
 
 

@@ -94,7 +94,7 @@ def answered(operation: Generator[Any, Any, object], *replies: object) -> object
 
 def core() -> Core:
     """A topology of one shard and one spout."""
-    return Core(TopologyConfig("t", 1), {"s": 0})
+    return Core(TopologyConfig("t", 1), frozenset({"s"}))
 
 
 def text(data: bytes) -> str:
@@ -252,14 +252,14 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         b"status", b"failed", b"reason", b"bad", b"at", b"1700000000000",
     ]  # fmt: skip
     trees = slab + b"\x05\0\0\0\x02\0\0\0\x02\0\x06\0\0\0\x01\0\x01\0ab"
-    kept = [b"status", b"failed", b"at", b"1700000000000", b"reason", b"bad", b"spout", b"0", b"trees", trees]
+    kept = [b"status", b"failed", b"at", b"1700000000000", b"reason", b"bad", b"spout", b"s", b"trees", trees]
     letter = {
         "message_id": b"m", "anchor": b"4096", "status": b"failed", "reason": b"bad", "attempts": b"3",
         "at": b"1700000000000", "roots": roots.record().encode(), "row": rows,
     }  # fmt: skip
     config = {
-        "schema": "2", "ackers": "4", "message_timeout_ms": "30000", "high_water_mark": "1000",
-        "slab_limit": "1024", "spouts": "1", "spout:s": "0",
+        "schema": "3", "ackers": "4", "message_timeout_ms": "30000", "high_water_mark": "1000",
+        "slab_limit": "1024", "spouts": "1", "spout:s": "1",
     }  # fmt: skip
     options = {"url": "redis://h:1/0", "topology": "t", "stream": "s", "message_id": "id", "outcomes": "true"}
     step = {

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from acker import ids, recent
 from acker.errors import UnreadableRecord
 from acker.ledger import Ledger
-from acker.outcomes import OutcomeReader
+from acker.outcomes import OutcomeReader, Place, digest
 from acker.submissions import NewSlab, Submission
 from tests.ledger_state import read_all, shard_key, trees_of
 from tests.ledgers import Trees, opened
@@ -75,12 +75,12 @@ class Told:
 
     def confirm(self) -> None:
         """Takes note of all that is told, and confirms it."""
-        entries = read_all(self.ledger, OutcomeReader(self.ledger.core, 0))
+        entries = read_all(self.ledger, OutcomeReader(self.ledger.core, "s"))
         for entry in entries:
             mine = [one for one in entry.slabs if one.slab in self.counts]
-            kept = type(entry)(entry.shard, entry.id, entry.status, entry.reason, entry.at, tuple(mine))
+            kept = type(entry)(entry.place, entry.status, entry.reason, entry.at, tuple(mine))
             self.found.update((anchor, entry.status, entry.reason) for anchor in trees_of(kept, self.counts))
-        self.ledger.confirm(0, [(entry.shard, entry.id) for entry in entries])
+        self.ledger.confirm("s", [entry.place for entry in entries])
 
 
 def send(ledger: Ledger, submission: Submission[Any], bad: set[int]) -> None:
@@ -199,13 +199,14 @@ def test_the_server_and_the_spout_agree_on_which_outcomes_can_be_read(
 ) -> None:
     ledger = opened(valkey_url, f"agree-{next(_numbers)}")
     Trees(1).track(ledger)
-    stream = ledger.core.shards[0].outcomes(0)
+    stream = ledger.core.shards[0].outcomes("s")
     add: Any = valkey_raw.xadd
     add(stream, {"status": "acked", "at": 1, "reason": "", "whole": whole, "part": part})
     entry_id = add(stream, {"status": "acked", "at": 1, "reason": "", "whole": whole, "part": part})
-    assert ledger.confirm(0, [(0, entry_id)]) == 0
+    said = digest({b"status": b"acked", b"at": b"1", b"whole": whole, b"part": part})
+    assert ledger.confirm("s", [Place(0, entry_id, said)]) == 0
     refused = len(ledger.run(ledger.core.quarantined()))
-    entries = read_all(ledger, OutcomeReader(ledger.core, 0))
+    entries = read_all(ledger, OutcomeReader(ledger.core, "s"))
     assert len(entries) == 1 - refused
     assert len(ledger.run(ledger.core.quarantined())) == 2 * refused
 

@@ -82,8 +82,8 @@ def test_filters_take_what_they_name(ledger: Ledger, raw: "redis.Redis") -> None
     clock = ledger.core.shards[tree(ledger, old[0]).shard]
     header = raw.hget(clock.slabs, ids.slab_of(old[0]))
     assert isinstance(header, bytes)
-    an_hour_ago = (int.from_bytes(header[8:16], "little") - 3_600_000).to_bytes(8, "little")
-    raw.hset(clock.slabs, ids.slab_of(old[0]), header[:8] + an_hour_ago + header[16:])
+    an_hour_ago = (int.from_bytes(header[11:19], "little") - 3_600_000).to_bytes(8, "little")
+    raw.hset(clock.slabs, ids.slab_of(old[0]), header[:11] + an_hour_ago + header[19:])
     ledger.run(ledger.core.rotate(force=True))
     new = track(ledger, 10, spout="b")[0].tolist()
     waiting = ids.new_anchors(1).tolist()

@@ -13,13 +13,13 @@ from acker.requests import Operation, Reply, Request
 from acker.submissions import FLIGHT_CALLS, NewSlab, Submission, Ticked, Updated
 from acker.writers import Writer
 
-SPOUTS = redis.ResponseError("SPOUTS this shard tells outcomes to 3 spouts")
+SPOUTS = redis.ResponseError("SPOUTS 3,7/0:a/2:b/6:c")
 WRITER = redis.ResponseError("WRITER call 7 out of turn after 0")
 
 
 @pytest.fixture
 def core() -> Core:
-    return Core(TopologyConfig("t", ackers=2), {"s": 0})
+    return Core(TopologyConfig("t", ackers=2), frozenset({"s"}))
 
 
 def updates(core: Core, trees: int) -> Submission[Updated]:
@@ -80,13 +80,15 @@ def test_the_numbers_of_a_writer_follow_each_other_in_each_shard(core: Core) -> 
         finish(operation, [b"0 0"])
 
 
-def test_a_call_that_declared_too_few_streams_is_sent_again_with_all_and_the_same_stamp(core: Core) -> None:
+def test_a_call_that_knew_other_spouts_than_the_shard_is_sent_again_with_its_own_and_the_same_stamp(
+    core: Core,
+) -> None:
     submission = updates(core, 1)
     operation = core.submit(submission)
     [first] = next(operation)
     [second] = operation.send([SPOUTS])
-    assert (first.args[0], second.args[0]) == (1, 3)
-    assert len(second.keys) == len(first.keys) + 2
+    assert (first.args[0], second.args[0]) == (b"", b"3,7/0:a/2:b/6:c")
+    assert len(second.keys) == len(first.keys) + 3
     assert stamps([first]) == stamps([second])
     assert finish(operation, [b"0 0"]) == Updated()
     assert core.writers.take().id != core.writers.take().id

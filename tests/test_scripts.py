@@ -77,12 +77,12 @@ def everything(ledger: Ledger) -> dict[str, int]:
     ledger.fail(slabs[5].anchors[100:102], "bad")
     ledger.fail(ids.new_anchors(1), "nobody's")
     ledger.reset_timeout(slabs[5].anchors)
-    reader = OutcomeReader(ledger.core, ledger.core.spouts["spout"])
+    reader = OutcomeReader(ledger.core, "spout")
     for _ in range(3):
         ledger.tick(force=True)
     entries = ledger.outcomes(reader, 1.0)
     ledger.message_ids([ids.slab_of(int(slab.anchors[0])) for slab in slabs])
-    ledger.confirm(reader.spout, [(entry.shard, entry.id) for entry in entries])
+    ledger.confirm(reader.spout, [entry.place for entry in entries])
     return ledger.counters()
 
 

@@ -13,7 +13,7 @@ from acker import ids, inspect, recent
 from acker.errors import UnreadableRecord
 from acker.ids import Ids
 from acker.ledger import Ledger
-from acker.outcomes import OutcomeReader
+from acker.outcomes import OutcomeReader, Place, digest
 from acker.streams import StreamReader, commits, schemas, staging
 from acker.streams.commits import Commit
 from acker.streams.staging import Staged, Staging
@@ -70,7 +70,7 @@ def states(ledger: Ledger, *trees: Trees) -> Counter[str]:
     """How many of the trees were told what, and not confirmed."""
     counts = {slab_of(one): one.count for one in trees}
     found: Counter[str] = Counter()
-    for entry in read_all(ledger, OutcomeReader(ledger.core, ledger.register_spout("s"))):
+    for entry in read_all(ledger, OutcomeReader(ledger.core, "s")):
         for part in entry.slabs:
             if part.slab in counts:
                 found[entry.status] += len(part.of(counts[part.slab]))
@@ -307,7 +307,7 @@ def test_an_outcome_that_is_unreadable_is_put_away_and_the_spout_goes_on(url: st
     members = [Trees(3).track(ledger) for _ in range(3)]
     for one in members:
         one.complete(ledger)
-    stream = ledger.core.shards[0].outcomes(0)
+    stream = ledger.core.shards[0].outcomes("s")
     entry_id, fields = raw.xrange(stream)[1]
     raw.xdel(stream, entry_id)
     for broken in (
@@ -321,7 +321,7 @@ def test_an_outcome_that_is_unreadable_is_put_away_and_the_spout_goes_on(url: st
     assert states(ledger, *members) == {"acked": 6}
     assert raw.xlen(stream) == 2
     quarantined = ledger.run(ledger.core.quarantined())
-    assert all(name.startswith(b"outcomes:0:") for name in quarantined)
+    assert all(name.startswith(b"outcomes:s:") for name in quarantined)
     assert b"from\na newer version" in quarantined.values()
     assert len(quarantined) == counter(ledger, raw, "unreadable") == 5
     assert confirm_all(ledger) == 6
@@ -333,15 +333,15 @@ def test_an_outcome_is_put_away_where_it_becomes_unreadable_before_its_confirmat
     ledger = opened(url)
     members = [Trees(3).track(ledger) for _ in range(2)]
     members[0].complete(ledger)
-    stream = ledger.core.shards[0].outcomes(0)
+    stream = ledger.core.shards[0].outcomes("s")
     entry_id = raw.xadd(stream, {"whole": "no slabs", "part": ""})
     members[1].complete(ledger)
-    entries = [entry for entry, _ in raw.xrange(stream)]
-    assert entry_id in entries
-    assert ledger.confirm(0, [(0, entry) for entry in entries]) == 6
+    entries = [Place(0, entry, digest(fields)) for entry, fields in raw.xrange(stream)]
+    assert entry_id in [entry.id for entry in entries]
+    assert ledger.confirm("s", entries) == 6
     assert raw.xlen(stream) == 0
     assert counter(ledger, raw, "held") == 0
-    assert [*ledger.run(ledger.core.quarantined())] == [b"outcomes:0:" + entry_id]
+    assert [*ledger.run(ledger.core.quarantined())] == [b"outcomes:s:" + entry_id]
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -370,12 +370,12 @@ def test_a_spout_that_starts_anew_is_told_all_that_can_be_read(url: str, raw: An
             topology.flush()
     ledger = opened(url, "t")
     shard = ledger.core.shards[0]
-    entry_id, fields = raw.xrange(shard.outcomes(0))[0]
-    raw.xdel(shard.outcomes(0), entry_id)
+    entry_id, fields = raw.xrange(shard.outcomes("s"))[0]
+    raw.xdel(shard.outcomes("s"), entry_id)
     slab, trees = b"\x00" * 6 + b"\x10\x00", 3
     beyond = slab + struct.pack("<IH3H", 5, trees, 0, 1, 4095)
-    raw.xadd(shard.outcomes(0), {**fields, b"whole": b"", b"part": beyond})
-    raw.xadd(shard.outcomes(0), {**fields, b"whole": b"\xff"})
+    raw.xadd(shard.outcomes("s"), {**fields, b"whole": b"", b"part": beyond})
+    raw.xadd(shard.outcomes("s"), {**fields, b"whole": b"\xff"})
     with Topology(url, "t", ackers=1, message_timeout=60) as topology:
         spout = topology.spout("s")
         found: set[bytes] = set()

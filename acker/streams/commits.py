@@ -85,7 +85,7 @@ class Commit:
             settled = None
             if stored["settled"]:
                 spout, entries, letters, *lost = stored["settled"]  # earlier versions stored three
-                places = tuple((shard, entry) for shard, entry in entries)
+                places = tuple((shard, entry, digest) for shard, entry, digest in entries)
                 settled = Settled(spout, places, tuple(letters), tuple(lost[0]) if lost else ())
             of = stored.get("of")  # earlier versions stored none
             origin = None if of is None else Origin.load(of)

@@ -28,13 +28,13 @@ Fate: TypeAlias = Literal["acked", "replayed", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a commit takes care of: outcomes of a spout, by shard and id of their entry, or dead letters.
+    """What a commit takes care of: entries of a spout's outcomes (`Entry.place`), or dead letters.
 
     unreadable: tokens of roots whose rows could not be replayed or buried.
     """
 
     spout: str
-    entries: tuple[tuple[int, str], ...] = ()
+    entries: tuple[tuple[int, str, str], ...] = ()
     letters: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
 
@@ -136,17 +136,18 @@ def look_at_dead(
 
 def settle(core: Core, what: Settled) -> Operation[None]:
     """Takes care of what a commit has settled; the same again changes nothing."""
-    number = yield from core.register_spout(what.spout)
     if what.entries:
-        found = []
+        found: list[Entry] = []
         for first in range(0, len(what.entries), _FLIGHT):
             part = what.entries[first : first + _FLIGHT]
             replies = yield [
-                command("XRANGE", core.shards[shard].outcomes(number), entry_id, entry_id)
-                for shard, entry_id in part
+                command("XRANGE", core.shards[shard].outcomes(what.spout), entry_id, entry_id)
+                for shard, entry_id, _ in part
             ]
-            for (shard, _), reply in zip(part, replies, strict=True):
-                found += outcomes.parse_all(shard, reply)[0]
+            for (shard, _, digest), reply in zip(part, replies, strict=True):
+                # Another one of that id is of trees that this commit has not taken care of.
+                there = outcomes.parse_all(shard, reply)[0]
+                found += [entry for entry in there if entry.place.digest == digest.encode()]
         yield from settle_entries(core, what.spout, found, what.unreadable)
     if what.letters:
         own = keys.Spout(core.config.name, what.spout)
@@ -201,8 +202,7 @@ def settle_entries(
     ]
     for first in range(0, len(requests), _FLIGHT):
         yield requests[first : first + _FLIGHT]
-    number = yield from core.register_spout(spout)
-    yield from outcomes.confirm(core, number, [(entry.shard, entry.id) for entry in entries])
+    yield from outcomes.confirm(core, spout, [entry.place for entry in entries])
 
 
 def _bury(own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: pa.Table) -> Operation[None]:

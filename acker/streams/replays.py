@@ -84,7 +84,8 @@ def step(core: Core, spout: str, told: Told | None = None) -> Operation[Stepped]
     if wanted and table is not None:
         staged += yield from _stage_outcomes(core, spout, table)
     if staged:
-        places = tuple((entry.shard, entry.id.decode()) for entry in entries)
+        taken = [entry.place for entry in entries]
+        places = tuple((one.shard, one.id.decode(), one.digest.decode()) for one in taken)
         settled = Settled(spout, places, unreadable=tuple(sorted(lost)))
         what = Commit(tuple(staged), tuple(again), settled=settled)
         mine = yield from commits.commit(core, writer_of(spout), number, what)
@@ -97,8 +98,8 @@ def step(core: Core, spout: str, told: Told | None = None) -> Operation[Stepped]
 
 def _read(core: Core, spout: str) -> Operation[list[Entry]]:
     """The oldest outcomes that are not confirmed, as many as a step takes."""
-    number = yield from core.register_spout(spout)
-    found = yield from OutcomeReader(core, number).read()
+    yield from core.register_spout(spout)
+    found = yield from OutcomeReader(core, spout).read()
     taken, trees, bad, most = [], 0, 0, core.config.slab_trees
     for entry in found:
         if trees >= STEP_TREES or bad >= STEP_REPLAYS:

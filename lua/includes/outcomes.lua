@@ -73,7 +73,7 @@ function outcomes.flush()
     for reason, entries in pairs(outcomes[status]) do
       for spout, entry in pairs(entries) do
         if status ~= 'acked' then outcomes.keep(status, reason, spout, entry) end
-        call('XADD', KEYS[OUTCOMES + spout], '*', 'status', status, 'at', now, 'reason', reason,
+        call('XADD', spouts.stream(spout), '*', 'status', status, 'at', now, 'reason', reason,
           'whole', pack_whole(entry, status), 'part', table.concat(entry.part))
         counters.add(status, entry.trees)
       end

@@ -15,7 +15,7 @@ function quarantine.put(key, name, record)
 end
 
 function quarantine.put_entry(key, stream, id, fields)
-  local spout = string.match(stream, '%d+$') or ''
+  local spout = string.match(stream, '[^:]+$') or ''
   quarantine.put(key, 'outcomes:' .. spout .. ':' .. id, table.concat(fields, '\n'))
 end
 

@@ -12,14 +12,15 @@ local pack, unpack_from, floor = struct.pack, struct.unpack, math.floor
 local CLOCK, SLABS, MESSAGE_IDS, FAILURES, ONES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local READ = 6
 local WAITING, TRACKED = 1, 2
-local HEADER, HEADER_BYTES = '<BBI2I4I8', 16
+local HEADER, HEADER_BYTES = '<BI4I2I4I8', 19
 local ZERO = string.rep('\0', 8)
 
 local instant = call('TIME')
 local now = instant[1] * 1000 + floor(instant[2] / 1000)
-local rotations, rotated_at, drained = unpack(call('HMGET', CLOCK, 'rotations', 'rotated_at', 'drained'))
+local rotations, rotated_at, drained, spouts =
+  unpack(call('HMGET', CLOCK, 'rotations', 'rotated_at', 'drained', 'spouts'))
 rotations = tonumber(rotations or 0)
-local clock = {now, rotations, tonumber(rotated_at or -1), tonumber(drained or 0)}
+local clock = {now, rotations, tonumber(rotated_at or -1), tonumber(drained or 0), spouts or ''}
 
 local trees = {}
 

@@ -3,7 +3,7 @@
 --
 -- An entry is of trees of one status, reason and spout. Its id is how many trees of the shard had failed or
 -- expired with it: so the ids tell how many trees are kept, and what is older than the last recent.kept (set
--- by the script) is dropped. It holds status, at (ms), reason, spout (number) and trees, for each slab:
+-- by the script) is dropped. It holds status, at (ms), reason, spout (name) and trees, for each slab:
 --   slab, ms from track to end (u32), count: trees of the slab (u16), n (u16), n indexes (u16; n is 0 for
 --   all trees), named (u16), bytes (u32), message ids as packed by the spout: of all its trees where n
 --   is 0 or large, of those named where they are few; named says of how many, 0 that they are not kept
@@ -21,7 +21,7 @@ function recent.flush(status, reason, spout)
   counters.raise(COUNTERS, 'recent', recent.trees)
   local number = tonumber(call('HGET', COUNTERS, 'recent'))
   local entry = {'MINID', '=', math.max(0, number - recent.kept), number .. '-0', 'status', status, 'at', now,
-    'reason', reason, 'spout', spout, 'trees', table.concat(recent.pieces)}
+    'reason', reason, 'spout', spouts.name(spout), 'trees', table.concat(recent.pieces)}
   local added = redis.pcall('XADD', RECENT, unpack(entry))
   if type(added) == 'table' and added.err then -- the count was set back: what is kept begins anew
     call('UNLINK', RECENT)

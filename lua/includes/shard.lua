@@ -1,6 +1,6 @@
 -- What every operation on a shard starts with: its keys, the clock and small helpers.
 --
--- KEYS  1 clock            hash    rotations, rotated_at (ms), drained, writers_at (ms), spouts,
+-- KEYS  1 clock            hash    rotations, rotated_at (ms), drained, writers_at (ms), spouts (below),
 --                             most_writers where it is set by hand
 --       2 slabs            hash    slab -> header, from the first message until the last confirmation
 --       3 message_ids      hash    slab -> the spout's message ids, as packed by the spout
@@ -16,13 +16,19 @@
 --      15 recent           stream  the latest trees that failed or expired (includes/recent.lua)
 --      16 ones             hash    slab of one -> its ack value
 --      17 finished         hash    slab -> which of its trees are finished (includes/finished.lua)
---      18 ... outcomes     streams, one for each of the ARGV[1] spouts that the caller knows
+--      18 ... outcomes     streams, one for each spout that ARGV[1] names, in its order
 --      then the keys that are the operation's own: mostly one ack vector for each slab it names
--- ARGV  1 number of spouts
+-- ARGV  1 spouts of the shard, as the caller knows them
 --
+-- The spouts of a shard are "names,made/number:name/number:name ...": how many names follow, and how many numbers
+-- were given so far. A shard gives a spout its number with the first track, and never gives a number again: what
+-- the shard may lose of its end, it loses the slabs with that number too. So a slab is never another spout's,
+-- whatever becomes of the topology's configuration, which lies elsewhere. A caller that knows other spouts than
+-- the shard has is told those, and nothing else is done: what it declared would be other streams.
 -- A slab is named by 8 bytes: the anchor of its first tree. The key of its ack vector ends with them. A slab
 -- of one, whose name is that of a negative anchor, has a field of `ones` instead.
--- A header is kind, spout, count of trees, rotation it entered the nursery at, time tracked (ms), digest.
+-- A header is kind, number of its spout, count of trees, rotation it entered the nursery at, time tracked (ms),
+-- digest.
 -- Nothing that is read back is taken for granted: no operation ends in the middle for what it can not read.
 -- A word is the 8-byte ack value of one tree; zero is a tree that is not pending.
 local call, sub, find, rep, byte = redis.call, string.sub, string.find, string.rep, string.byte
@@ -32,28 +38,57 @@ local CLOCK, SLABS, MESSAGE_IDS, FAILURES, CONFIRMED = KEYS[1], KEYS[2], KEYS[3]
 local COUNTERS, LATENCY, WRITERS, WRITERS_BEFORE, SCRATCH = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local BUCKETS, OPERAND = {[0] = KEYS[11], KEYS[12], KEYS[13]}, KEYS[14]
 local RECENT, ONES, FINISHED = KEYS[15], KEYS[16], KEYS[17]
-local SPOUTS = tonumber(ARGV[1])
 local OUTCOMES = 18
-local OWN = OUTCOMES + SPOUTS
+local OWN = OUTCOMES + tonumber(string.match(ARGV[1], '^%d+') or 0)
 
 local WAITING, TRACKED = 1, 2
-local HEADER, HEADER_BYTES = '<BBI2I4I8', 16
-local SLAB_TREES, MOST_SPOUTS = 4096, 64
+local HEADER, HEADER_BYTES = '<BI4I2I4I8', 19
+local SLAB_TREES = 4096
 local ZERO = rep('\0', 8)
 
 local instant = call('TIME')
 local now = instant[1] * 1000 + floor(instant[2] / 1000)
-local rotations, spouts_here = unpack(call('HMGET', CLOCK, 'rotations', 'spouts'))
+local rotations, registry = unpack(call('HMGET', CLOCK, 'rotations', 'spouts'))
+registry = registry or ''
 if not rotations then
   rotations = 0
   call('HSET', CLOCK, 'rotations', 0, 'rotated_at', now, 'drained', 0, 'writers_at', now)
 end
-rotations, spouts_here = tonumber(rotations), tonumber(spouts_here or 0)
-if not rotations or not spouts_here or spouts_here > MOST_SPOUTS or rotations < 0 or rotations % 1 ~= 0 then
+rotations = tonumber(rotations)
+local known = registry == ARGV[1]
+if not rotations or rotations < 0 or rotations % 1 ~= 0 or not (known or registry == '' or find(registry, '^%d+,%d+')) then
   return redis.error_reply('UNREADABLE the clock of this shard') -- before anything has changed
 end
-if spouts_here > SPOUTS then
-  return redis.error_reply('SPOUTS this shard tells outcomes to ' .. spouts_here .. ' spouts')
+if not known then return redis.error_reply('SPOUTS ' .. registry) end
+
+-- The spouts of the shard, read when a slab's header is: by number, its name and which of KEYS is its stream.
+local spouts = {names = nil, streams = nil}
+
+local function read_spouts()
+  spouts.names, spouts.streams = {}, {}
+  local place = OUTCOMES
+  for number, name in string.gmatch(registry, '/(%d+):([^/]+)') do -- bounded: by MOST_SPOUTS of track.lua
+    spouts.names[tonumber(number)], spouts.streams[tonumber(number)] = name, KEYS[place]
+    place = place + 1
+  end
+end
+
+function spouts.name(number)
+  if not spouts.names then read_spouts() end
+  return spouts.names[number]
+end
+
+function spouts.stream(number)
+  if not spouts.names then read_spouts() end
+  return spouts.streams[number]
+end
+
+-- The number of a spout here; nil where it has none.
+function spouts.number(name)
+  if not spouts.names then read_spouts() end
+  for number, other in pairs(spouts.names) do
+    if other == name then return number end
+  end
 end
 
 local counters = {changes = {}}
@@ -98,7 +133,7 @@ function slabs.facts_of(fixed)
   local facts = slabs.known[fixed]
   if not facts then
     local kind, spout, count, rotation, tracked_at = unpack_from(HEADER, fixed)
-    local tracked = kind == TRACKED and spout < SPOUTS and count >= 1 and count <= SLAB_TREES
+    local tracked = kind == TRACKED and spouts.name(spout) and count >= 1 and count <= SLAB_TREES
     if not tracked and kind ~= WAITING then return nil end
     local ms = math.max(0, now - tracked_at)
     facts = {

@@ -223,7 +223,7 @@ end
 local function with_headers(names, headers)
   local kept, whole, n = {}, {}, 0
   for k = 1, #names do
-    if headers[k] and #headers[k] == 24 then
+    if headers[k] and #headers[k] == HEADER_BYTES + 8 then
       n = n + 1
       kept[n], whole[n] = names[k], headers[k]
     else
@@ -246,8 +246,8 @@ end
 local function complete_ones(names)
   local found = call('HMGET', SLABS, unpack(names))
   local all, headers = pcall(table.concat, found) -- it raises where there is no header
-  if not all or #headers ~= 24 * #names then names, headers = with_headers(names, found) end
-  local begins, lists = items(headers, 'c16xxxxxxxx', 24), {} -- without the digest
+  if not all or #headers ~= (HEADER_BYTES + 8) * #names then names, headers = with_headers(names, found) end
+  local begins, lists = items(headers, 'c' .. HEADER_BYTES .. 'xxxxxxxx', HEADER_BYTES + 8), {} -- without the digest
   local last, list, n
   for k = 1, #names do
     local fixed = begins[k]

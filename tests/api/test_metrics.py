@@ -15,7 +15,7 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
     trees.complete(ledger, *range(10))
     ledger.fail(trees.anchors[10:12])
     with redis.Redis.from_url(valkey_url) as raw:
-        raw.xadd(ledger.core.shards[0].outcomes(0), {"from": "a newer version"})
+        raw.xadd(ledger.core.shards[0].outcomes("s"), {"from": "a newer version"})
     told(ledger, trees)
     answer = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"})
     assert answer.headers["content-type"].startswith("text/plain")

@@ -33,7 +33,7 @@ def test_a_topology_tells_its_counts_and_how_full_it_is(client: httpx.Client, le
     trees.complete(ledger, *range(10, 30))
     ledger.run(steps.register(ledger.core, steps.Step("split", "bolt", reads=("lines",))))
     with redis.Redis.from_url(ledger.store.url) as raw:
-        raw.xadd(ledger.core.shards[1].outcomes(0), {"from": "a newer version"})
+        raw.xadd(ledger.core.shards[1].outcomes("s"), {"from": "a newer version"})
     told(ledger, trees)
     found = client.get("/topologies/words").json()
     assert found["configuration"]["message_timeout"] == 60

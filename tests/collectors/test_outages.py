@@ -68,7 +68,7 @@ def again_expected(spout: Spout, outcomes: dict[bytes, Outcome], confirmed: list
     slabs: dict[bytes, list[Outcome]] = {}
     for outcome in by_anchor.values():
         slabs.setdefault(slab_of(outcome.anchor), []).append(outcome)
-    reader = OutcomeReader(ledger.core, ledger.register_spout(spout.name))
+    reader = OutcomeReader(ledger.core, spout.name)
     while entries := ledger.outcomes(reader):
         for entry in entries:
             for part in entry.slabs:

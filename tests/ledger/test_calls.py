@@ -95,13 +95,13 @@ def test_confirming_much_at_once_goes_in_pieces_and_confirms_all(ledger: Ledger,
     new = [NewSlab(trees.anchors, trees.values, trees.message_ids) for trees in slabs]
     ledger.track_slabs(new, spout="s")
     ledger.update([int(trees.anchors[0]) for trees in slabs], [int(trees.values[0]) for trees in slabs])
-    reader = OutcomeReader(ledger.core, 0)
-    entries = [(entry.shard, entry.id) for entry in ledger.outcomes(reader)]
-    requests = next(confirm(ledger.core, 0, entries))
+    reader = OutcomeReader(ledger.core, "s")
+    entries = [entry.place for entry in ledger.outcomes(reader)]
+    requests = next(confirm(ledger.core, "s", entries))
     [(trees, seen)] = ledger.store.send(requests)
     assert 1000 <= trees < 2000 + 1000
     assert seen < len(entries)
-    assert ledger.confirm(0, entries) == 5000 - trees
+    assert ledger.confirm("s", entries) == 5000 - trees
     assert_settled(raw)
 
 
@@ -128,7 +128,7 @@ def test_empty_calls_do_nothing(ledger: Ledger, raw: "redis.Redis") -> None:
     assert ledger.update([], []) == Updated()
     assert ledger.fail([]) == Failed()
     assert ledger.reset_timeout([]) == 0
-    assert ledger.confirm(0, []) == 0
+    assert ledger.confirm("s", []) == 0
     assert ledger.track_slabs([], spout="s") == []
     assert ledger.message_ids([]) == {}
 

@@ -86,7 +86,6 @@ class Histories(RuleBasedStateMachine):
             open_ledger(Store(self.url), name, ackers=ackers, high_water_mark=mark) for _ in range(3)
         ]
         self.model = Model(ackers, mark)
-        self.numbers: dict[str, int] = {}
         self.readers: dict[str, OutcomeReader] = {}
         self.planned: list[Planned] = []
         self.unconfirmed: list[tuple[str, Entry]] = []
@@ -174,8 +173,7 @@ class Histories(RuleBasedStateMachine):
             values = [*plan.values[:-1], 1 + plan.values[-1] % 7]
             plans[-1] = Planned(plan.anchor, values, plan.message_ids, plan.spout)
         spout = plans[0].spout
-        self.numbers[spout] = ledger.register_spout(spout)
-        self.readers.setdefault(spout, OutcomeReader(ledger.core, self.numbers[spout]))
+        self.readers.setdefault(spout, OutcomeReader(ledger.core, spout))
         letters = self.send(ledger, ledger.core.track([plan.slab for plan in plans], spout), resent)
         expected = [self.model.track(plan.anchor, plan.values, plan.message_ids, spout) for plan in plans]
         assert letters == expected
@@ -235,8 +233,7 @@ class Histories(RuleBasedStateMachine):
     @rule(client=CLIENTS, pick=SEEDS)
     def an_old_call_arrives_again(self, client: int, pick: int) -> None:
         ledger, submission = self.clients[client], self.sent[pick % len(self.sent)]
-        ledger.run(ledger.core.refresh_spouts())
-        ledger.store.send([ledger.core.request(call) for call in submission.calls])
+        ledger.run(ledger.core.ask(submission.calls))
         self.model.counters["duplicates"] += len(submission.calls)
 
     @precondition(lambda self: not self.forgot)
@@ -267,18 +264,18 @@ class Histories(RuleBasedStateMachine):
         chance.shuffle(self.unconfirmed)
         most = chance.randint(1, len(self.unconfirmed))
         confirmed, self.unconfirmed = self.unconfirmed[:most], self.unconfirmed[most:]
-        for spout, number in self.numbers.items():
+        for spout in self.readers:
             entries = [entry for owner, entry in confirmed if owner == spout]
             trees = [anchor for entry in entries for anchor in trees_of(entry, counts)]
-            named = [(entry.shard, entry.id) for entry in entries]
-            assert ledger.confirm(number, named) == len(trees)
-            assert not again or ledger.confirm(number, named) == 0
+            named = [entry.place for entry in entries]
+            assert ledger.confirm(spout, named) == len(trees)
+            assert not again or ledger.confirm(spout, named) == 0
             self.model.confirm(trees)
 
     @invariant()
     def the_store_is_as_the_model_says(self) -> None:
         if hasattr(self, "model"):
-            assert_same(self.raw, self.clients[0], self.model, self.numbers)
+            assert_same(self.raw, self.clients[0], self.model)
 
     def teardown(self) -> None:
         if not hasattr(self, "model"):

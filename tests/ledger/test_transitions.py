@@ -41,7 +41,7 @@ def test_several_deltas_of_one_tree_in_one_call_are_one(ledger: Ledger) -> None:
 def test_a_tree_tracked_with_value_zero_is_acked_at_once(ledger: Ledger) -> None:
     anchors = ids.new_anchors(2)
     ledger.track(anchors, [0, 7], [b"", b"m"], spout="s")
-    reader = OutcomeReader(ledger.core, 0)
+    reader = OutcomeReader(ledger.core, "s")
     [entry] = ledger.outcomes(reader)
     assert (entry.status, entry.slabs[0].indexes) == ("acked", (0,))
     counted(ledger, tracked=2, acked=1)
@@ -260,13 +260,13 @@ def test_outcomes_are_told_again_until_they_are_confirmed(ledger: Ledger, raw: "
     trees.complete(ledger, 0)
     trees.complete(ledger, 1, 2)
     assert len(told(ledger, trees)) == len(told(ledger, trees)) == 3
-    reader = OutcomeReader(ledger.core, 0)
+    reader = OutcomeReader(ledger.core, "s")
     first, second = ledger.outcomes(reader)
-    assert ledger.confirm(0, [(first.shard, first.id)]) == 1
+    assert ledger.confirm("s", [first.place]) == 1
     assert len(told(ledger, trees)) == 2
     slab = ids.slab_of(int(trees.anchors[0]))
     assert ledger.message_ids([slab]) == {slab: trees.message_ids}
-    assert ledger.confirm(0, [(second.shard, second.id)] * 2) == 2
+    assert ledger.confirm("s", [second.place] * 2) == 2
     assert not told(ledger, trees)
     assert ledger.message_ids([slab]) == {}
     assert_settled(raw)

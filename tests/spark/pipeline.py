@@ -137,7 +137,7 @@ class Pipeline:
         from acker.outcomes import OutcomeReader
 
         reasons: dict[str, int] = {}
-        reader = OutcomeReader(self.ledger.core, self.ledger.register_spout("s"))
+        reader = OutcomeReader(self.ledger.core, "s")
         while found := self.ledger.outcomes(reader):
             for entry in found:
                 for slab in entry.slabs:

@@ -48,7 +48,7 @@ def test_a_spout_tells_a_store_that_lost_everything_how_its_topology_was_configu
     opened = open_ledger(Store(url), "t", create=False)
     assert opened.config == ledger.config
     assert opened.core.spouts == ledger.core.spouts
-    assert opened.core.spouts.keys() == {HOW.spout, "other"}
+    assert opened.core.spouts == {HOW.spout, "other"}
     consume(opened)
     assert settler.settle(opened) == Stepped(acked=10)
 
@@ -140,8 +140,7 @@ def test_rows_that_are_settled_again_count_once(ledger: Ledger) -> None:
     """Outcomes of some trees of a slab are settled, but not confirmed before the process dies."""
     StreamSpout(ledger, HOW).write(lines(50))
     ledger.fail([row["_acker"] for row in rows(ledger) if row["id"] % 5 == 0])
-    number = ledger.register_spout("s")
-    entries = ledger.run(OutcomeReader(ledger.core, number).read())
+    entries = ledger.run(OutcomeReader(ledger.core, "s").read())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("acker.outcomes.confirm", lambda *_: iter(()))
         for _ in range(2):

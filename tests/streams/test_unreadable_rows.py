@@ -95,8 +95,8 @@ def test_a_commit_that_was_cut_is_finished_without_the_rows_that_it_could_not_re
 
 
 def test_a_commit_that_an_earlier_version_has_stored_is_read() -> None:
-    what = Commit(settled=Settled("s", ((0, "1-0"),), ("2-0",), ("0" * 32,)))
+    what = Commit(settled=Settled("s", ((0, "1-0", "d"),), ("2-0",), ("0" * 32,)))
     assert Commit.load(what.dump()).settled == what.settled
     earlier = what.dump().replace(f',["{"0" * 32}"]]', "]")
     assert earlier != what.dump()
-    assert Commit.load(earlier).settled == Settled("s", ((0, "1-0"),), ("2-0",))
+    assert Commit.load(earlier).settled == Settled("s", ((0, "1-0", "d"),), ("2-0",))

@@ -1,0 +1,26 @@
+"""Which spouts a shard tells outcomes to, as it has them (lua/includes/shard.lua): by numbers of its own.
+
+A number is good in that shard only, and never given twice there. Nobody else keeps one: a spout goes
+by its name everywhere else, in the keys of its outcomes too.
+"""
+
+import re
+from functools import lru_cache
+
+_REGISTRY = re.compile(r"(\d+),\d+((?:/\d+:[A-Za-z0-9._-]{1,64})*)")
+
+
+@lru_cache(maxsize=4096)
+def spouts(registry: bytes) -> tuple[tuple[int, str], ...]:
+    """Number and name of each spout of a shard, in their order; none where they can not be read."""
+    found = _REGISTRY.fullmatch(registry.decode("utf-8", "replace"))
+    if found is None:
+        return ()
+    pairs = (one.split(":") for one in found[2].split("/")[1:])
+    return tuple((int(number), name) for number, name in pairs)
+
+
+@lru_cache(maxsize=4096)
+def names(registry: bytes) -> dict[int, str]:
+    """The names of a shard's spouts by number."""
+    return dict(spouts(registry))
