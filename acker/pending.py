@@ -26,8 +26,8 @@ is for a process that gets no processor for a while."""
 ASK_AGAIN, TOLD_BY_AGAIN = 0.25, 0.5
 """The same after an answer that the tree is still pending, because its timeout was reset."""
 REMEMBERED = 100_000
-"""Most slabs whose trees all have an outcome that are remembered: what the store says of them later is not told
-again. It may where the own timer told of them, or where it has lost its latest moments."""
+"""Most slabs whose trees all have an outcome that are remembered: what the store says of them later is not
+told again. It may where the own timer told of them, or where it has lost its latest moments."""
 REMEMBERED_SECONDS, REMEMBERED_TIMEOUTS = 60.0, 4
 """So many seconds, or so many message timeouts, whichever is longer, they are remembered when all is told and
 confirmed."""
