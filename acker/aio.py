@@ -36,7 +36,7 @@ from acker.ids import IdsLike, as_ids
 from acker.inspect import Page
 from acker.nodes import Nodes
 from acker.operations import Core
-from acker.removal import remove
+from acker.removal import remove, remove_spout
 from acker.requests import Operation, Reply, Request
 from acker.store import CONNECTIONS, Store, connecting
 from acker.submissions import Failed, Submission, Ticked
@@ -348,6 +348,10 @@ class AsyncLedger:
     async def remove(self, force: bool = False) -> int:
         """Removes the topology with all that it holds; returns how many trees went with it."""
         return await self.run(remove(self.config.name, force=force))
+
+    async def remove_spout(self, name: str) -> None:
+        """Removes a spout that owes nothing, so that there is room for another."""
+        await self.run(remove_spout(self.core, name))
 
     async def fail(self, anchors: IdsLike, reason: str = "") -> Failed:
         """Fails trees: final and at once. `reason` is at most 1 KiB."""

@@ -204,9 +204,7 @@ class Batch:
     def _durable(self, parcel: Parcel, reply: Reply) -> bool:
         """Whether what a parcel waited for has come; where not, it is sent again, and waits again."""
         if isinstance(reply, redis.ResponseError):
-            raise StoreMisconfigured(
-                f"{shown(self._url)} can not wait for what a track has to wait for: {reply}"
-            )
+            raise StoreMisconfigured(f"{shown(self._url)} can not wait for what it has to wait for: {reply}")
         file, replicas = reply if isinstance(reply, list) else (0, reply)
         if file >= parcel.wait[0] and replicas >= parcel.wait[1]:
             return True

@@ -37,6 +37,10 @@ class TopologyInUse(AckerError):
     """A topology that was to be removed has trees in flight, or outcomes that are not confirmed."""
 
 
+class SpoutInUse(AckerError):
+    """A spout that was to be removed has trees in flight, outcomes not confirmed, or rows that are kept."""
+
+
 class StoreUnavailable(AckerError):
     """The store did not answer within the time allowed.
 

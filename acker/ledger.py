@@ -129,6 +129,12 @@ class Ledger:
 
         return self.run(remove(self.config.name, force=force))
 
+    def remove_spout(self, name: str) -> None:
+        """Removes a spout that owes nothing, so that there is room for another: see `acker.removal`."""
+        from acker.removal import remove_spout
+
+        self.run(remove_spout(self.core, name))
+
     def outcomes(self, reader: OutcomeReader, timeout: float = 0.0) -> list[Entry]:
         """The next outcomes of a spout; waits up to `timeout` seconds for the first."""
         deadline = time.monotonic() + timeout

@@ -31,6 +31,7 @@ _MOST_ASIDE = 1000
 """Most rotations of a shard that one drain looks after: many more than a ticker ever finds."""
 _log = logging.getLogger(__name__)
 _SPOUTS = "SPOUTS "
+_WAITING = frozenset({"track", "apply_staged"})
 
 COUNTERS = (
     "tracked", "acked", "failed", "expired", "rejected", "late", "orphaned", "duplicates", "rotations",
@@ -68,7 +69,7 @@ class Core:
             [registry, *stamp, *call.args],
             scripts.get(call.script),
             declared + call.keys,
-            self.config.wait if call.script == "track" else NOTHING,
+            self.config.wait if call.script in _WAITING else NOTHING,
         )
 
     def vectors(self, shard: int, slabs: Sequence[bytes]) -> list[bytes]:
@@ -219,13 +220,17 @@ class Core:
                         lanes.append(self.writers.take())
                     call.stamp = lanes[lane].id, lanes[lane].next(call.shard)
                     call.sent_at = time.monotonic()
-            replies = yield [self.request(call) for call in flight]
+            requests = [self.request(call) for call in flight]
+            replies = yield requests
             refused, full = False, ""
-            for call, reply in zip(flight, replies, strict=True):
+            for call, request, reply in zip(flight, requests, replies, strict=True):
                 if not isinstance(reply, redis.ResponseError):
                     call.reply = (
                         bytes(reply) if isinstance(reply, (bytes, bytearray)) else str(reply).encode()
                     )
+                    if call.script == "track" and b"A" in call.reply:
+                        registry, spout = bytes(request.args[0]), str(call.args[0])  # type: ignore[arg-type]
+                        self.registries[call.shard] = registries.with_spout(registry, spout)
                     continue
                 refused = True
                 if str(reply).startswith("FULL"):

@@ -20,6 +20,15 @@ def spouts(registry: bytes) -> tuple[tuple[int, str], ...]:
     return tuple((int(number), name) for number, name in pairs)
 
 
+def with_spout(registry: bytes, name: str) -> bytes:
+    """What a registry is after a track for a spout was accepted (lua/track.lua has the same)."""
+    if any(name == other for _, other in spouts(registry)):
+        return registry
+    counts, _, rest = registry.partition(b"/")
+    count, made = map(int, counts.split(b",")) if counts else (0, 0)
+    return b"%d,%d%s/%d:%s" % (count + 1, made + 1, b"/" + rest if rest else b"", made, name.encode())
+
+
 @lru_cache(maxsize=4096)
 def names(registry: bytes) -> dict[int, str]:
     """The names of a shard's spouts by number."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
-from acker import history, ids, keys, operations, registries
-from acker.errors import AckerError, TopologyInUse
+from acker import history, ids, keys, operations, registries, topologies
+from acker.config import check_name
+from acker.errors import AckerError, SpoutInUse, TopologyInUse, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, command
 from acker.stored import whole
+from acker.submissions import Call
 from acker.totals import totals
 
 _PAGE = 500
@@ -42,6 +44,39 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
         yield [command("UNLINK", *_own(name))]
         yield [command("UNLINK", keys.config(name))]
     return max(0, read.held)
+
+
+def remove_spout(core: Core, spout: str) -> Operation[None]:
+    """Removes a spout that owes nothing, so that its topology has room for another: it has 64 at most.
+
+    Whoever runs it should have stopped: who still emits under its name makes it anew. Raises ValidationError
+    where there is none of that name, and SpoutInUse while it has trees in flight, outcomes that are not
+    confirmed, kept rows or dead letters.
+    """
+    check_name(spout, "spout")
+    name = f"spout {spout!r} of topology {core.config.name!r}"
+    known = yield from topologies.spouts(core.config.name)
+    if spout not in (known or ()):
+        raise ValidationError(f"there is no {name}")
+    own = keys.Spout(core.config.name, spout)
+    kept, letters = yield [command("HLEN", own.kept), command("XLEN", own.dead)]
+    if kept or letters:
+        raise SpoutInUse(
+            f"{name} has {letters:,} dead letters, and rows that are not settled: settle and delete them"
+        )
+    owed = 0
+    for first in range(0, len(core.shards), operations.FLIGHT_SHARDS):
+        shards = core.shards[first : first + operations.FLIGHT_SHARDS]
+        calls = [Call(one.number, "free_spout", [one.outcomes(spout)], [spout]) for one in shards]
+        owed += sum((yield from core.ask(calls)))
+    if owed:
+        raise SpoutInUse(
+            f"{name} has {owed:,} trees in flight, or with an outcome that is not confirmed: let a spout of "
+            "that name take and confirm them first"
+        )
+    yield from topologies.forget_spout(core.config, spout)
+    yield from _remove_kept(core, spout)
+    core.spouts -= {spout}
 
 
 def _own(name: str) -> list[bytes]:

@@ -110,8 +110,14 @@ def register_spout(config: TopologyConfig, name: str) -> Operation[None]:
     if isinstance(reply, redis.ResponseError):
         raise AckerError(
             f"spout {name!r} of topology {config.name!r}: {str(reply).removeprefix('ACKER ')}; one that owes "
-            "nothing is removed by `acker remove-spout`, or topology.ledger.remove_spout()"
+            f"nothing is removed by `acker remove {config.name} --spout NAME --yes`"
         )
+
+
+def forget_spout(config: TopologyConfig, name: str) -> Operation[None]:
+    """Takes a spout from those of its topology."""
+    key = keys.config(config.name)
+    yield [Request(key, [f"spout:{name}"], scripts.get("forget_spout"), [key], config.wait)]
 
 
 def _config(name: str, values: dict[str, str]) -> TopologyConfig:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import redis
 
@@ -14,6 +15,10 @@ from acker.errors import StoreError, StoreMisconfigured, StoreUnavailable, Valid
 from acker.ledger import Ledger, open_ledger
 from acker.spout import Spout
 from acker.store import Store
+from acker.streams import commits
+from acker.streams.commits import Commit
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
 from acker.submissions import NewSlab
 from tests.conftest import NewServer
 from tests.ledgers import Trees, counted, opened, told
@@ -22,7 +27,7 @@ from tests.servers import wait_until
 
 def replica_of(new_server: NewServer, server: EmbeddedServer, kind: str) -> EmbeddedServer:
     """A replica that has all that its master has."""
-    options = {"replicaof": f"127.0.0.1 {server.port}"}
+    options = {"replicaof": f"127.0.0.1 {server.port}", "repl-diskless-sync-delay": "0"}
     replica = new_server(kind, append_only=False, options=options)
     with redis.Redis.from_url(replica.url) as client:
         wait_until(lambda: client.role()[3] == b"connected", timeout=60)
@@ -192,3 +197,28 @@ def test_a_server_that_can_not_wait_for_its_file_is_refused_before_anything_is_s
 def test_what_can_not_be_waited_for_is_an_error(valkey_url: str, name: str, value: int) -> None:
     with pytest.raises(ValidationError, match=name):
         opened(valkey_url, name="t", **{name: value})
+
+
+def test_registrations_and_commits_wait_too_and_confirmations_do_not(new_server: NewServer) -> None:
+    server = new_server()
+    replica = replica_of(new_server, server, "valkey")
+    ledger = opened(server.url, timeout=60, ackers=1, name="tested", wait_replicas=1)
+    spout = StreamSpout(ledger, Tracking("s", "t", "id"))
+    spout.write(pa.table({"id": [1, 2]}))
+    os.kill(replica.pid, signal.SIGSTOP)
+    try:
+        hasty = Ledger(Store(server.url, timeout=0.5), ledger.core)
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            hasty.register_spout("another")
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            opened(server.url, timeout=0.5, name="another", wait_replicas=1)
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            hasty.run(commits.commit(hasty.core, "w", 0, Commit()))
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            StreamSpout(hasty, Tracking("s", "t", "id")).write(pa.table({"id": [3]}))
+        hasty.tick(force=True)
+    finally:
+        os.kill(replica.pid, signal.SIGCONT)
+    ledger.register_spout("another")
+    assert ledger.core.spouts == {"s", "another"}
+    assert ledger.run(commits.commit(ledger.core, "w", 0, Commit()))

@@ -21,7 +21,7 @@ from tests.servers import wait_until
 from tests.test_durability import replica_of
 
 AN_HOUR = 3_600_000
-NEVER_EXPIRES = {"message_timeout": 60.0, "ackers": 1, "timeout": 60.0}
+NEVER_EXPIRES: dict[str, Any] = {"message_timeout": 60.0, "ackers": 1, "timeout": 60.0}
 
 
 class Pair:
@@ -65,7 +65,7 @@ def pair(new_server: NewServer) -> Pair:
 def held(topology: Topology) -> int:
     shards = topology.ledger.core.shards
     with redis.Redis.from_url(topology.ledger.store.url) as client:
-        return sum(int(client.hget(shard.counters, "held") or 0) for shard in shards)  # type: ignore[arg-type]
+        return sum(int(client.hget(shard.counters, "held") or 0) for shard in shards)
 
 
 def acked(topology: Topology, spout: Spout, name: str) -> list[Outcome]:
@@ -146,7 +146,7 @@ def test_a_spout_is_told_of_its_own_trees_only_when_registrations_were_lost(
 
 @pytest.mark.cluster
 def test_a_configuration_that_is_lost_alone_is_stored_again(url: str, raw: "redis.Redis") -> None:
-    """In a cluster it lies in another slot than the shards: its master may be the one that loses something."""
+    """In a cluster it lies in another slot than the shards: its master alone may lose it."""
     with Topology(url, "t", ackers=2, message_timeout=1.0) as topology:
         spout = topology.spout("s")
         acked(topology, spout, "m")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from acker import aio, history, keys, steps, topologies
-from acker.errors import TopologyInUse, UnknownTopology
+from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
 from acker.ledger import Ledger, open_ledger
 from acker.removal import remove
 from acker.requests import Operation, command
@@ -17,7 +17,7 @@ from acker.streams import StreamWriter, settler, subscriptions
 from acker.streams.roots import Tracking
 from acker.streams.spout import StreamSpout
 from tests.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
-from tests.ledgers import Trees, confirm_all, opened
+from tests.ledgers import Trees, confirm_all, opened, told
 from tests.servers import raw_clients
 from tests.streaming import run_cut, take
 
@@ -192,3 +192,42 @@ def test_what_a_tick_writes_that_was_under_way_goes_too(url: str) -> None:
     ledger.run(with_a_tick())
     assert late
     assert not lasting(url, "t")
+
+
+def test_a_spout_that_owes_nothing_is_removed_and_makes_room(url: str) -> None:
+    ledger, other = opened(url, ackers=2), opened(url, ackers=2)
+    trees = Trees(5).track(ledger, "s-0")
+    for number in range(1, 64):
+        ledger.register_spout(f"s-{number}")
+    with pytest.raises(AckerError, match=r"64 spouts already.*acker remove tested --spout"):
+        ledger.register_spout("one-more")
+    with pytest.raises(SpoutInUse, match="5 trees"):
+        ledger.remove_spout("s-0")
+    trees.complete(ledger)
+    with pytest.raises(SpoutInUse, match="5 trees"):
+        other.remove_spout("s-0")
+    assert len(told(ledger, trees, spout="s-0")) == 5
+    confirm_all(ledger, "s-0")
+    other.remove_spout("s-0")
+    assert "s-0" not in other.core.spouts
+    with pytest.raises(ValidationError, match="no spout 's-0'"):
+        ledger.remove_spout("s-0")
+    ledger.register_spout("one-more")
+    # What was its is nobody's, and a spout that comes later, of that name too, has its own.
+    ledger.remove_spout("s-1")
+    own, theirs = Trees(2).track(ledger, "s-0"), Trees(3).track(other, "one-more")
+    own.complete(other)
+    theirs.complete(ledger)
+    assert len(told(ledger, own, spout="s-0")) == 2
+    assert len(told(ledger, theirs, spout="one-more")) == 3
+
+
+def test_a_spout_that_keeps_rows_or_dead_letters_is_not_removed(url: str) -> None:
+    ledger = opened(url, ackers=2)
+    [roots] = StreamSpout(ledger, Tracking("kept", "lines", "id", attempts=1)).write(pa.table({"id": [1]}))
+    with pytest.raises(SpoutInUse, match="rows"):
+        ledger.remove_spout("kept")
+    ledger.fail(roots.anchors(), "bad")
+    settler.settle(ledger)
+    with pytest.raises(SpoutInUse, match="1 dead letters"):
+        ledger.remove_spout("kept")

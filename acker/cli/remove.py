@@ -1,4 +1,4 @@
-"""`acker remove`: the end of a topology."""
+"""`acker remove`: the end of a topology, or of one of its spouts."""
 
 from typing import Annotated
 
@@ -9,6 +9,7 @@ from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import show, show_json
 from acker.config import check_name
 from acker.errors import ValidationError
+from acker.ledger import open_ledger
 from acker.removal import remove as removing
 
 
@@ -18,6 +19,9 @@ def remove(
     force: Annotated[
         bool, typer.Option("--force", help="Also with trees in flight: no spout hears of them again.")
     ] = False,
+    spout: Annotated[
+        str, typer.Option("--spout", help="Only this spout, which must owe nothing: makes room for another.")
+    ] = "",
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
@@ -27,8 +31,15 @@ def remove(
     Refused while trees are in flight or have an outcome that is not confirmed, unless it is forced.
     """
     check_name(topology, "topology")
+    what = f"spout {spout!r} of topology {topology!r}" if spout else f"topology {topology!r}"
     if not yes:
-        raise ValidationError(f"topology {topology!r} would be gone for good: if that is meant, add --yes")
+        raise ValidationError(f"{what} would be gone for good: if that is meant, add --yes")
+    if spout:
+        if force:
+            raise ValidationError("--force: a spout that owes something is not removed")
+        open_ledger(options.store(url, timeout), topology, create=False).remove_spout(spout)
+        show_json({"topology": topology, "spout": spout}) if as_json else show(f"{what} removed")
+        return
     dropped = options.store(url, timeout).run(removing(topology, force=force))
     if as_json:
         show_json({"topology": topology, "dropped": dropped})

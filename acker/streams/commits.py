@@ -237,7 +237,8 @@ def _check_origin(writer: str, number: int, stored: Origin | None, planned: Orig
 
 def _begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[str, str]]:
     key = keys.commits(core.config.name, writer)
-    [reply] = yield [Request(key, [number, own, RECORD_TTL], scripts.get("begin_commit"), [key])]
+    call: list[str | int] = [number, own, RECORD_TTL]
+    [reply] = yield [Request(key, call, scripts.get("begin_commit"), [key], core.config.wait)]
     if isinstance(reply, redis.ResponseError):
         raise CommitOrderError(str(reply).removeprefix("ACKER "))
     return reply[0].decode(), reply[1].decode()
@@ -247,7 +248,8 @@ def _advance(
     core: Core, writer: str, number: int, text: str, start: str, to: str, of: str = ""
 ) -> Operation[bool]:
     key = keys.commits(core.config.name, writer)
-    [reply] = yield [Request(key, [number, text, start, to, of], scripts.get("advance_commit"), [key])]
+    call: list[str | int] = [number, text, start, to, of]
+    [reply] = yield [Request(key, call, scripts.get("advance_commit"), [key], core.config.wait)]
     return bool(reply)
 
 

@@ -40,7 +40,7 @@ def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[i
     for segment in members:
         call += [own.payload(segment.token), own.owed(segment.token)]
         args += _fields(segment)
-    [(published, *gone)] = yield [Request(own.entries, args, scripts.get("publish"), call)]
+    [(published, *gone)] = yield [Request(own.entries, args, scripts.get("publish"), call, core.config.wait)]
     for segment, slots in zip(members, gone, strict=True):
         yield from _end(core, stream, segment, slots)
     return int(published)
@@ -51,7 +51,7 @@ def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl:
     own, token = keys.Stream(core.config.name, stream), segment.token
     args = [*_fields(segment), payload, ttl]
     call = [own.entries, own.subscriptions, own.payload(token), own.owed(token), own.marker(token)]
-    [(_, gone)] = yield [Request(own.entries, args, scripts.get("publish_once"), call)]
+    [(_, gone)] = yield [Request(own.entries, args, scripts.get("publish_once"), call, core.config.wait)]
     yield from _end(core, stream, segment, gone)
     yield from retention.retain(core, stream)
 

@@ -229,7 +229,8 @@ def settle(core: Core, what: Range, pieces: Sequence[Taken], forget: bool = Fals
         for piece in part:
             call += [own.payload(piece.segment.token), own.owed(piece.segment.token)]
             args += [piece.number, piece.entry, piece.segment.rows, piece.segment.bytes]
-        [reply] = yield [Request(own.entries, args, scripts.get("settle_segments"), call)]
+        script = scripts.get("settle_segments")
+        [reply] = yield [Request(own.entries, args, script, call, core.config.wait)]
         new += int(reply)
     return new
 

@@ -65,7 +65,7 @@ def _keep(core: Core, how: Tracking, roots: Roots) -> Operation[None]:
         roots.token, roots.record(), roots.rows, limit, roots.slab, roots.names(),
     ]  # fmt: skip
     named = [*own.declared(), own.rows(roots.token)]
-    [kept] = yield [Request(own.kept, args, scripts.get("keep"), named)]
+    [kept] = yield [Request(own.kept, args, scripts.get("keep"), named, core.config.wait)]
     if int(kept) < 0:
         raise SpoutPendingFull(
             f"spout {how.spout!r} has too many rows without outcome for {roots.rows:,} more: "

@@ -82,7 +82,10 @@ def test_a_topology_is_removed_when_that_is_meant(acker: Acker, ledger: Ledger) 
     assert good(acker("remove", "words", "--yes", "--force", "--json")) == {"topology": "words", "dropped": 2}
     assert listed(acker) == []
     assert "'words'" in one_error(acker("remove", "words", "--yes"), 1)
-    open_ledger(ledger.store, "words")
+    open_ledger(ledger.store, "words").register_spout("idle")
+    assert "no spout 's'" in one_error(acker("remove", "words", "--spout", "s", "--yes"), 2)
+    words = ("remove", "words", "--spout", "idle", "--yes", "--json")
+    assert good(acker(*words)) == {"topology": "words", "spout": "idle"}
     assert acker("remove", "words", "--yes").out == "words removed\n"
 
 
@@ -113,6 +116,8 @@ def listed(acker: Acker) -> list[dict[str, object]]:
         (["stats", "words", "--timeout", "0"], "timeout"),
         (["remove", "words"], "--yes"),
         (["remove", "no name", "--yes"], "topology"),
+        (["remove", "words", "--spout", "s"], "--yes"),
+        (["remove", "words", "--spout", "s", "--yes", "--force"], "--force"),
         (["dance"], "dance"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
