@@ -126,9 +126,10 @@ class TopologyConfig:
     outcomes_kept: how many of its latest failed or expired trees each shard keeps for people to look at,
         confirmed or not, 1 to 100,000: so those of the topology are among them wherever they fell. What
         ended with the oldest of them, up to a slab, is kept too.
-    wait_replicas: how many replicas of its shard's server have a track before it is told to be tracked, 0 to
-        16 (WAIT). wait_fsync: 1 where that server has it in its append-only file on the disk by then
-        (WAITAOF, which takes Valkey or Redis 7.2), else 0. docs/durability.md tells what they are good for.
+    wait_replicas: how many replicas of its server have a track, a commit, the configuration or the name of
+        a spout before it counts as done, 0 to 16 (WAIT). wait_fsync: 1 where that server has it in its
+        append-only file on the disk by then (WAITAOF, which takes Valkey or Redis 7.2), else 0.
+        docs/durability.md tells what they are good for.
     Raises ValidationError that names the value and what was expected.
     """
 

@@ -209,10 +209,12 @@ class Spout:
         return Telling(self._outbox, self._inbox, timeout)
 
     def confirm(self, outcome: Outcome) -> None:
-        """Confirms an outcome: it will not be told again, by any spout of this name.
+        """Confirms an outcome: this spout does not tell it again.
 
-        Buffered; the store keeps an entry until all of its outcomes are confirmed. Again, or for an outcome
-        that the store does not have, it changes nothing.
+        Buffered. The store keeps outcomes in entries, each of many trees that ended together, and an entry
+        until all of it is confirmed: until then the next spout of this name is told all of it, so that a
+        confirmed outcome may come again there. What becomes of it where the store loses its latest moments is
+        in docs/durability.md. Again, or for an outcome that the store does not have, it changes nothing.
         """
         self._inbox.confirm(outcome)
 
