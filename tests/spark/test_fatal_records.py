@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
-from acker.errors import SchemaMismatch
+from acker.errors import FailedException, SchemaMismatch
 from acker.spark import Collector, bolt, track
 from acker.streams import dead_letters, settler
 from acker.streams.replays import Stepped
@@ -41,6 +41,24 @@ def test_a_record_that_ends_its_worker_is_a_dead_letter_and_the_query_goes_on(pi
     [letter] = pipeline.ledger.run(dead_letters.page(pipeline.ledger.core)).letters
     assert letter.reason == "the record ended its process with exit code 9, each time it was tried"
     assert (letter.row, letter.attempts) == ({"value": "fatal"}, 2)
+
+
+def test_an_exception_for_records_in_a_udf_ends_the_batch_with_the_way_out(pipeline: Pipeline) -> None:
+    pipeline.spout(["a", "bad"])
+
+    @F.udf("string", useArrow=False)
+    def check(line: str) -> str:
+        if line == "bad":
+            raise FailedException("no such word")
+        return line
+
+    @bolt(url=pipeline.url, topology="t", name="split")
+    def split(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch.withColumn("line", check("line")), stream="words")
+
+    with pytest.raises(Exception, match=r"raised FailedException.*collector\.map, which runs a function per"):
+        pipeline.run("split", "lines", split)
+    assert pipeline.counters() == {"tracked": 2}
 
 
 def test_rows_that_lack_a_column_of_a_spout_are_refused_with_the_way_out(pipeline: Pipeline) -> None:
