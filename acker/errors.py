@@ -127,6 +127,17 @@ class SchemaMismatch(AckerError):
     """Rows do not have the schema that their stream has; nothing was written."""
 
 
+class StoreLost(AckerError):
+    """The store does not hold any more what a spout's query has committed to it: rows that waited are lost.
+
+    The message names the batches. `acker.spark.read_again` lets the query read these again from its source.
+    """
+
+
+class RunCommitted(AckerError):
+    """A run of that name was committed before, with other rows: nothing of this one was written."""
+
+
 class SegmentGone(AckerError):
     """A segment that was to be read is not in the store any more: it was acked or dropped meanwhile."""
 

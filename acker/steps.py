@@ -31,6 +31,8 @@ class Step:
     query_id, query: of the streaming query, and its name; the id outlives restarts from the checkpoint.
     batch: its last one, -1 for none.
     reads, emits: streams that its last batch did so with.
+    seconds: how long its last batch took, 0 where that is not known. late: acks of that batch that came when
+        their trees were over, mostly because they had expired.
     last_seen: Unix seconds by the server's clock, None before it was registered.
     """
 
@@ -44,8 +46,12 @@ class Step:
     reads: tuple[str, ...] = ()
     emits: tuple[str, ...] = ()
     last_seen: float | None = None
+    seconds: float = 0.0
+    late: int = 0
 
 
+_ADDED = {"seconds", "late"}
+"""What a step may lack that an earlier version has registered."""
 _FIELDS = {one.name for one in fields(Step)} - {"last_seen"}
 
 
@@ -78,11 +84,13 @@ def _parse(value: bytes) -> Step | None:
     try:
         micros, what = value.split(b" ", 1)
         told = json.loads(what)
-        if set(told) != _FIELDS:
+        if not _FIELDS - _ADDED <= set(told) <= _FIELDS:
             raise ValueError(f"fields: {', '.join(told)}")
-        for name in told.keys() - {"batch", "reads", "emits"}:
+        for name in told.keys() - {"batch", "reads", "emits", *_ADDED}:
             _check(told[name], str)
         _check(told["batch"], int)
+        _check(told.get("late", 0), int)
+        told["seconds"] = float(_check(told.get("seconds", 0.0), (int, float)))
         for name in ("reads", "emits"):
             for one in _check(told[name], list):
                 _check(one, str)
@@ -93,7 +101,7 @@ def _parse(value: bytes) -> Step | None:
         return None
 
 
-def _check(value: Any, kind: type) -> Any:
+def _check(value: Any, kind: type | tuple[type, ...]) -> Any:
     if not isinstance(value, kind):
-        raise TypeError(f"expected {kind.__name__}, got {value!r:.100}")
+        raise TypeError(f"expected {kind}, got {value!r:.100}")
     return value

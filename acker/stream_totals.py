@@ -18,7 +18,8 @@ class SubscriptionTotals:
     """A subscription of a stream.
 
     name: None for what was written while there was none, which waits for the next. rows_published: for it,
-    since it was made; rows_acked, rows_dropped: of these. unread_age: seconds since the oldest segment was
+    since it was made; rows_acked, rows_dropped: of these. acks_late: acks that came when their trees were
+    over, mostly because they had expired. unread_age: seconds since the oldest segment was
     published that no reader has taken; None where there is none.
     """
 
@@ -28,6 +29,7 @@ class SubscriptionTotals:
     rows_acked: int
     rows_dropped: int
     unread_age: float | None
+    acks_late: int = 0
 
     @property
     def rows_behind(self) -> int:
@@ -96,6 +98,7 @@ def _stream(core: Core, name: str, fields: Mapping[str, bytes]) -> Operation[Str
             rows_acked=count(f"acked:{slot}"),
             rows_dropped=count(f"dropped:{slot}"),
             unread_age=ages[slot],
+            acks_late=count(f"late:{slot}"),
         )
         for slot in slots
     )

@@ -4,6 +4,7 @@ What stands here is kept beside the shards, and read when a topology is opened; 
 the shards.
 """
 
+import secrets
 from dataclasses import dataclass
 
 import redis
@@ -100,6 +101,13 @@ def spouts(name: str) -> Operation[frozenset[str] | None]:
     [stored] = yield [command("HGETALL", keys.config(name))]
     values = _fields(stored)
     return _spouts(values) if "schema" in values else None
+
+
+def life(topology: str) -> Operation[str]:
+    """A random name that the topology has in this store, until the store loses it; "" where it is not."""
+    key = keys.config(topology)
+    [found] = yield [Request(key, [secrets.token_hex(8)], scripts.get("read_life"), [key])]
+    return bytes(found).decode()
 
 
 def register_spout(config: TopologyConfig, name: str) -> Operation[None]:

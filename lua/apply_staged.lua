@@ -8,7 +8,8 @@
 --       3 to      state the chunk is to reach: 1 applied, 2 acked
 --       4 limit   of waiting slabs
 --       5 ...     the names of the chunk's slabs of one
--- Returns what update.lua does; "0 0" where the chunk was there already, or the segment gone. An error where
+-- Returns what update.lua does, after its two numbers one more: deltas for trees that nobody knew of, which
+--       wait for their track now. "0 0 0" where the chunk was there already, or the segment gone. An error where
 --       what was staged can not be read: nothing is applied then.
 -- The hash is deleted when all its chunks are acked.
 -- Tells the spouts: acked.
@@ -24,7 +25,7 @@ local state = call('HGET', staged, 'state')
 local was = state and sub(state, at, at)
 if not state or was >= to then
   call('HINCRBY', COUNTERS, 'duplicates', 1)
-  return '0 0'
+  return '0 0 0'
 end
 if to == '2' and was == '0' then
   return redis.error_reply('ACKER a segment was to be acked before it was applied')
@@ -63,4 +64,4 @@ else
 end
 update.flush()
 counters.flush()
-return update.late .. ' ' .. update.orphaned .. slabs.refusals
+return update.late .. ' ' .. update.orphaned .. ' ' .. update.unknown .. slabs.refusals

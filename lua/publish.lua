@@ -18,8 +18,8 @@ for k = 3, #KEYS, 2 do
       call('PERSIST', payload)
       published = published + 1
     else
-      local left = call('PTTL', payload)
-      if left > 0 then call('PEXPIRE', owed, left) end
+      local left = call('TTL', payload)
+      if left > 0 then call('EXPIRE', owed, left) end
     end
   end
   reply[#reply + 1] = stream.gone(owed)

@@ -13,7 +13,7 @@ end
 redis.call('HSET', KEYS[1], 'slots', table.concat(left, ','))
 redis.call('HDEL', KEYS[1], 'slot:' .. number)
 if ARGV[2] == '1' then
-  redis.call('HDEL', KEYS[1], 'name:' .. ARGV[1], 'cursor:' .. number, 'made:' .. number, 'rows:' .. number, 'acked:' .. number,
-    'dropped:' .. number)
+  redis.call('HDEL', KEYS[1], 'name:' .. ARGV[1], 'cursor:' .. number, 'made:' .. number, 'rows:' .. number,
+    'acked:' .. number, 'dropped:' .. number, 'late:' .. number)
 end
 return tonumber(number)

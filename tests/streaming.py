@@ -63,7 +63,7 @@ def taken(ledger: Ledger, batch: Range) -> list[Taken]:
 
 
 def ack(ledger: Ledger, batch: Range) -> int:
-    return ledger.run(inputs.consume(ledger.core, batch))
+    return ledger.run(inputs.consume(ledger.core, batch)).segments
 
 
 def readable(ledger: Ledger, batch: Range) -> int:

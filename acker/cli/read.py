@@ -272,7 +272,17 @@ def _step_fields(step: Step) -> dict[str, Any]:
 
 def _steps_table(found: list[Step]) -> Any:
     made = table(
-        "step", "kind", "application", "query", "batch", "reads", "emits", "last seen", right=("batch",)
+        "step",
+        "kind",
+        "application",
+        "query",
+        "batch",
+        "took",
+        "late",
+        "reads",
+        "emits",
+        "last seen",
+        right=("batch", "took", "late"),
     )
     for step in found:
         row(
@@ -282,6 +292,8 @@ def _steps_table(found: list[Step]) -> Any:
             printable(f"{step.application} ({step.application_id})") if step.application_id else "-",
             printable(step.query or step.query_id) or "-",
             "-" if step.batch < 0 else f"{step.batch:,}",
+            duration(step.seconds) if step.seconds else "-",
+            f"{step.late:,}",
             ", ".join(step.reads) or "-",
             ", ".join(step.emits) or "-",
             "-" if step.last_seen is None else instant(step.last_seen),

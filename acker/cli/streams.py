@@ -19,13 +19,14 @@ def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_j
         show_json([_fields(one) for one in found])
         return
     made = table(
-        "stream", "segments", "MiB", "dropped", "subscription", "rows", "behind", "lost", "oldest unread",
-        right=("segments", "MiB", "dropped", "rows", "behind", "lost", "oldest unread"),
+        "stream", "segments", "MiB", "dropped", "subscription", "rows", "behind", "lost", "late",
+        "oldest unread",
+        right=("segments", "MiB", "dropped", "rows", "behind", "lost", "late", "oldest unread"),
     )  # fmt: skip
     for one in found:
         held = (one.name, f"{one.segments:,}", f"{one.bytes / 2**20:,.1f}", f"{one.dropped:,}")
         if not one.subscriptions:
-            row(made, *held, "-", "-", "-", "-", "-")
+            row(made, *held, "-", "-", "-", "-", "-", "-")
         for place, own in enumerate(one.subscriptions):
             row(
                 made,
@@ -34,6 +35,7 @@ def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_j
                 f"{own.rows_published:,}",
                 f"{own.rows_behind:,}",
                 f"{own.rows_dropped:,}",
+                f"{own.acks_late:,}",
                 duration(own.unread_age),
             )
     show(made if found else "no streams")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from acker.errors import FailedException
 
 if TYPE_CHECKING:
+    from acker.spark.again import read_again
     from acker.spark.anchoring import anchors
     from acker.spark.bolts import Bolt, bolt, job
     from acker.spark.collector import Collector
@@ -23,6 +24,7 @@ __all__ = [
     "dead_letters",
     "job",
     "outcomes",
+    "read_again",
     "register",
     "replay",
     "settling",
@@ -34,6 +36,7 @@ __all__ = [
 # They come with their first use: Spark starts a process for each query's source, which needs only that.
 _LATER = {
     "anchoring": ("anchors",),
+    "again": ("read_again",),
     "bolts": ("Bolt", "bolt", "job"),
     "collector": ("Collector",),
     "source": ("AckerSource", "register"),

@@ -7,6 +7,7 @@ the stored commit and does not call the function; one that was not stored leaves
 
 import functools
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,15 +20,28 @@ from acker import steps
 from acker.config import bounded_reason, check_name
 from acker.errors import AckerError, FailedException
 from acker.ledger import Ledger
-from acker.spark import functions, microbatches, notes, options, plans, state, tracking, verdicts
+from acker.spark import (
+    functions,
+    lateness,
+    losses,
+    microbatches,
+    notes,
+    options,
+    plans,
+    renamed,
+    state,
+    tracking,
+    verdicts,
+)
 from acker.spark.collector import AT_WORK, Collector
 from acker.spark.microbatches import Batch
 from acker.spark.plans import Plan
 from acker.spark.shipping import Shipped
 from acker.spark.verdicts import Verdict
 from acker.steps import Step
-from acker.streams import commits, members, settler
+from acker.streams import commits, members, runs, settler
 from acker.streams.commits import Commit
+from acker.streams.late import Late
 from acker.streams.origins import Origin
 from acker.streams.roots import Roots
 from acker.streams.segments import ANCHORS
@@ -53,8 +67,12 @@ class Bolt(Shipped):
             self._run(self._options.ledger(), batch, at)
 
     def _run(self, ledger: Ledger, batch: DataFrame, at: Batch) -> None:
-        core = ledger.core
+        core, begun = ledger.core, time.monotonic()
         _check_first(ledger, at, self.name)
+        last = _last(ledger, at)
+        losses.check_commits(ledger, at, last, self._options.after_loss)
+        if last is None and at.number:
+            renamed.look(ledger, at, self.name)
         plan = plans.planned(batch.sparkSession, at.query)
         origin = plan.origin if plan is not None else _origin(ledger, batch, at)
         finish = functools.partial(commits.finish, core, at.query, at.number, origin)
@@ -73,9 +91,16 @@ class Bolt(Shipped):
                 origin = Origin.of([one for one in inputs if isinstance(one, Range)], whole=False)
             hint = "" if _has_anchors(batch) else _NO_COLUMN
             what = replace(_commit(ledger, collector, inputs, failed, hint), origin=origin)
-            if settler.with_room(ledger, lambda: ledger.run(commits.commit(core, at.query, at.number, what))):
+            late = list[Late]()
+            commit = functools.partial(commits.commit, core, at.query, at.number, what, late.append)
+            if settler.with_room(ledger, lambda: ledger.run(commit())):
+                seconds = round(time.monotonic() - begun, 3)
+                acks = lateness.told(ledger, f"bolt {self.name!r}, batch {at.number}", late, seconds)
                 step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
+                step = replace(step, seconds=seconds, late=acks)
                 _register(ledger, batch.sparkSession, step, what)
+                if what.roots():
+                    losses.mark(ledger, at)
         tracking.forget(ledger, at)
         _note_done(ledger, at, self.name)
 
@@ -174,6 +199,12 @@ def _check_first(ledger: Ledger, at: Batch, name: str) -> None:
         )
 
 
+def _last(ledger: Ledger, at: Batch) -> int | None:
+    """The last batch that this process has committed in a run of a query, if any."""
+    number, _ = _done.get((ledger.config.name, at.query, at.run), (-1, ""))
+    return number if at.run and number >= 0 else None
+
+
 def _note_done(ledger: Ledger, at: Batch, name: str) -> None:
     key = ledger.config.name, at.query, at.run
     _done.pop(key, None)
@@ -218,8 +249,10 @@ def job(
 
     The tuples that it takes are acked at the end of the block. FailedException fails their trees and ends
     there; any other exception leaves everything as it was. run: names this run, so that the same one again
-    commits nothing (`collector.committed` tells): it is known for a month. Rows of `acker.spark.track` are
-    tracked by the commit, which waits for room as a bolt's does. settings: as of `bolt`.
+    commits nothing, and the log says who did and when (`collector.committed` tells, too): it is known for a
+    month. With another number of rows emitted, and nothing taken from a stream, that is RunCommitted. Rows of
+    `acker.spark.track` are tracked by the commit, which waits for room as a bolt's does. settings: as of
+    `bolt`.
     """
     check_name(name, "name")
     writer = f"{name}:{check_name(run, 'run') if run is not None else secrets.token_hex(16)}"
@@ -228,6 +261,8 @@ def job(
     at = Batch(writer, 0, secrets.token_hex(16), name)
     collector = Collector(spark, parsed, at, writer.replace(":", "@"), job=True)
     finish = functools.partial(commits.finish, ledger.core, writer, 0)
+    begun = time.monotonic()
+    before = ledger.run(runs.find(ledger.core, writer))
     collector.committed = settler.with_room(ledger, lambda: ledger.run(finish()))
     failed = None
     with _discarding(ledger, collector):
@@ -241,10 +276,19 @@ def job(
         collector.life.end(wait=failed is None)
         tracked = tracking.registered(ledger, at)
     what = _commit(ledger, collector, tracked, failed)
-    if settler.with_room(ledger, lambda: ledger.run(commits.commit(ledger.core, writer, 0, what))):
-        _register(ledger, spark, Step(name, "job"), what)
+    rows = sum(segment.rows for _, segment in what.segments())
+    late = list[Late]()
+    commit = functools.partial(commits.commit, ledger.core, writer, 0, what, late.append)
+    if settler.with_room(ledger, lambda: ledger.run(commit())):
+        seconds = round(time.monotonic() - begun, 3)
+        acks = lateness.told(ledger, f"job {name!r}", late, seconds)
+        _register(ledger, spark, Step(name, "job", seconds=seconds, late=acks), what)
+        if run is not None:
+            ledger.run(runs.note(ledger.core, writer, spark.conf.get("spark.app.id") or "", rows))
     if tracked:
         tracking.end(ledger, at)
+    if before is not None:
+        runs.tell(f"run {run!r} of job {name!r}", before, rows, kept=bool(collector.taken) or bool(failed))
     if run is None:
         ledger.run(commits.forget(ledger.core, writer))
 

@@ -77,6 +77,13 @@ def _bad_message_id(text: str) -> str:
     return text
 
 
+def _after_loss(text: str) -> str:
+    """stop or go on"""  # noqa: D403, D415
+    if text not in ("stop", "go on"):
+        raise ValueError(text)
+    return text
+
+
 PARSERS: Mapping[str, Callable[[str], object]] = {
     "url": _text,
     "topology": _text,
@@ -110,6 +117,7 @@ PARSERS: Mapping[str, Callable[[str], object]] = {
     "offset": _text,
     "partition": _text,
     "bad_message_id": _bad_message_id,
+    "after_loss": _after_loss,
 }
 """All options, and how each is read: the docstring of a parser tells what it expects."""
 
@@ -140,7 +148,9 @@ class Options:
     tell (`acker.spark.verdicts`).
     Writing as a spout: message_id: the column that names a row, which makes each row a tree of its own.
     spout: its name (default: the stream's). attempts, attempt, outcomes, max_spout_pending, offset,
-    partition, bad_message_id: see `acker.streams.roots.Tracking`.
+    partition, bad_message_id: see `acker.streams.roots.Tracking`. after_loss: "stop" (default) ends a query
+    with StoreLost where the store has lost what a spout's query has committed to it; "go on" leaves the rows
+    that waited there lost.
     """
 
     url: str = field(repr=False)
@@ -172,6 +182,7 @@ class Options:
     offset: str = ""
     partition: str = ""
     bad_message_id: str = BAD_MESSAGE_IDS[0]
+    after_loss: str = "stop"
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":

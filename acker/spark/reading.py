@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 from acker import keys
 from acker.errors import SegmentGone, UnknownOffset, UnreadableRecord
 from acker.requests import Operation, command
-from acker.spark import microbatches, notes
+from acker.spark import losses, microbatches, notes
+from acker.spark.losses import Losses
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
 from acker.spark.versions import (
@@ -152,6 +153,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._end = "+"
         self._position: int | None = None
         self._retained = -_RETAIN_EVERY
+        # Only the source of a spout's replays: what other streams carry is in the hands of spouts.
+        own = options.stream.endswith(losses.REPLAYS)
+        self._losses = Losses(self._rows.ledger, options.stream, options.after_loss) if own else None
 
     @property
     def slot(self) -> int:
@@ -167,7 +171,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Before the first segment of a new reader."""
-        return self._offset(self._reader, 0)
+        return self._offset(self._reader, 0, None)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Notes what is there now as the end of this run."""
@@ -185,6 +189,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         options = self._rows.options
         if start:
             self._check(start)
+            self._check_store(start)
         if time.monotonic() - self._retained > _RETAIN_EVERY:
             self._rows.ledger.run(retention.retain(self._rows.ledger.core, options.stream))
             self._retained = time.monotonic()
@@ -194,14 +199,15 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             while (more := self._claim(name, last, options.max_rows, options.max_segments)) > last:
                 last = more
         self._position = last
-        return self._offset(name, last)
+        return self._offset(name, last, start)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         """How far behind the subscription is, as Spark's progress shows it: a source's `latestOffset`.
 
-        rows_behind: not acked yet, those of the batch at hand among them. unread_ms: age of the oldest
-        segment that no reader has taken; -1 where all are taken. segments, bytes: what the stream holds.
-        None where that can not be read.
+        rows_behind: not acked yet, those of the batch at hand among them. acks_late: acks that came when
+        their trees were over, mostly because they had expired: batches take too long. unread_ms: age of
+        the oldest segment that no reader has taken; -1 where all are taken. segments, bytes: what the
+        stream holds. None where that can not be read.
         """
         ledger, options, slot = self._rows.ledger, self._rows.options, self.slot
         try:
@@ -214,6 +220,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 age = -1 if one.unread_age is None else round(one.unread_age * 1000)
                 return {
                     "rows_behind": one.rows_behind,
+                    "acks_late": one.acks_late,
                     "unread_ms": age,
                     "segments": found.segments,
                     "bytes": found.bytes,
@@ -227,6 +234,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         self._check(start)
         self._check(end)
+        if not TOLD:  # where Spark tells, the end was made from this start
+            self._check_store(start)
+        self._check_store(end)
         rows, slot = self._rows, self.slot
         name, at = end["reader"], start["at"]
         # One that comes from another subscription of the same name is new to this one, and known to Spark.
@@ -257,9 +267,10 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def commit(self, end: Offset) -> None:
         """Nothing: Spark tells this only with the next batch; bolts and writers ack."""
 
-    def _offset(self, name: str, at: int) -> Offset:
+    def _offset(self, name: str, at: int, start: Offset | None) -> Offset:
         """Where a reader is. All but the reader and its place tell whose this is; Spark keeps it as JSON."""
         slot, options = self.slot, self._rows.options
+        marks = {} if self._losses is None else self._losses.marks(start, start is None or at > start["at"])
         return {
             "reader": name,
             "at": at,
@@ -268,6 +279,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             "subscription": options.subscription,
             "slot": slot,
             "made": self._made,
+            **marks,
         }
 
     def _check(self, offset: Offset) -> None:
@@ -281,6 +293,10 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 f"{_place(*own)}. The sources of a query have to come in the same order at each start: put "
                 "them into an order of their own (not that of a Python set), or start with a new checkpoint"
             )
+
+    def _check_store(self, offset: Offset) -> None:
+        if self._losses is not None:
+            self._losses.check(offset)
 
     def _knows(self, name: str) -> bool:
         ledger, stream = self._rows.ledger, self._rows.options.stream

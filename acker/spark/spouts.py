@@ -102,7 +102,7 @@ def track(
     return map_in_arrow(hashed, tracker, schema).unionByName(again)
 
 
-_READING = ("url", "topology", "cluster", "timeout", "max_rows", "max_segments", "partitions")
+_READING = ("after_loss", "url", "topology", "cluster", "timeout", "max_rows", "max_segments", "partitions")
 
 
 def _hashable(name: str, kind: DataType) -> Column:

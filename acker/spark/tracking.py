@@ -5,6 +5,7 @@ Exactness is lua/register_roots.lua's: whatever Spark runs again, rows that were
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +71,8 @@ class Tracker(Shipped):
         rows = _Fingerprint(batches)
         core = self.ledger.core
         staged = self.ledger.run(roots.stage(core, self.how, self.staging, rows))
+        if self.job is None:
+            staged = tuple(replace(one, origin=(batch.query, batch.number)) for one in staged)
         key = _key(self.ledger, batch)
         own = json.dumps([one.record() for one in staged])
         args: list[str | int] = [

@@ -1,8 +1,10 @@
 """Writing: tasks stage, the commit that Spark runs for the winners publishes (acker/streams/commits.py)."""
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from socket import gethostname
 from typing import Any
 
 import pyarrow as pa
@@ -12,16 +14,17 @@ from pyspark.sql.types import StructType
 from acker import steps
 from acker.errors import AckerError, UnsafePlan
 from acker.ledger import Ledger
-from acker.spark import microbatches, tracking, verdicts
+from acker.spark import lateness, losses, microbatches, tracking, verdicts
 from acker.spark.anchoring import check_names
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
 from acker.spark.versions import DataSourceStreamArrowWriter, arrow_schema
 from acker.steps import Step
-from acker.streams import commits, members, retention, roots, schemas, settler, staging
+from acker.streams import commits, members, retention, roots, runs, schemas, settler, staging
 from acker.streams.commits import Commit
 from acker.streams.effects import EFFECT
+from acker.streams.late import Late
 from acker.streams.origins import Origin
 from acker.streams.roots import Roots
 from acker.streams.staging import FAILED, Staged, Staging
@@ -65,6 +68,7 @@ class _Stager:
         self.tracking = options.tracking()
         self.anchored = options.anchored
         self.stateless = options.stateless
+        self.after_loss = options.after_loss
         if self.tracking is None:
             record_schema(self.ledger, options.stream, schema)
         else:
@@ -87,12 +91,20 @@ class _Stager:
         made, staged = self.ledger.run(roots.emit(self.ledger.core, self.tracking, self.how, rows))
         return StagedMessage(staged, batch, made)
 
-    def commit(self, writer: str, messages: list[Any]) -> None:
-        """Publishes what a batch write has staged."""
-        self._commit(writer, 0, self._what(messages, ()))
+    def commit(self, writer: str, messages: list[Any], named: bool) -> None:
+        """Publishes what a batch write has staged. Raises RunCommitted."""
+        what = self._what(messages, ())
+        rows = sum(segment.rows for _, segment in what.segments())
+        before = self.ledger.run(runs.find(self.ledger.core, writer))
+        self._commit(writer, 0, what)
+        if before is not None:
+            runs.tell(f"run {writer.partition('/')[2]!r} of stream {self.how.stream!r}", before, rows)
+        elif named:
+            self.ledger.run(runs.note(self.ledger.core, writer, gethostname(), rows))
 
     def commit_batch(self, batch: Batch, messages: list[Any]) -> None:
         """Publishes what a micro-batch has staged, and acks what it has read."""
+        losses.check_commits(self.ledger, batch, None, self.after_loss, self.tracking is not None)
         read = tracking.inputs(self.ledger, batch)
         what = self._what(messages, read)
         if not what.inputs and any(segment.shards for _, segment in what.segments()):
@@ -100,8 +112,13 @@ class _Stager:
         origin = self._check_plan(batch, read, what)
         self._check(what, read)
         what = replace(what, origin=origin)
-        self._commit(batch.query, batch.number, what)
-        self.ledger.run(steps.register(self.ledger.core, self._step(batch, what)))
+        late = list[Late]()
+        self._commit(batch.query, batch.number, what, late.append)
+        step = self._step(batch, what)
+        acks = lateness.told(self.ledger, f"{step.kind} {step.name!r}, batch {batch.number}", late)
+        self.ledger.run(steps.register(self.ledger.core, replace(step, late=acks)))
+        if what.roots():
+            losses.mark(self.ledger, batch)
         tracking.forget(self.ledger, batch)
 
     def _check(self, what: Commit, inputs: tuple[Range | Roots, ...]) -> None:
@@ -125,11 +142,11 @@ class _Stager:
                 raise
         return origin
 
-    def _commit(self, writer: str, number: int, what: Commit) -> None:
-        commit = commits.commit
-        settler.with_room(
-            self.ledger, lambda: self.ledger.run(commit(self.ledger.core, writer, number, what))
-        )
+    def _commit(
+        self, writer: str, number: int, what: Commit, told: Callable[[Late], object] | None = None
+    ) -> None:
+        commit = partial(commits.commit, self.ledger.core, writer, number, what, told)
+        settler.with_room(self.ledger, lambda: self.ledger.run(commit()))
 
     def _step(self, batch: Batch, what: Commit) -> Step:
         """Who this is: without a bolt it has no name but its stream's, or its spout's."""
@@ -159,6 +176,7 @@ class Writer(Shipped, DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._stager = _Stager(options, schema)
         # No job has such a writer: a name has no "/".
+        self._named = bool(options.run)
         self._writer = f"{options.stream}/{options.run or secrets.token_hex(16)}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -167,7 +185,7 @@ class Writer(Shipped, DataSourceArrowWriter):
 
     def commit(self, messages: list[Any]) -> None:
         """Publishes what the winning tasks staged."""
-        self._stager.commit(self._writer, messages)
+        self._stager.commit(self._writer, messages, self._named)
 
     def abort(self, messages: list[Any]) -> None:
         """Discards what the tasks staged."""

@@ -9,6 +9,7 @@ What is staged is applied before the inputs are acked, so no tree looks complete
 import hashlib
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -18,8 +19,9 @@ from acker import keys, scripts
 from acker.errors import AckerError, CommitOrderError, StagingExpired, UnreadableRecord
 from acker.operations import Core
 from acker.requests import Operation, Request, command
-from acker.streams import effects, inputs, kept, publishing, roots, segments, tracking, vectors
+from acker.streams import effects, inputs, kept, late, publishing, roots, segments, tracking, vectors
 from acker.streams.kept import Settled
+from acker.streams.late import Late
 from acker.streams.origins import Origin
 from acker.streams.roots import Roots
 from acker.streams.segments import ANCHORS, Segment
@@ -118,17 +120,19 @@ class Commit:
         return [token for piece in self.staged for token in piece.released]
 
 
-def commit(core: Core, writer: str, number: int, what: Commit) -> Operation[bool]:
+def commit(
+    core: Core, writer: str, number: int, what: Commit, told: Callable[[Late], object] | None = None
+) -> Operation[bool]:
     """Carries `what` out, or finishes what is stored for that writer and number; returns if it was `what`.
 
     What the caller staged and is not used is discarded. Raises StagingExpired where it is gone: nothing has
     changed then; CommitOrderError, also where what is stored is of another batch. Where there is no room for
     roots, SpoutPendingFull and TrackRejected: the same again goes on from there; ValidationError where there
-    never can be.
+    never can be. told: is given what of its acks came too late, if any.
     """
     tracking.check_room(core, what.roots())
     own = what.dump()
-    mine = yield from _carry_out(core, writer, number, own, what.origin)
+    mine = yield from _carry_out(core, writer, number, own, what.origin, told)
     if not mine:
         yield from discard(core, what)
     return mine
@@ -169,7 +173,14 @@ def forget(core: Core, writer: str) -> Operation[None]:
         _log.warning("the commits of writer %s stay for %d s: %s", writer, RECORD_TTL, error)
 
 
-def _carry_out(core: Core, writer: str, number: int, own: str, origin: Origin | None) -> Operation[bool]:
+def _carry_out(
+    core: Core,
+    writer: str,
+    number: int,
+    own: str,
+    origin: Origin | None,
+    told: Callable[[Late], object] | None = None,
+) -> Operation[bool]:
     """Returns whether `own` was carried out; where it is empty, whether there is nothing to carry out."""
     while True:
         state, text = yield from _begin(core, writer, number, own)
@@ -203,16 +214,21 @@ def _carry_out(core: Core, writer: str, number: int, own: str, origin: Origin | 
             yield from tracking.track(core, what.roots(), replays=what.settled is not None)
             yield from _advance(core, writer, number, text, "held", "tracked")
         emitted = [place for _, segment in what.segments() for place in vectors.places(core, segment)]
-        yield from vectors.apply(core, emitted, "1")
-        yield from _fail(core, what)
+        applied = yield from vectors.apply(core, emitted, "1")
+        failed = yield from _fail(core, what)
         yield from _record_effects(core, what)
         yield from _publish(core, what)
+        acked = {}
         for one in what.ranges():
-            yield from inputs.consume(core, one, what.failed)
+            acked[one] = yield from inputs.consume(core, one, what.failed)
         for tracked in what.roots():
             yield from inputs.end_roots(core, tracked, what.failed)
         if what.settled is not None:
             yield from kept.settle(core, what.settled)
+        if what.failed is None:
+            came_late = yield from late.note(core, acked, applied.unknown, failed)
+            if came_late is not None and told is not None:
+                told(came_late)
         of = what.origin.text() if what.origin else ""
         yield from _advance(core, writer, number, text, "tracked", "done", of)
         return text == own
@@ -287,8 +303,9 @@ def discard(core: Core, what: Commit) -> Operation[None]:
     yield from inputs.unlink(core, _staged_keys(core, what))
 
 
-def _fail(core: Core, what: Commit) -> Operation[None]:
-    """Fails the trees that tasks staged to be failed, and forgets them."""
+def _fail(core: Core, what: Commit) -> Operation[int]:
+    """Fails the trees that tasks staged to be failed, and forgets them; returns how many, about."""
+    total = 0
     for token in what.failures():
         key = keys.failing(core.config.name, token)
         [payload] = yield [command("GET", key)]
@@ -296,8 +313,10 @@ def _fail(core: Core, what: Commit) -> Operation[None]:
             continue
         failed = pa.Table.from_batches(segments.decode(payload))
         anchors = segments.edges(failed.column(ANCHORS))[0]
+        total += len(anchors)
         yield from inputs.fail_once(core, token, anchors, failed.column(FAILED).to_pylist())
         yield [command("UNLINK", key)]
+    return total
 
 
 def _record_effects(core: Core, what: Commit) -> Operation[None]:

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -22,33 +23,52 @@ _FLIGHT = 64
 _PARTS = 256
 
 
-def consume(core: Core, what: Range, failed: str | None = None) -> Operation[int]:
-    """Acks the tuples of a range for its subscription, or fails their trees; returns of how many segments.
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """What was acked. late: of trees that were over; oldest: when the first segment was published (ms)."""
+
+    segments: int = 0
+    rows: int = 0
+    late: int = 0
+    oldest: int = 0
+
+
+def consume(core: Core, what: Range, failed: str | None = None) -> Operation[Acked]:
+    """Acks the tuples of a range for its subscription, or fails their trees.
 
     The same again changes nothing. The rows are kept until the next range of the reader is consumed: Spark
     may run a batch again until it has logged that it is done, and it has before it begins another.
     """
-    acked, start = 0, what.start
+    segments, rows, late, oldest, start = 0, 0, 0, 0, what.start
     while True:
         rest = Range(what.stream, what.slot, what.reader, start, what.end)
         found = yield from subscriptions.taken(core, rest, _FLIGHT)
         if not found:
             break
-        acked += yield from ack(core, what, found, failed)
+        acked, came_late = yield from ack(core, what, found, failed)
+        segments, late = segments + acked, late + came_late
+        rows += sum(piece.segment.rows for piece in found)
+        oldest = oldest or int(found[0].entry.split("-")[0])
         start = found[-1].number
     yield from subscriptions.forget(core, Range(what.stream, what.slot, what.reader, 0, what.start))
-    return acked
+    return Acked(segments, rows, late, oldest)
 
 
-def ack(core: Core, what: Range, pieces: Sequence[Taken], failed: str | None = None) -> Operation[int]:
-    """Acks the tuples of segments for the subscription of a range, or fails their trees."""
-    members = [piece.segment for piece in pieces]
+def ack(
+    core: Core, what: Range, pieces: Sequence[Taken], failed: str | None = None
+) -> Operation[tuple[int, int]]:
+    """Acks the tuples of segments for the subscription of a range, or fails their trees.
+
+    Returns of how many segments, and how many acks were for trees that were over.
+    """
+    members, late = [piece.segment for piece in pieces], 0
     if failed is None:
         emitted = [place for segment in members for place in vectors.places(core, segment, what.slot)]
-        yield from vectors.apply(core, emitted, "2")
+        applied = yield from vectors.apply(core, emitted, "2")
+        late = applied.late + applied.unknown
     else:
         yield from fail_segments(core, what, members, failed)
-    return (yield from subscriptions.settle(core, what, pieces))
+    return (yield from subscriptions.settle(core, what, pieces)), late
 
 
 def rows(

@@ -13,7 +13,7 @@ from acker.operations import Core
 from acker.outcomes import Entry, SlabOutcome
 from acker.requests import Operation, Request, command
 from acker.stored import whole
-from acker.streams import roots, segments
+from acker.streams import late, roots, segments
 from acker.streams.roots import Roots
 
 DEAD_LETTERS = 100_000
@@ -165,6 +165,7 @@ def settle_entries(
     known = yield from places(core, spout, slabs_of(entries))
     own = keys.Spout(core.config.name, spout)
     calls: list[_Settling] = []
+    expired = ""
     read: tuple[Roots, pa.Table | None] | None = None
     current: dict[Fate, _Settling] = {}
     for entry in entries:
@@ -178,8 +179,10 @@ def settle_entries(
             if fate == "dead":
                 if read is None or read[0] != place.roots:
                     read = place.roots, (yield from roots.kept_rows(core, place.roots))
+                if entry.status == "expired" and not expired:
+                    expired = yield from late.why_expired(core)
                 if read[1] is not None:
-                    yield from _bury(own, place, told, entry, read[1])
+                    yield from _bury(own, place, told, entry, read[1], entry.reason or expired)
                 continue
             call = current.get(fate)
             count = 0 if told.indexes is None else len(told.indexes)
@@ -205,7 +208,9 @@ def settle_entries(
     yield from outcomes.confirm(core, spout, [entry.place for entry in entries])
 
 
-def _bury(own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: pa.Table) -> Operation[None]:
+def _bury(
+    own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: pa.Table, reason: str
+) -> Operation[None]:
     """Makes dead letters of rows, one for each; `rows` are all of the roots'."""
     how = place.roots.how
     named = roots.message_ids(rows, how.message_id).cast(pa.binary())  # Python may not have it as text
@@ -218,7 +223,7 @@ def _bury(own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: 
             "message_id", named[row].as_py(),
             "anchor", ids.anchor_at(told.slab, index),
             "status", entry.status,
-            "reason", entry.reason,
+            "reason", reason,
             "attempts", place.roots.number,
             "at", round(entry.at * 1000),
             "roots", record,

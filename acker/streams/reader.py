@@ -92,7 +92,7 @@ class StreamReader:
             if last == self._at:
                 break
             what = Range(self.stream, slot, reader, self._at, last)
-            acked += yield from inputs.consume(core, what)
+            acked += (yield from inputs.consume(core, what)).segments
             yield from subscriptions.forget(core, what)
             self._at = last
         yield from subscriptions.give_back(core, self.stream, slot, reader)

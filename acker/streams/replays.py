@@ -5,7 +5,7 @@ needs to know the spout: see `acker.streams.settler`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -14,7 +14,7 @@ from acker import ids, outcomes
 from acker.operations import Core
 from acker.outcomes import Entry, OutcomeReader
 from acker.requests import Operation
-from acker.streams import commits, kept, roots, schemas
+from acker.streams import commits, kept, late, roots, schemas
 from acker.streams.commits import Commit
 from acker.streams.kept import Place, Settled
 from acker.streams.roots import Roots, Tracking
@@ -129,6 +129,7 @@ class _Group:
     how: Tracking
     number: int
     batches: list[pa.RecordBatch]
+    origin: tuple[str, int] | None = None
     rows: int = 0
     bytes: int = 0
 
@@ -158,13 +159,16 @@ def _stage_replays(
         most = roots.most_rows(core)
         for at in range(0, len(places), most):
             part = rows.take(pa.array(sorted(places[at : at + most])))
-            name = (old.how, old.number, part.schema.to_string())
+            query, batch = old.origin or ("", 0)
+            name = (old.how, old.number, part.schema.to_string(), query)
             group = groups.get(name)
             if group is not None and group.rows + part.num_rows > most:
                 yield from _stage_group(core, groups.pop(name), staged, tracked)
                 group = None
             if group is None:
-                group = groups[name] = _Group(old.how, old.number + 1, [])
+                group = groups[name] = _Group(old.how, old.number + 1, [], old.origin)
+            if group.origin is not None:
+                group.origin = query, min(batch, group.origin[1])
             group.batches += part.to_batches()
             group.rows += part.num_rows
             group.bytes += part.nbytes
@@ -178,7 +182,7 @@ def _stage_replays(
 def _stage_group(core: Core, group: _Group, staged: list[Staged], tracked: list[Roots]) -> Operation[None]:
     how = group.how
     made, piece = yield from emit_recorded(core, how, Staging(how.stream), group.batches, group.number)
-    tracked += made
+    tracked += [replace(one, origin=group.origin) for one in made]
     staged.append(piece)
 
 
@@ -192,6 +196,8 @@ def emit_recorded(
 
 def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, Place]) -> Operation[pa.Table]:
     names = yield from outcomes.message_ids(core, list(known))
+    expired = any(entry.status == "expired" for entry in entries)
+    why = (yield from late.why_expired(core)) if expired else ""
     columns: list[list[object]] = [[] for _ in OUTCOMES]
     for entry in entries:
         for told in entry.slabs:
@@ -206,7 +212,7 @@ def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, Place]) -> O
             columns[1] += [first + index for index in indexes]
             same = (
                 entry.status,
-                entry.reason,
+                entry.reason or (why if entry.status == "expired" else ""),
                 place.roots.number,
                 final,
                 told.latency,

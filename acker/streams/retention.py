@@ -102,7 +102,8 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
         members = [Taken(0, entry.decode(), quarantine.parse(fields[1])) for entry, fields in found]
         states = yield [command("HGET", own.owed(one.segment.token), slot) for one in members]
         pieces = [one for one, state in zip(members, states, strict=True) if state == b"1"]
-        done += yield from inputs.ack(core, what, pieces, failed)
+        acked, _ = yield from inputs.ack(core, what, pieces, failed)
+        done += acked
         # A segment that was published after the drop is not the subscription's: who publishes ends its part.
         had = [one for one, state in zip(members, states, strict=True) if state != GONE]
         yield from subscriptions.settle(core, what, had, forget=True)

@@ -98,7 +98,8 @@ class Roots:
     """Rows that a spout tracks. token: names them. slab: trees of a slab; number: which attempt it is.
 
     offsets: partition of the source -> its lowest and highest offset among the rows. refused: their message
-    ids are null or too long: their trees fail with their commit, and they have no tuples.
+    ids are null or too long: their trees fail with their commit, and they have no tuples. origin: the
+    streaming query that tracked them first, and the lowest number of its batches; None where not known.
     """
 
     token: str
@@ -109,6 +110,7 @@ class Roots:
     number: int = 1
     offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
     refused: bool = False
+    origin: tuple[str, int] | None = None
 
     def record(self) -> str:
         """The roots as they are stored."""
@@ -116,19 +118,25 @@ class Roots:
         if self.how.bad_message_id == BAD_MESSAGE_IDS[0]:  # as earlier versions have it
             del how["bad_message_id"]
         what: list[object] = [self.token, self.rows, self.seed, self.slab, how, self.number, self.offsets]
-        return json.dumps([*what, *([True] if self.refused else [])], separators=(",", ":"))
+        if self.refused or self.origin is not None:
+            what.append(self.refused)
+        if self.origin is not None:
+            what.append(self.origin)
+        return json.dumps(what, separators=(",", ":"))
 
     @classmethod
     def parse(cls, record: str | bytes) -> "Roots":
         """The inverse of `record`; UnreadableRecord for anything else."""
         try:
-            token, rows, seed, slab, how, number, offsets, *refused = json.loads(record)
+            token, rows, seed, slab, how, number, offsets, *more = json.loads(record)
             check_number(rows, "rows", 0, MOST_SLABS * ids.SLAB_TREES, int)
             check_number(slab, "slab", 1, ids.SLAB_TREES, int)
             check_number(seed, "seed", -(2**63), 2**63 - 1, int)
             check_number(number, "number", 0, MOST_ATTEMPTS, int)
             places = {name: (int(low), int(high)) for name, (low, high) in offsets.items()}
-            return cls(token, rows, seed, slab, Tracking(**how), number, places, refused == [True])
+            refused = bool(more) and more[0] is True  # earlier versions stored less
+            tracked_by = (str(more[1][0]), int(more[1][1])) if len(more) > 1 else None
+            return cls(token, rows, seed, slab, Tracking(**how), number, places, refused, tracked_by)
         except UNREADABLE as error:
             raise UnreadableRecord(f"not roots: {record!r:.200}") from error
 

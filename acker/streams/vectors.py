@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -29,12 +30,20 @@ def places(core: Core, segment: Segment, slot: int | None = None) -> list[Place]
     ]
 
 
-def apply(core: Core, places: Sequence[Place], to: str) -> Operation[None]:
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """late: deltas for trees that were finished; unknown: for trees that nobody knew of, which wait now."""
+
+    late: int = 0
+    unknown: int = 0
+
+
+def apply(core: Core, places: Sequence[Place], to: str) -> Operation[Applied]:
     """Brings all chunks of vectors to a state (lua/apply_staged.lua); the same again changes nothing.
 
     Vectors that are not there were acked. Slabs whose record can not be read are passed over, and logged.
     """
-    limit = core.config.shard_limit
+    limit, late, unknown = core.config.shard_limit, 0, 0
     for first in range(0, len(places), _FLIGHT):
         part = places[first : first + _FLIGHT]
         found = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in part]
@@ -47,9 +56,13 @@ def apply(core: Core, places: Sequence[Place], to: str) -> Operation[None]:
         ]
         for start in range(0, len(calls), _FLIGHT):
             replies = yield from core.ask(calls[start : start + _FLIGHT])
-            refused = [slab for reply in replies for slab in refusals(bytes(reply).split()[2:])]
+            told = [bytes(reply).split() for reply in replies]
+            late += sum(int(words[0]) + int(words[1]) for words in told)
+            unknown += sum(int(words[2]) for words in told)
+            refused = [slab for words in told for slab in refusals(words[3:])]
             if refused:  # their trees are told by their spouts; the commit goes on
                 _log.error("%s: %s", core.config.name, unreadable(refused))
+    return Applied(late, unknown)
 
 
 def _call(core: Core, shard: int, key: bytes, slabs: list[bytes], args: list[bytes | str | int]) -> Call:

@@ -133,6 +133,8 @@ class Step(Answer):
     batch: int = Field(description="Its last micro-batch; -1 where there is none.")
     reads: list[str] = Field(description="Streams.")
     emits: list[str] = Field(description="Streams.")
+    seconds: Seconds = Field(description="How long its last batch took; 0 where that is not known.")
+    late: Count = Field(description="Acks of that batch that came when their trees were over.")
     last_seen: Instant | None
 
 
@@ -144,6 +146,7 @@ class SubscriptionState(Answer):
     rows_acked: Count
     rows_dropped: Count
     rows_behind: Count = Field(description="Rows that it has still to ack.")
+    acks_late: Count = Field(description="Acks that came when their trees were over, mostly expired.")
     unread_age: Seconds | None = Field(description="Seconds since the oldest segment that nobody has taken.")
 
 

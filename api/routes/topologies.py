@@ -173,6 +173,7 @@ def _stream(stream: StreamTotals) -> StreamState:
                 rows_acked=one.rows_acked,
                 rows_dropped=one.rows_dropped,
                 rows_behind=max(0, one.rows_behind),
+                acks_late=one.acks_late,
                 unread_age=one.unread_age,
             )
             for one in stream.subscriptions

@@ -6,6 +6,7 @@
 --   cursor:<n>     id of the last entry that was given to one of its readers
 --   made:<n>       when it was made (ms); missing where an earlier version has
 --   rows:<n>, acked:<n>, dropped:<n>       rows published for it; of these acked, and dropped by the limits
+--   late:<n>       its acks that came too late: their trees were over
 --   emitted        tuples emitted into the stream: its rows, once for each subscription they were for
 --   segments, bytes                        what the entries of the stream hold
 --   dropped        segments dropped by the limits

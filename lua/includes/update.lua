@@ -1,6 +1,6 @@
 -- XORs deltas into the ack vectors of slabs, and finds the trees that this completes.
 -- @needs shard, outcomes, waiting, finished
-local update = {late = 0, orphaned = 0}
+local update = {late = 0, orphaned = 0, unknown = 0} -- unknown: trees that wait now and did not before
 
 -- A slab whose last tree is finished keeps its header and message ids until its outcomes are confirmed.
 local function finish_slab(key, slab, facts)
@@ -46,6 +46,7 @@ local function may_wait(facts)
   elseif facts.tracked then
     update.late = update.late + 1
   else
+    update.unknown = update.unknown + 1
     return true
   end
 end
@@ -188,6 +189,18 @@ local function dense_tracked(key, slab, facts, value, mask, delta)
   if complete then finish_slab(key, slab, facts) end
 end
 
+-- How many words of a delta are for trees that have no word yet.
+local function begun(value, delta)
+  local zeros, z = words.zeros(value)
+  local n = 0
+  for i = 1, z do
+    local at = zeros[i] * 8
+    if at < #delta and sub(delta, at + 1, at + 8) ~= ZERO then n = n + 1 end
+  end
+  if #delta > #value then n = n + words.count(sub(delta, #value + 1)) end
+  return n
+end
+
 -- Dense: `deltas[k]` is a vector for `keys[k]`, from its tree 0 on; a zero word changes nothing. The work is
 -- the server's own (BITOP, comparison of strings), not Lua's.
 -- Bounded by the caller: at most 16,384 words and 51 slabs a call, for each may be of 4,096 trees.
@@ -212,6 +225,7 @@ function update.dense(keys, deltas, limit)
     elseif headers[k] and (not facts or facts.tracked) then
       slabs.refuse(slab)
     elseif facts or waiting.open(slab, limit) then
+      update.unknown = update.unknown + begun(value or '', delta)
       if value then xor_vector(key, delta) else call('SET', key, delta) end
     else
       update.orphaned = update.orphaned + words.count(delta)

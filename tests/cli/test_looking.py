@@ -55,7 +55,7 @@ def test_stats_list_the_steps_of_spark_jobs(acker: Acker, ledger: Ledger) -> Non
     split = Step("split", "bolt", "app-1", HOSTILE, "q1", batch=3, reads=("lines",), emits=("a", "b"))
     ledger.run(steps.register(ledger.core, split))
     shown = acker("stats", "words").out
-    assert re.search(r"split +bolt +.*app-1.* 3 +lines +a, b", shown)
+    assert re.search(r"split +bolt +.*app-1.* 3 +- +0 +lines +a, b", shown)
     assert "\x1b[31m" not in shown
     stats = good(acker("stats", "words", "--json"))
     assert isinstance(stats, dict)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from acker.ledger import open_ledger
@@ -36,6 +37,16 @@ def assert_written_once(pipeline: Pipeline) -> None:
     assert not keys_of(pipeline.url, "*:staged:*")
     assert not keys_of(pipeline.url, "*:rows:*")
     assert not pipeline.without_time_to_live("payload", "ack:")
+
+
+def test_a_second_producer_of_a_run_hears_that_its_rows_are_in_no_stream(pipeline: Pipeline) -> None:
+    write(pipeline)
+    write(pipeline)  # the same driver again: the same rows
+    other = pipeline.spark.range(50, 57)
+    given = pipeline.options("numbers", message_id="id", spout="s", run="monday")
+    with pytest.raises(PySparkException, match=r"RunCommitted: run 'monday' .* with 50 rows emitted.*7 rows"):
+        other.write.format("acker").mode("append").options(**given).save()
+    assert_written_once(pipeline)
 
 
 def test_two_drivers_that_write_the_same_run_at_once(pipeline: Pipeline) -> None:

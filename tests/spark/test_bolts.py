@@ -146,7 +146,7 @@ def test_held_rows_are_taken_over_by_another_query_and_a_batch_that_fails_lets_t
 
 
 @pytest.mark.everywhere
-def test_a_job_takes_streams_and_commits_once(pipeline: Pipeline) -> None:
+def test_a_job_takes_streams_and_commits_once(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     def run(name: str | None = None, then: Exception | None = None) -> bool:
         with job(pipeline.spark, url=pipeline.url, topology="t", name="nightly", run=name) as collector:
             lines = collector.take("lines")
@@ -167,6 +167,9 @@ def test_a_job_takes_streams_and_commits_once(pipeline: Pipeline) -> None:
     assert run("monday")
     assert len(pipeline.rows("copies")) == 20
     assert len(pipeline.rows("lines")) == 5
+    [said] = [one.getMessage() for one in caplog.records if one.name == "acker.streams.runs"]
+    assert "run 'monday' of job 'nightly' was committed at 20" in said
+    assert "with 20 rows emitted: nothing of this run is written" in said
     run(then=FailedException("not these"))
     assert len(pipeline.rows("copies")) == 20
     assert pipeline.outcomes() == {"not these": 5}

@@ -1315,6 +1315,12 @@ export interface components {
             kind: string;
             /** Last Seen */
             last_seen: string | null;
+            /**
+             * Late
+             * @description Acks of that batch that came when their trees were over.
+             * @example 1200
+             */
+            late: number;
             /** Name */
             name: string;
             /**
@@ -1329,6 +1335,11 @@ export interface components {
              * @description Streams.
              */
             reads: string[];
+            /**
+             * Seconds
+             * @description How long its last batch took; 0 where that is not known.
+             */
+            seconds: number;
         };
         /**
          * StreamState
@@ -1362,6 +1373,12 @@ export interface components {
          * @description A reader of a stream: a subscription has its own tuples.
          */
         SubscriptionState: {
+            /**
+             * Acks Late
+             * @description Acks that came when their trees were over, mostly expired.
+             * @example 1200
+             */
+            acks_late: number;
             /**
              * Rows Acked
              * @example 1200

@@ -176,6 +176,18 @@ const BOLTS: ColumnDef<Step>[] = [
     meta: number,
   },
   {
+    header: "Took",
+    accessorKey: "seconds",
+    cell: ({ row }) => (row.original.seconds > 0 ? duration(row.original.seconds) : NOTHING),
+    meta: number,
+  },
+  {
+    header: "Acks late",
+    accessorKey: "late",
+    cell: ({ row }) => count(row.original.late),
+    meta: number,
+  },
+  {
     header: "Last seen",
     accessorFn: (step) => step.last_seen ?? "",
     cell: ({ row }) => <Ago at={row.original.last_seen} />,
@@ -201,6 +213,12 @@ const STREAMS: ColumnDef<Reader>[] = [
   {
     header: "Rows dropped",
     accessorFn: ({ of }) => of?.rows_dropped ?? 0,
+    cell: (cell) => count(cell.getValue<number>()),
+    meta: number,
+  },
+  {
+    header: "Acks late",
+    accessorFn: ({ of }) => of?.acks_late ?? 0,
     cell: (cell) => count(cell.getValue<number>()),
     meta: number,
   },

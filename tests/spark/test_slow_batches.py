@@ -1,0 +1,49 @@
+"""A batch that takes longer than the message timeout works in vain: that is said wherever one looks."""
+
+import json
+
+import pytest
+from pyspark.sql import DataFrame
+
+from acker.ledger import open_ledger
+from acker.spark import bolt
+from acker.spark.collector import Collector
+from acker.steps import steps
+from acker.store import Store
+from acker.streams import Stream
+from tests.servers import wait_until
+from tests.spark.pipeline import Pipeline
+
+
+def test_a_batch_that_is_slower_than_the_message_timeout_says_so(
+    pipeline: Pipeline, valkey_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = open_ledger(Store(valkey_url), "slow", ackers=2, message_timeout=1.0)
+    pipeline.ledger = ledger
+
+    @bolt(url=valkey_url, topology="slow", name="split")
+    def split(batch: DataFrame, collector: Collector) -> None:
+        def expired() -> bool:
+            ledger.tick()
+            return ledger.counters()["expired"] == 12
+
+        wait_until(expired)
+        collector.emit(batch.select("line", "_acker"), stream="words")
+
+    pipeline.spout([f"line {n}" for n in range(12)])
+    query = pipeline.query("split", "lines", split).start()
+    try:
+        assert query.awaitTermination(240)
+    finally:
+        query.stop()
+    [said] = [one for one in caplog.records if one.name == "acker.spark.lateness"]
+    assert said.levelname == "WARNING"
+    assert "bolt 'split', batch 0: 12 acks of its 12 rows came too late; the batch took " in said.getMessage()
+    assert "the message timeout is 1 s: their trees expired meanwhile" in said.getMessage()
+    [step] = ledger.run(steps(ledger.core))
+    assert step.late == 12
+    assert step.seconds > 1.0
+    [source] = query.recentProgress[-1]["sources"]
+    assert json.loads(source["latestOffset"])["acks_late"] == 0  # it was asked before the commit
+    [one] = Stream(ledger, "lines").totals().subscriptions
+    assert one.acks_late == 12
