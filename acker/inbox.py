@@ -148,7 +148,13 @@ class Inbox:
     def _absorb(self, ledger: Ledger, wait: float) -> int:
         reader = self.register(ledger)
         if not self._entries:
-            self._entries = [(entry, _Receipt(entry.place)) for entry in ledger.outcomes(reader, wait)]
+            before = reader.place
+            try:
+                found_now = ledger.outcomes(reader, wait)
+                self._entries = [(entry, _Receipt(entry.place)) for entry in found_now]
+            except BaseException:
+                reader.place = before  # what an interrupt has taken from here is read again
+                raise
         read = len(self._entries)
         named = {told.slab for entry, _ in self._entries for told in entry.slabs}
         with self._outbox.lock:

@@ -6,6 +6,8 @@ per topology sends what has lingered; it starts with the first message and ends 
 
 import atexit
 import logging
+import multiprocessing
+import multiprocessing.util
 import os
 import threading
 import time
@@ -227,6 +229,7 @@ class Outbox:
             thread = threading.Thread(target=self._run, name="acker-outbox", daemon=True)
             thread.start()
             self._thread = thread
+            _see_to_the_end()
 
     def hurry(self) -> None:
         """Has what is buffered sent now, by the thread."""
@@ -433,6 +436,19 @@ _outboxes: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
 def _after_fork() -> None:
     for outbox in list(_outboxes):
         outbox.after_fork()
+
+
+_ends: set[int] = set()
+
+
+def _see_to_the_end() -> None:
+    """Has this process send what is left when it ends, also where it is a child of `multiprocessing`.
+
+    A forked one runs no atexit, but the finalizers of multiprocessing, which it has to register itself.
+    """
+    if os.getpid() not in _ends and multiprocessing.parent_process() is not None:
+        multiprocessing.util.Finalize(None, _at_exit, exitpriority=0)
+    _ends.add(os.getpid())
 
 
 @atexit.register

@@ -138,6 +138,15 @@ class OutcomeReader:
         """The streams of all shards."""
         return [shard.outcomes(self.spout) for shard in self.core.shards]
 
+    @property
+    def place(self) -> list[bytes]:
+        """The last entry that was read of each shard: set again, what came after it is read again."""
+        return list(self._last)
+
+    @place.setter
+    def place(self, last: list[bytes]) -> None:
+        self._last = list(last)
+
     def blocking(self, milliseconds: int) -> Request:
         """The one command that waits for entries in any shard, for a store that is one server."""
         streams = self.keys()

@@ -1,7 +1,9 @@
 """Collectors in other processes, and at their end."""
 
+import multiprocessing
 import os
 import pickle
+from typing import Any
 
 import pytest
 
@@ -71,3 +73,22 @@ def test_what_nobody_holds_any_more_is_sent_all_the_same(make: Make, url: str) -
     Topology(url, "t", linger=15.0).bolt("b").fail(Tuple.parse(str(each)), "from afar")
     [outcome] = wait_until(lambda: list(spout.outcomes()))
     assert outcome.reason == "from afar"
+
+
+def ack_and_end(topology: Topology, text: str) -> None:
+    """What a worker of a pool does: it acks, and returns."""
+    topology.bolt("count").ack(Tuple.parse(text))
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_child_of_multiprocessing_sends_its_acks_before_it_ends(make: Make, method: str) -> None:
+    topology = make()
+    spout = topology.spout("lines")
+    [given] = spout.emit("m")
+    topology.flush()
+    context: Any = multiprocessing.get_context(method)
+    child = context.Process(target=ack_and_end, args=(topology, str(given)))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert [outcome.status for outcome in told(spout)] == ["acked"]

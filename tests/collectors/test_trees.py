@@ -1,5 +1,6 @@
 """Spouts and bolts: a tree is acked when, and only when, all of it was."""
 
+import pickle
 import uuid
 
 import pytest
@@ -286,3 +287,24 @@ def test_a_tree_is_acked_when_and_only_when_all_of_it_was(
         }
         assert statuses(told(spout, len(expected))) == expected
         assert spout.pending == sum(not of for of in parents) - len(expected)
+
+
+def test_a_tuple_that_came_twice_is_taken_once_and_its_children_are_registered(make: Make) -> None:
+    """A queue delivers at least once: the second ack must not undo the first one."""
+    topology = make()
+    spout, bolt = topology.spout("s"), topology.bolt("b")
+    [given] = spout.emit("m")
+    [other] = spout.emit("n")
+    for targets in (1, 2):
+        again = Tuple.parse(str(given))
+        children = bolt.emit([again], targets)
+        bolt.ack(again)
+        assert [o.message_id for o in spout.outcomes()] == []
+        topology.flush()
+        for child in children:
+            bolt.ack(Tuple.parse(str(child)))
+            bolt.ack(Tuple.parse(str(child)))
+    for _ in range(2):
+        bolt.ack(pickle.loads(pickle.dumps(other)))
+    assert statuses(told(spout, 2)) == {b"m": "acked", b"n": "acked"}
+    assert bolt.repeated == 5
