@@ -31,6 +31,8 @@ JOURNAL = 256
 """Most calls in the journal of a topology."""
 STALE_SECONDS = 10.0
 """Seconds after which a call in the journal is somebody else's to finish."""
+_LAST_SECONDS = 60
+"""Seconds before a key is forgotten in which it is not used any more: its writer may be, a little later."""
 _ATTEMPTS = 5
 _NAME_BYTES = 16
 _log = logging.getLogger(__name__)
@@ -160,9 +162,12 @@ def finish_stale(core: Core) -> Operation[bool]:
         if time.time() - float(began) < STALE_SECONDS:
             return False
         wanted, named = Messages.load(dumped), _checked(name)
+        [left] = yield [command("TTL", keys.replies(core.config.name, named))]
+        if left < _LAST_SECONDS:
+            raise ValueError("it is too old: the store may not know any more what was done of it")
     except (ValueError, UnreadableRecord) as error:
         # Nobody can finish it. What is missing of it expires, as if its sender had died before.
-        _log.error("a call of the journal can not be read: %s", error)
+        _log.error("a call of the journal is given up: %s", error)
         yield [command("HDEL", journal, name)]
         return True
     try:
@@ -195,17 +200,13 @@ def _carry_out(core: Core, messages: Messages, name: str, keyed: bool) -> Operat
         yield from core.submit(Submission([calls[0] for calls in by_shard.values()], lambda _: None))
         return parts.result()
     replies = keys.replies(core.config.name, name)
-    if keyed:
-        yield from _begin(replies, messages, by_shard)
+    yield from _begin(replies, messages, by_shard)
     if journaled:
         yield from _write_journal(core, name, messages)
-    writer = bytes.fromhex(name)
     for turn in range(max(map(len, by_shard.values()), default=0)):
         calls = [
             calls[turn] for calls in by_shard.values() if len(calls) > turn and calls[turn].reply is None
         ]
-        for call in calls:
-            call.stamp = writer, turn + 1
         yield from _ask(core, calls, replies)
         if journaled and calls:
             fields = [part for call in calls for part in (_field(call), call.reply or b"")]
@@ -219,25 +220,34 @@ def _carry_out(core: Core, messages: Messages, name: str, keyed: bool) -> Operat
 
 
 def _begin(replies: bytes, messages: Messages, by_shard: dict[int, list[Call]]) -> Operation[None]:
-    """Takes the key for these messages, and notes the replies of what was done under it before."""
+    """Takes the key for these messages, and notes the replies of what was done under it before.
+
+    The key's writer is as old as the record: where that is forgotten, the key is a new one.
+    """
     digest = hashlib.sha256(messages.dump().encode()).hexdigest().encode()
-    [_, _, stored] = yield [
+    [_, _, _, left, stored] = yield [
         command("HSETNX", replies, "digest", digest),
+        command("HSETNX", replies, "writer", secrets.token_bytes(_NAME_BYTES)),
         command("EXPIRE", replies, KEY_SECONDS, "NX"),
+        command("TTL", replies),
         command("HGETALL", replies),
     ]
     pairs = stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
     known = dict(pairs)
     if known.get(b"digest") != digest:
         raise KeyConflict("the key was used for other messages")
+    if left < _LAST_SECONDS:
+        raise KeyConflict("the key was used nearly an hour ago: the store is about to forget what for")
+    writer = bytes(known[b"writer"])
     for calls in by_shard.values():
         for turn, call in enumerate(calls):
-            call.stamp = b"", turn + 1
+            call.stamp = writer, turn + 1
             call.reply = known.get(_field(call))
 
 
 def _field(call: Call) -> bytes:
-    return b"%d:%d" % (call.shard, call.stamp[1] if call.stamp else 0)
+    writer, turn = call.stamp or (b"", 0)
+    return b"%s:%d:%d" % (writer, call.shard, turn)
 
 
 def _write_journal(core: Core, name: str, messages: Messages) -> Operation[None]:

@@ -145,3 +145,27 @@ def test_without_tracking_all_is_well(url: str) -> None:
     ledger = opened(url, "untracked", ackers=0)
     sent = ledger.run(messages.send(ledger.core, Messages(tracks(2), [(1, 1)]), "k"))
     assert set(sent.letters.values()) == {"A"}
+
+
+def test_a_key_that_is_used_again_after_its_hour_is_a_new_key(ledger: Ledger, raw: Any) -> None:
+    """The record of a key has a time to live, and what it stands for must not be remembered for longer."""
+    trees = tracks(600)
+    acks = [(tree.anchor, tree.value) for tree in trees]
+    for what in (Messages(trees), Messages((), acks[:1]), Messages((), acks[1:], [(trees[0].anchor, "x")])):
+        ledger.run(messages.send(ledger.core, what, "again"))
+        [record] = raw.scan_iter(b"*replies*")
+        assert 0 < raw.ttl(record) <= messages.KEY_SECONDS
+        raw.delete(record)
+    counted(ledger, tracked=600, acked=600, late=1)
+
+
+def test_a_call_of_the_journal_is_given_up_when_its_key_is_forgotten(ledger: Ledger, raw: Any) -> None:
+    trees = tracks(30_000)
+    cut(ledger, messages.send(ledger.core, Messages(trees)), 6)
+    stale(raw)
+    before = ledger.counters()
+    [record] = raw.scan_iter(b"*replies*")
+    raw.expire(record, 30)
+    assert ledger.run(messages.finish_stale(ledger.core))
+    assert not ledger.run(messages.finish_stale(ledger.core))
+    assert ledger.counters() == before
