@@ -156,7 +156,7 @@ ANYWHERE: tuple[tuple[int, Maker], ...] = (
 """How often, and what may stand in a query and in a bolt's function."""
 
 
-PLAIN = frozenset({"column", "repartition", "union", "pandas", "join with a table"})
+PLAIN = frozenset({"column", "repartition", "pandas", "join with a table"})
 """Names of those that change no row: a query may have one from its second start on."""
 
 
