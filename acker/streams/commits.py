@@ -241,13 +241,18 @@ def _parsed_origin(text: str) -> Origin | None:
         raise UnreadableRecord(f"not the origin of a commit: {text!r:.200}") from error
 
 
+_OLD_CHECKPOINT = (
+    "the checkpoint is older than what the store knows. Start with a new checkpoint, and give what the "
+    "reader has not acked back to its subscription"
+)
+
+
 def _check_origin(writer: str, number: int, stored: Origin | None, planned: Origin | None) -> None:
     """Raises CommitOrderError where a batch is not the one that has the commit of its number."""
     if stored is not None and planned is not None and stored.contradicts(planned):
         raise CommitOrderError(
             f"batch {number} of query {writer} is of {planned.shown()}, but the store has a commit of that "
-            f"number, of {stored.shown()}: the checkpoint is older than what the store knows. Start with a "
-            "new checkpoint, and give what the reader has not acked back to its subscription"
+            f"number, of {stored.shown()}: {_OLD_CHECKPOINT}"
         )
 
 
@@ -256,7 +261,7 @@ def _begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[st
     call: list[str | int] = [number, own, RECORD_TTL]
     [reply] = yield [Request(key, call, scripts.get("begin_commit"), [key], core.config.wait)]
     if isinstance(reply, redis.ResponseError):
-        raise CommitOrderError(str(reply).removeprefix("ACKER "))
+        raise CommitOrderError(f"{str(reply).removeprefix('ACKER ')}: {_OLD_CHECKPOINT}")
     return reply[0].decode(), reply[1].decode()
 
 
