@@ -88,7 +88,10 @@ def test_a_topology_is_removed_when_no_tree_is_in_flight_or_it_is_forced(
 
 
 def test_a_path_tells_all_methods_that_it_has(client: httpx.Client, ledger: Ledger) -> None:
-    for path, methods in (("/topologies/words", "DELETE, GET"), ("/topologies/words/stats", "GET")):
+    for path, methods in (
+        ("/topologies/words", "DELETE, GET, HEAD"),
+        ("/topologies/words/stats", "GET, HEAD"),
+    ):
         answer = client.put(path)
         assert (answer.status_code, answer.headers["allow"]) == (405, methods)
 
