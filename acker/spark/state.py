@@ -68,6 +68,8 @@ class Found:
         self.sources: list[Source] = []
         self.operators: dict[str, str] = {}
         self.tracked = ""
+        self._named = dict[int, Any]()
+        self._seen = set[tuple[int, str]]()
         self._walk(plan, "")
 
     def verdict(self, logged: int = -1) -> Verdict:
@@ -84,8 +86,7 @@ class Found:
         if not node.isStreaming():
             return
         name = node.nodeName()
-        children = node.children()
-        below = [children.apply(place) for place in range(children.size())]
+        below = self._below(node, name, above)
         if name == "MapInArrow" and TRACKS in str(node.functionExpr().toString()):
             self.tracked = self.tracked or above
             above = ""  # what is below has no trees yet
@@ -98,6 +99,22 @@ class Found:
                 self.operators.setdefault(source.place[1], above)
         for child in below:
             self._walk(child, above)
+
+    def _below(self, node: Any, name: str, above: str) -> list[Any]:
+        """What a node is made of. A query named by WITH is below each place that refers to it, not here."""
+        children = node.children()
+        found = [children.apply(place) for place in range(children.size())]
+        if name == "WithCTE":
+            self._named |= {int(one.id()): one for one in found if one.nodeName() == "CTERelationDef"}
+            return [one for one in found if one.nodeName() != "CTERelationDef"]
+        if name == "CTERelationRef":
+            # Once for what is above: references to references would be too many.
+            place = int(node.cteId()), above
+            known = self._named.get(place[0])
+            if known is not None and place not in self._seen:
+                self._seen.add(place)
+                return [known]
+        return found
 
 
 def _named(node: str, known: dict[str, str]) -> str:

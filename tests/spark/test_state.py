@@ -32,6 +32,12 @@ def paired(rows: DataFrame) -> DataFrame:
     return rows.alias("l").join(rows.alias("r"), "line").select("line", F.col("l._acker"))
 
 
+def named(rows: DataFrame) -> DataFrame:
+    rows.createOrReplaceTempView("lines_named")
+    text = "WITH kept AS (SELECT * FROM lines_named), some AS (SELECT * FROM kept LIMIT 2) SELECT * FROM some"
+    return rows.sparkSession.sql(text)
+
+
 WAYS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "distinct": (distinct, "dropDuplicates over rows of stream 'lines'"),
     "within": (
@@ -42,6 +48,7 @@ WAYS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
         lambda rows: rows.limit(2),
         "limit over rows of stream 'lines', which have trees",
     ),
+    "named": (named, "limit over rows of stream 'lines'"),
     "window": (counted, "an aggregate over .*collector.hold"),
     "pairs": (paired, "reads stream 'lines' in two places for one subscription"),
 }
