@@ -2,7 +2,8 @@
 --
 -- Spark may run a task again or twice at once, evaluate a DataFrame several times in a batch, and let one
 -- task work on several partitions. A partition is known by its stage and number, by how many of its task came
--- before it, and by a fingerprint of its rows; another evaluation (stage) knows it by the fingerprint.
+-- before it, and by a fingerprint of its rows; another evaluation (stage) knows it by the fingerprint. A stage
+-- may evaluate it several times, too, in branches of a union: these have the partition's own number below `track`.
 --
 -- KEYS  1 tracked      hash, all of a batch; for each source (one call of track):
 --                      <source>|stages             -> stages that evaluated it, each followed by a space
@@ -10,10 +11,12 @@
 --                      <source>|entry:<task>:<i>   -> fingerprint#k: the k-th such partition in the stage
 --                      <source>|seen:<task>:<i>:<attempt>   that attempt has had it
 --                      <source>|k:<stage>:<fingerprint>     -> how many such partitions the stage has
+--                      <source>|own:<stage>:<number>:<fingerprint>   -> fingerprint#k of the partition
 --                      <source>|roots:<fingerprint>#<k>     -> the roots (JSON)
 --                      <source>|of:<stage>         -> how many partitions the stage has
 --                      ended                       -> 1, where it is a job's that has had its commit
--- ARGV  1 ttl, 2 source, 3 stage, 4 partition, 5 attempt, 6 fingerprint, 7 roots that were staged
+-- ARGV  1 ttl, 2 source, 3 stage, 4 partition, 5 attempt, 6 fingerprint, 7 roots that were staged,
+--       8 the partition's own number
 -- Returns the roots to be used: those given, or those that were given first; an error where the job ended.
 -- Bounded: one task works on at most some thousand partitions.
 local tracked, source, stage, attempt, fingerprint = KEYS[1], ARGV[2] .. '|', ARGV[3], ARGV[5], ARGV[6]
@@ -37,12 +40,17 @@ end
 found = found or other -- another attempt has read other rows: the first wins
 if not found then
   found = call('HINCRBY', tracked, source .. 'n:' .. task, 1)
-  local k = call('HINCRBY', tracked, source .. 'k:' .. stage .. ':' .. fingerprint, 1)
-  call('HSET', tracked, source .. 'entry:' .. task .. ':' .. found, fingerprint .. '#' .. k)
-  if call('HINCRBY', tracked, source .. 'of:' .. stage, 1) == 1 then
-    local stages = call('HGET', tracked, source .. 'stages') or ''
-    call('HSET', tracked, source .. 'stages', stages .. stage .. ' ')
+  local own = source .. 'own:' .. stage .. ':' .. ARGV[8] .. ':' .. fingerprint
+  local same = call('HGET', tracked, own)
+  if not same then
+    same = fingerprint .. '#' .. call('HINCRBY', tracked, source .. 'k:' .. stage .. ':' .. fingerprint, 1)
+    call('HSET', tracked, own, same)
+    if call('HINCRBY', tracked, source .. 'of:' .. stage, 1) == 1 then
+      local stages = call('HGET', tracked, source .. 'stages') or ''
+      call('HSET', tracked, source .. 'stages', stages .. stage .. ' ')
+    end
   end
+  call('HSET', tracked, source .. 'entry:' .. task .. ':' .. found, same)
 end
 call('HSET', tracked, source .. 'seen:' .. task .. ':' .. found .. ':' .. attempt, 1)
 local entry = call('HGET', tracked, source .. 'entry:' .. task .. ':' .. found)

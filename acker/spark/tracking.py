@@ -30,11 +30,13 @@ HASH = "_acker_hash"
 """Column: xxhash64 of all others, for the fingerprint."""
 TRACKS = "acker_track"
 """How plans name what makes roots of rows."""
+PARTITION = "_acker_partition"
+"""Column: the number of the rows' partition where they are tracked, whatever a union makes of it above."""
 _ENDED = "ended"
 
 
 class Tracker(Shipped):
-    """Makes roots of the rows of a task, which have a column `HASH`; what `mapInArrow` is given.
+    """Makes roots of the rows of a task, with `HASH` and `PARTITION`; what `mapInArrow` is given.
 
     job: which one the rows are of. None: of the batch of a query, which tells its tasks.
     """
@@ -77,7 +79,7 @@ class Tracker(Shipped):
         own = json.dumps([one.record() for one in staged])
         args: list[str | int] = [
             RECORD_TTL, self.source, context.stageId(), context.partitionId(), context.taskAttemptId(),
-            rows.text(), own,
+            rows.text(), own, rows.partition,
         ]  # fmt: skip
         [chosen] = self.ledger.store.send([Request(key, args, scripts.get("register_roots"), [key])])
         if isinstance(chosen, redis.ResponseError):
@@ -111,13 +113,17 @@ class Tracker(Shipped):
 
 
 class _Fingerprint:
-    """Passes rows on without their hashes, which it sums up: the order of rows does not matter."""
+    """Passes rows on without their hashes, which it sums up: the order of rows does not matter.
+
+    partition: the number of the rows' own, -1 where there are none.
+    """
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._rows = 0
         self._sum = np.uint64(0)
         self._xor = np.int64(0)
+        self.partition = -1
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:
@@ -127,7 +133,10 @@ class _Fingerprint:
             with np.errstate(over="ignore"):
                 self._sum += hashes.view(np.uint64).sum(dtype=np.uint64)
             self._xor ^= np.bitwise_xor.reduce(hashes, initial=np.int64(0))
-            yield batch.remove_column(place)
+            own = batch.schema.get_field_index(PARTITION)
+            if batch.num_rows:
+                self.partition = batch.column(own)[0].as_py()
+            yield batch.remove_column(place).remove_column(own - (own > place))
 
     def text(self) -> str:
         """The fingerprint."""

@@ -155,6 +155,22 @@ def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipel
     assert not pipeline.without_time_to_live("staged:", "tracked:")
 
 
+def test_a_union_of_parts_of_a_tracked_batch_tracks_each_row_once(pipeline: Pipeline) -> None:
+    """Both branches evaluate the whole batch, in one stage, and each emits its half."""
+    rows = tracked(pipeline, files(pipeline, [f"line {n}" for n in range(20)]))
+
+    @bolt(url=pipeline.url, topology="t", name="halves")
+    def halves(batch: DataFrame, collector: Collector) -> None:
+        odd = F.substring("value", -1, 1).cast("int") % 2 == 1
+        collector.emit(batch.filter(odd).unionByName(batch.filter(~odd)), stream="both")
+
+    run(pipeline, rows, "halves", halves)
+    assert pipeline.counters() == {"tracked": 20}
+    assert len({row["_acker"] for row in pipeline.rows("both")}) == 20
+    consume(pipeline, "both")
+    assert pipeline.counters() == {"tracked": 20, "acked": 20}
+
+
 @pytest.mark.slow
 def test_a_tracked_dataframe_is_written_without_a_bolt(pipeline: Pipeline) -> None:
     rows = tracked(pipeline, files(pipeline, ["a b", "c", "a b", ""] * 25, parts=4), offset=None)

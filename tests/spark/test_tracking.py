@@ -1,6 +1,7 @@
 """Which roots rows have, however Spark repeats their tasks: told by the script alone, without Spark."""
 
 import json
+from itertools import count
 
 import pytest
 
@@ -20,12 +21,26 @@ class Batch:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.partitions = count()
 
-    def task(self, stage: int, partition: int, attempt: int, rows: str, token: str, source: str = "a") -> str:
-        """A task has staged rows as a token; returns the token that it is to use."""
+    def task(
+        self,
+        stage: int,
+        partition: int,
+        attempt: int,
+        rows: str,
+        token: str,
+        source: str = "a",
+        own: int | None = None,
+    ) -> str:
+        """A task has staged rows as a token; returns the token that it is to use.
+
+        own: the number of their partition where they are tracked; by default another one for each call.
+        """
         key = keys.tracked(self.ledger.config.name, "query", "run", 7)
-        own = json.dumps([Roots(token, 1, 1, 1, HOW).record()])
-        args: list[str | int] = [600, source, stage, partition, attempt, rows, own]
+        roots = json.dumps([Roots(token, 1, 1, 1, HOW).record()])
+        number = next(self.partitions) if own is None else own
+        args: list[str | int] = [600, source, stage, partition, attempt, rows, roots, number]
         [chosen] = self.ledger.store.send([Request(key, args, scripts.get("register_roots"), [key])])
         [record] = json.loads(chosen)
         return Roots.parse(record).token
@@ -52,6 +67,19 @@ def test_partitions_of_the_same_rows_have_roots_of_their_own(batch: Batch) -> No
     assert batch.task(1, 1, 11, "x", "b") == "b"
     assert [batch.task(2, 0, 12, "x", "c"), batch.task(2, 1, 13, "x", "d")] == ["a", "b"]
     assert batch.registered() == ["a", "b"]
+
+
+def test_branches_of_a_union_that_evaluate_the_same_partition_agree_about_its_roots(batch: Batch) -> None:
+    """One stage has them all: tasks 0 and 1 are of one branch, 2 and 3 of the other."""
+    assert [batch.task(1, task, 10 + task, "x", f"left {task}", own=task) for task in (0, 1)] == [
+        "left 0", "left 1",
+    ]  # fmt: skip
+    assert [batch.task(1, task + 2, 12 + task, "x", f"right {task}", own=task) for task in (0, 1)] == [
+        "left 0", "left 1",
+    ]  # fmt: skip
+    assert batch.task(1, 2, 14, "x", "repeated", own=0) == "left 0"
+    assert [batch.task(2, 0, attempt, "x", "coalesced", own=0) for attempt in (20, 20, 21)] == ["left 0"] * 3
+    assert batch.registered() == ["left 0", "left 1"]
 
 
 def test_another_evaluation_knows_the_rows_though_its_tasks_are_numbered_otherwise(batch: Batch) -> None:
