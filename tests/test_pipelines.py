@@ -1,7 +1,9 @@
 """The generator of pipelines itself: seeds repeat, each loss is found, and a short run loses nothing."""
 
 import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -22,6 +24,7 @@ from tests.pipelines.operators import (
 from tests.pipelines.plan import pipeline
 from tests.pipelines.runner import Judged, Report
 from tests.pipelines.verdict import BROKEN, DONE, HUNG, PLANNED, REFUSED, SPARK, End, Observed, Told, judge
+from tests.test_demo_run import Run
 
 # Plans
 
@@ -189,3 +192,35 @@ def test_a_report_names_seeds_and_counts_what_was_refused() -> None:
     assert "- seed 17: one" in report.table()
     assert "nothing lost" in replace(report, judged=report.judged[1:]).table()
     assert json.loads(json.dumps(report.dump()))["problems"] == report.problems
+
+
+# A short run
+
+
+class Pipelines(Run):
+    """`python -m tests.pipelines` as a process."""
+
+    command = (sys.executable, "-m", "tests.pipelines")
+
+
+SEEDS = (3004, 3012, 3017, 3020, 3022, 3026)
+"""A union of parts of what is tracked, forks of emits in threads, jobs, joins, `hold` and `once`: a minute."""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path, java_home: Path) -> None:
+    told = tmp_path / "report.json"
+    run = Pipelines(tmp_path, "--seed", *map(str, SEEDS), "--json", str(told))
+    try:
+        assert run.process.stdout is not None
+        table = run.process.stdout.read()
+        assert run.process.wait(60) == 0, table + run.errors.read_text()
+    finally:
+        run.close()
+    found = json.loads(told.read_text())
+    assert found["problems"] == []
+    assert [one["seed"] for one in found["judged"]] == list(SEEDS)
+    assert sum(one["acked"] for one in found["judged"]) > 0
+    run.assert_nothing_is_left()

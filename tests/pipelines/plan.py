@@ -70,7 +70,9 @@ def _story(chance: Random, code: Code, times: int, size: int) -> list[str]:
             if name.startswith("load_"):
                 lines.append(f"run(start_{name})")
             else:
-                lines += _run(chance, name, time)
+                # A query that reads files would read and track them again without its checkpoint.
+                again = code.source != "track" or name != code.queries[0]
+                lines += _run(chance, name, time, again)
         lines += chance.choice([["settle()"], ["settle()"], ["settle()", "take_out()"]])
         if chance.random() < 0.3:
             lines.append("expire()")
@@ -79,18 +81,17 @@ def _story(chance: Random, code: Code, times: int, size: int) -> list[str]:
     return lines
 
 
-def _run(chance: Random, name: str, time: int) -> list[str]:
+def _run(chance: Random, name: str, time: int, again: bool) -> list[str]:
     start, how = f"run(start_{name}", chance.random()
     calm = f"{start})"
     if how < 0.35:
         points = ["begin", "end", "end", "task", "failed"]
-        again = [calm] if chance.random() < 0.8 else []
-        return [f'{start}, dies="{chance.choice(points)}")', *again]
+        return [f'{start}, dies="{chance.choice(points)}")', *([calm] if chance.random() < 0.8 else [])]
     if how < 0.42 and time:
         return [f'keep("{name}")', calm, f'restore("{name}")', calm]
     if how < 0.48:
         return [f'{start}, dies="end")', f'forget_offsets("{name}")', calm]
-    if how < 0.52:
+    if how < 0.52 and again:
         return [calm, f'forget_checkpoint("{name}")']
     if how < 0.75:
         return [f"{start}, stays=True)"]
