@@ -11,6 +11,12 @@ class ValidationError(AckerError, ValueError):
     """A value is not what was expected; nothing has changed."""
 
 
+_OTHER_VERSION = (
+    ". Another version of acker has made it, and keeps its records in another way: let that version finish "
+    "what is on its way there and remove it (acker remove), or name another topology"
+)
+
+
 class TopologyConfigError(AckerError):
     """A topology is stored with another configuration than the one asked for; nothing has changed.
 
@@ -23,7 +29,8 @@ class TopologyConfigError(AckerError):
         listed = "; ".join(
             f"{name} is {stored!r}, asked for {asked!r}" for name, (stored, asked) in self.differences.items()
         )
-        super().__init__(f"topology {topology!r} is stored with another configuration: {listed}")
+        way_out = _OTHER_VERSION if "schema" in self.differences else ""
+        super().__init__(f"topology {topology!r} is stored with another configuration: {listed}{way_out}")
 
     def __reduce__(self) -> tuple[type, tuple[str, dict[str, tuple[object, object]]]]:
         return type(self), (self.topology, self.differences)
