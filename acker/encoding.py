@@ -102,8 +102,8 @@ def _runs(weights: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]
 
 
 def update_calls(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
-    """The calls that XOR `deltas` into the trees of `anchors`."""
-    one = anchors < 0
+    """The calls that XOR `deltas` into the trees of `anchors`. ValidationError for what is no anchor."""
+    one = ids.check_anchors(anchors) < 0
     if not one.any():
         return _calls_for_many(anchors, deltas, ackers)
     calls = _calls_for_ones(anchors[one], deltas[one], ackers)
@@ -199,8 +199,8 @@ def _vectors(
 
 
 def trees_calls(anchors: Ids, ackers: int) -> list[TreesCall]:
-    """The calls that name the trees of `anchors`, each once."""
-    anchors = np.unique(anchors.view(np.uint64)).view(np.int64)
+    """The calls that name the trees of `anchors`, each once. ValidationError for what is no anchor."""
+    anchors = np.unique(ids.check_anchors(anchors).view(np.uint64)).view(np.int64)
     groups = _group(anchors, ackers)
     calls = []
     for shard in np.unique(groups.shards).tolist():
@@ -219,7 +219,7 @@ def trees_calls(anchors: Ids, ackers: int) -> list[TreesCall]:
 
 def reset_calls(anchors: Ids, ackers: int) -> list[TreesCall]:
     """The same, but no slab is cut: it is what is reset, and is counted once. Its words are all looked at."""
-    anchors = np.unique(anchors.view(np.uint64)).view(np.int64)
+    anchors = np.unique(ids.check_anchors(anchors).view(np.uint64)).view(np.int64)
     groups = _group(anchors, ackers)
     calls = []
     for shard in np.unique(groups.shards).tolist():

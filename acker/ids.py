@@ -1,7 +1,9 @@
 """Anchors and tuple ids: 64-bit numbers, signed wherever they are seen, random wherever they are made.
 
-An anchor of a slab of many is not negative: 51 random bits, its slab, and 12 bits, its index there. That of a
-slab of one, of a tree tracked alone, is negative: 63 random bits, all of them its slab.
+An anchor of a slab of many is not negative: 50 random bits, its slab, 12 bits, its index there, and a one.
+That of a slab of one, of a tree tracked alone, is negative: 62 random bits and a one, all of them its slab.
+So every anchor is odd. A float of that size is even: where somebody's code has made floats of anchors, as
+pandas does with a column in which one is null, none of them is taken for another tree's.
 
 Arrays of ids are numpy int64.
 """
@@ -21,6 +23,10 @@ IdsLike: TypeAlias = Ids | Sequence[int]
 INDEX_BITS = 12
 SLAB_TREES = 1 << INDEX_BITS
 """How many trees a slab can hold: 4,096."""
+STEP = 2
+"""How far the anchors of a slab are apart."""
+_SLAB_BITS = INDEX_BITS + 1
+_IN_SLAB = (1 << _SLAB_BITS) - 1
 SLAB_BYTES = 8
 """Of a slab's name in the store."""
 
@@ -65,13 +71,41 @@ def new_anchors(count: int) -> Ids:
     if not 1 <= count <= SLAB_TREES:
         raise ValidationError(f"count: expected 1 to {SLAB_TREES} trees in a slab, got {count!r}")
     if count == 1:
-        return np.array([secrets.randbits(63) - (1 << 63)], np.int64)
-    return new_slab() + np.arange(count, dtype=np.int64)
+        return np.array([(secrets.randbits(63) | 1) - (1 << 63)], np.int64)
+    return anchors_from(new_slab(), count)
+
+
+def anchors_from(first: int, count: int) -> Ids:
+    """The anchors of the first trees of a slab, from that of its first one."""
+    return np.arange(first, first + STEP * count, STEP, dtype=np.int64)
+
+
+def are_anchors(values: Ids) -> bool:
+    """Whether all of them can be anchors; what a float was made of on the way can not."""
+    return bool((values & 1).all())
+
+
+def check_anchors(values: Ids) -> Ids:
+    """`values`, if all of them can be anchors; else ValidationError."""
+    if not are_anchors(values):
+        strange = int(values[(values & 1) == 0][0])
+        raise ValidationError(
+            f"anchors: expected odd numbers, as all anchors are, got {strange}. Pandas makes floats of a "
+            "column in which a value is null, and a float has no room for an anchor: fill nulls with 0 before"
+        )
+    return values
 
 
 def new_slab() -> int:
     """The first anchor of a new slab that may have any number of trees."""
-    return (1 + secrets.randbelow((1 << (63 - INDEX_BITS)) - 1)) << INDEX_BITS
+    return ((1 + secrets.randbelow((1 << (63 - _SLAB_BITS)) - 1)) << _SLAB_BITS) | 1
+
+
+def firsts_of(random: Ids) -> Ids:
+    """The first anchors of slabs that have their random bits from `random`, none of slab 0."""
+    firsts = (random & HIGHEST) | _IN_SLAB
+    firsts[firsts == _IN_SLAB] |= 1 << _SLAB_BITS
+    return firsts - (_IN_SLAB - 1)
 
 
 def new_id() -> int:
@@ -113,12 +147,12 @@ def seeded_ids(seed: int, start: int, count: int) -> Ids:
 
 def slab_of(anchor: int) -> bytes:
     """The name of an anchor's slab in the store: 8 bytes, big-endian, any index bits zero."""
-    return (anchor if anchor < 0 else anchor & ~(SLAB_TREES - 1)).to_bytes(8, "big", signed=True)
+    return (anchor if anchor < 0 else anchor & ~_IN_SLAB).to_bytes(8, "big", signed=True)
 
 
 def index_of(anchor: int) -> int:
     """An anchor's index in its slab: 0 to 4,095."""
-    return 0 if anchor < 0 else anchor & (SLAB_TREES - 1)
+    return 0 if anchor < 0 else (anchor & _IN_SLAB) >> 1
 
 
 def is_one(slab: bytes) -> bool:
@@ -128,23 +162,24 @@ def is_one(slab: bytes) -> bool:
 
 def anchor_at(slab: bytes, index: int) -> int:
     """The anchor of the tree at `index` of a slab: the inverse of `slab_of` and `index_of`."""
-    return int.from_bytes(slab, "big", signed=True) + index
+    number = int.from_bytes(slab, "big", signed=True)
+    return number if number < 0 else number + STEP * index + 1
 
 
 def shard_of(slab: bytes, ackers: int) -> int:
     """The shard of a slab: its random number modulo the number of ackers."""
-    return (int.from_bytes(slab, "big") >> INDEX_BITS) % ackers
+    return (int.from_bytes(slab, "big") >> _SLAB_BITS) % ackers
 
 
 def shards_of(slabs: npt.NDArray[np.uint64], ackers: int) -> npt.NDArray[np.int64]:
     """The shards of slabs, as `split` has them."""
-    return ((slabs >> np.uint64(INDEX_BITS)) % np.uint64(ackers)).astype(np.int64)
+    return ((slabs >> np.uint64(_SLAB_BITS)) % np.uint64(ackers)).astype(np.int64)
 
 
 def split(anchors: Ids) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
     """Slabs, as the numbers whose big-endian bytes are their names, and indexes of anchors."""
-    indexes = np.where(anchors < 0, 0, anchors & (SLAB_TREES - 1))
-    return (anchors - indexes).view(np.uint64), indexes
+    within = np.where(anchors < 0, 0, anchors & _IN_SLAB)
+    return (anchors - within).view(np.uint64), within >> 1
 
 
 def fold(anchors: Ids, values: Ids) -> tuple[Ids, Ids]:

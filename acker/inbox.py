@@ -185,7 +185,7 @@ class Inbox:
     def _tell_slab(self, entry: Entry, told: SlabOutcome, slab: Slab, receipt: _Receipt) -> None:
         message_ids = slab.message_ids
         for index in told.of(len(slab.marks)):
-            mark, anchor = slab.marks[index], slab.first + index
+            mark, anchor = slab.marks[index], slab.anchor(index)
             # What was told already is confirmed when the caller confirms that.
             if mark != CONFIRMED:
                 self._receipts[anchor] = receipt

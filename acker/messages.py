@@ -20,7 +20,7 @@ from acker import ids, keys
 from acker.config import check_message_id, check_name, check_reason
 from acker.errors import KeyConflict, StoreError, UnreadableRecord, ValidationError, WritersFull
 from acker.ids import Ids
-from acker.operations import Core
+from acker.operations import ATTEMPTS, Core
 from acker.requests import Operation, command
 from acker.submissions import Call, Failed, NewSlab, Submission, Updated, unreadable
 from acker.writers import HORIZON
@@ -33,7 +33,6 @@ STALE_SECONDS = 10.0
 """Seconds after which a call in the journal is somebody else's to finish."""
 _LAST_SECONDS = 60
 """Seconds before a key is forgotten in which it is not used any more: its writer may be, a little later."""
-_ATTEMPTS = 5
 _NAME_BYTES = 16
 _log = logging.getLogger(__name__)
 
@@ -260,7 +259,7 @@ def _write_journal(core: Core, name: str, messages: Messages) -> Operation[None]
 
 def _ask(core: Core, calls: list[Call], replies: bytes) -> Operation[None]:
     """Sends a call for each of some shards, until each is answered."""
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         left = [call for call in calls if call.reply is None]
         if not left:
             return

@@ -14,7 +14,7 @@ from typing import TypeVar
 import redis
 
 from acker import encoding, ids, keys, registries, scripts, topologies
-from acker.config import Settings, TopologyConfig, check_name
+from acker.config import MAX_SPOUTS, Settings, TopologyConfig, check_name
 from acker.errors import StoreError, ValidationError, WritersFull
 from acker.ids import Ids
 from acker.requests import NOTHING, Operation, Reply, Request, command
@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 FLIGHT_SHARDS = 64
 """Most shards that one batch of requests asks something of."""
-_ATTEMPTS = 5
+ATTEMPTS = 5 + MAX_SPOUTS
+"""How often a call is sent that is refused each time: others may bring a shard as many spouts meanwhile."""
 _MOST_ASIDE = 1000
 """Most rotations of a shard that one drain looks after: many more than a ticker ever finds."""
 _log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class Core:
     def ask(self, calls: Sequence[Call]) -> Operation[list[Reply]]:
         """The replies of calls that carry no stamp: sent again only where they declared too few streams."""
         replies = yield [self.request(call) for call in calls]
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             refused = [
                 number for number, reply in enumerate(replies) if self.note_spouts(calls[number].shard, reply)
             ]
@@ -230,7 +231,9 @@ class Core:
                     )
                     if call.script == "track" and b"A" in call.reply:
                         registry, spout = bytes(request.args[0]), str(call.args[0])  # type: ignore[arg-type]
-                        self.registries[call.shard] = registries.with_spout(registry, spout)
+                        # Another thread may have learned of more of them meanwhile.
+                        if self.registries.get(call.shard, b"") == registry:
+                            self.registries[call.shard] = registries.with_spout(registry, spout)
                     continue
                 refused = True
                 if str(reply).startswith("FULL"):
@@ -252,7 +255,7 @@ class Core:
                 # A call that was refused keeps its writer for itself: the next ones take others.
                 taken, lanes = taken + lanes, []
                 attempts += 1
-            if attempts >= _ATTEMPTS:
+            if attempts >= ATTEMPTS:
                 raise StoreError(f"calls were refused {attempts} times: {replies!r:.500}")
         for writer in taken + lanes:
             self.writers.give(writer)

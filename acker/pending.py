@@ -83,13 +83,17 @@ class Slab:
         self.left = self.open = len(message_ids)
         self.tracked = False
 
+    def anchor(self, index: int) -> int:
+        """That of a tree."""
+        return self.first + ids.STEP * index
+
     def indexes(self, mark: int) -> Iterator[int]:
         """The trees so marked."""
         return (index for index, own in enumerate(self.marks) if own == mark)
 
     def new(self) -> NewSlab:
         """The slab as the ledger takes it."""
-        anchors = np.arange(self.first, self.first + len(self.message_ids), dtype=np.int64)
+        anchors = ids.anchors_from(self.first, len(self.message_ids))
         return NewSlab(anchors, np.asarray(self.values, np.int64), self.message_ids)
 
 
@@ -152,7 +156,7 @@ class Pending:
             or now - slab.opened > self._timeout / 10
         ):
             slab = self._open = self._new(now, ids.new_slab())
-        return slab.first + len(slab.marks)
+        return slab.anchor(len(slab.marks))
 
     def new_slabs(self, message_ids: list[bytes], values: Ids) -> list[Slab]:
         """Trees in slabs of their own, which are not for the outbox to take, for `add_slabs`."""
@@ -234,7 +238,7 @@ class Pending:
     def tell_all(self, slab: Slab, status: Status, reason: str) -> None:
         """Makes an outcome ready for each pending tree of a slab, by decision of this side."""
         for index in list(slab.indexes(PENDING)):
-            outcome = Outcome(slab.message_ids[index], slab.first + index, status, reason, None)
+            outcome = Outcome(slab.message_ids[index], slab.anchor(index), status, reason, None)
             self.tell(slab, index, outcome)
         self._outbox.changed.notify_all()
 

@@ -189,7 +189,7 @@ def recent(
 
 def find(core: Core, anchor: int) -> Operation[Recent | None]:
     """How the tree of an anchor failed or expired; None where it did not, or that is not kept any more."""
-    if not core.config.ackers:
+    if not core.config.ackers or not anchor & 1:
         return None
     slab, index = ids.slab_of(anchor), ids.index_of(anchor)
     shard = core.shards[ids.shard_of(slab, core.config.ackers)]

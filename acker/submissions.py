@@ -106,13 +106,14 @@ class NewSlab:
                 f"expected one value and one message id for each of {count} anchors, "
                 f"got {len(self.values)} and {len(self.message_ids)}"
             )
+        ids.check_anchors(self.anchors)
         first = int(self.anchors[0])
         if count > 1 and first < 0:
             raise ValidationError(
                 f"anchors: a negative one is of a tree that is tracked alone, got {count} trees from {first} "
                 "on; take those of acker.ids.new_anchors, or track each by itself"
             )
-        in_order = count == 1 or bool((np.diff(self.anchors) == 1).all())
+        in_order = count == 1 or bool((np.diff(self.anchors) == ids.STEP).all())
         if ids.index_of(first) != 0 or not in_order:
             raise ValidationError(
                 "anchors: expected those of one slab in order from index 0 (acker.ids.new_anchors), "

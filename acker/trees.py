@@ -67,7 +67,7 @@ def trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
     if not core.config.ackers:
         return found
     for at in range(0, len(anchors), 64):
-        part = [(anchor, ids.slab_of(anchor)) for anchor in anchors[at : at + 64]]
+        part = [(anchor, ids.slab_of(anchor)) for anchor in anchors[at : at + 64] if anchor & 1]
         shards = [ids.shard_of(slab, core.config.ackers) for _, slab in part]
         replies = yield [
             read_request(core, "read_tree", shard, core.vectors(shard, [slab]), ids.index_of(anchor))

@@ -129,9 +129,9 @@ class Model:
             before = waited.get(index, Tree())
             slab.trees[index] = Tree("pending", (before.value ^ value) & MASK)
             if before.failure is not None:
-                self._tell(slab, anchor + index, "failed", before.failure)
+                self._tell(slab, anchor + ids.STEP * index, "failed", before.failure)
             elif not slab.trees[index].value:
-                self._tell(slab, anchor + index, "acked")
+                self._tell(slab, anchor + ids.STEP * index, "acked")
         return "A"
 
     def update(self, deltas: Mapping[int, int]) -> tuple[int, int]:

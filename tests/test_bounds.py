@@ -202,7 +202,7 @@ def test_messages_of_a_service_take_a_writer_each_only_if_they_have_a_key(
     def send(count: int, keys: bool) -> int:
         """Sends messages one by one; returns how many writers the shard remembers then."""
         for number in range(count):
-            one = messages.Messages(acks=[(-1 - number, 1)])
+            one = messages.Messages(acks=[(-1 - 2 * number, 1)])
             ledger.run(messages.send(ledger.core, one, f"key-{number}" if keys else None))
         return raw.hlen(shard_key(ledger, 0, "writers").decode())
 

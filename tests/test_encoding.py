@@ -13,10 +13,10 @@ from acker.encoding import CALL_FAILS, CALL_TREES, CALL_WORDS, TreesCall, Update
 from acker.errors import ValidationError
 from acker.ids import Ids
 
-SLABS = st.sampled_from([1, 2, 3, 17, 2**50, 2**51 - 1])
+SLABS = st.sampled_from([1, 2, 3, 17, 2**49, 2**50 - 1])
 INDEXES = st.integers(0, 4095) | st.integers(0, 20) | st.just(0)
-MANY = st.builds(lambda slab, index: (slab << 12) + index, SLABS, INDEXES)
-ANCHORS = MANY | st.sampled_from([-1, -2, -4096, -4097, -(2**63)])
+MANY = st.builds(lambda slab, index: (slab << 13) + 2 * index + 1, SLABS, INDEXES)
+ANCHORS = MANY | st.sampled_from([-1, -3, -4095, -4097, 1 - 2**63])
 DELTAS = st.integers(-(2**63), 2**63 - 1) | st.just(0)
 
 

@@ -14,7 +14,7 @@ from acker.errors import ValidationError
 SIGNED = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(SIGNED)
+@given(SIGNED.map(lambda value: value | 1))
 def test_slab_and_index_name_an_anchor(anchor: int) -> None:
     slab, index = ids.slab_of(anchor), ids.index_of(anchor)
     assert len(slab) == 8
@@ -26,9 +26,9 @@ def test_slab_and_index_name_an_anchor(anchor: int) -> None:
     assert int(indexes[0]) == index
 
 
-@given(st.integers(0, 2**51 - 1), st.integers(1, 1024))
+@given(st.integers(0, 2**50 - 1), st.integers(1, 1024))
 def test_all_trees_of_a_slab_are_in_one_shard(slab: int, ackers: int) -> None:
-    shards = {ids.shard_of(ids.slab_of((slab << 12) | index), ackers) for index in (0, 7, 4095)}
+    shards = {ids.shard_of(ids.slab_of((slab << 13) | within), ackers) for within in (1, 7, 8191)}
     assert len(shards) == 1
     assert shards.pop() in range(ackers)
 
@@ -49,6 +49,16 @@ def test_new_anchors_tell_slabs_of_one_by_their_sign_and_are_never_the_same() ->
     assert max(ones) < 0 < min(firsts)
     assert all(ids.is_one(ids.slab_of(anchor)) for anchor in ones)
     assert not any(ids.is_one(ids.slab_of(anchor)) for anchor in firsts)
+
+
+@given(st.integers(1, 2**50 - 1), st.integers(0, 4095), st.booleans())
+def test_an_anchor_that_was_a_float_is_itself_or_none(slab: int, index: int, alone: bool) -> None:
+    anchor = ids.anchor_at((slab << 13).to_bytes(8, "big"), index) - (1 << 63 if alone else 0)
+    assert ids.are_anchors(np.array([anchor]))
+    rounded = float(anchor)
+    if abs(rounded) < 2**63 and int(rounded) != anchor:
+        with pytest.raises(ValidationError, match="expected odd numbers"):
+            ids.check_anchors(np.array([anchor, int(rounded)]))
 
 
 @pytest.mark.parametrize("count", [0, -1, 4097])

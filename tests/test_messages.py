@@ -131,9 +131,9 @@ def test_what_contradicts_itself_changes_nothing(ledger: Ledger) -> None:
     for bad in (
         [*tracks(1) * 2],
         [one, one],
-        [Track(one.anchor + 1, 1, b"", "s")],
-        [one, Track(one.anchor + 1, 1, b"", "other")],
-        [one, Track(one.anchor + 2, 1, b"", "s")],
+        [Track(one.anchor + 2, 1, b"", "s")],
+        [one, Track(one.anchor + 2, 1, b"", "other")],
+        [one, Track(one.anchor + 4, 1, b"", "s")],
     ):
         with pytest.raises(ValidationError):
             ledger.run(messages.send(ledger.core, Messages(bad, acks=[(5, 5)]), "k"))

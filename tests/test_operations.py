@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import redis
 
-from acker import ids
+from acker import ids, operations
 from acker.config import TopologyConfig
 from acker.errors import StoreError, StoreUnavailable
 from acker.operations import Core
@@ -112,7 +112,7 @@ def test_a_call_that_is_refused_again_and_again_is_an_error(core: Core) -> None:
     for refusal in (SPOUTS, WRITER):
         operation = core.submit(updates(core, 1))
         next(operation)
-        with pytest.raises(StoreError, match="refused 5 times"):
+        with pytest.raises(StoreError, match=f"refused {operations.ATTEMPTS} times"):
             refuse_forever(operation, [refusal])
 
 
@@ -123,7 +123,7 @@ def test_a_rotation_that_is_refused_again_and_again_is_an_error_after_each_shard
 
     def refuse_scripts(operation: Operation[int]) -> None:
         requests = next(operation)
-        for _ in range(50):
+        for _ in range(1000):
             if len(requests) == 1:
                 alone.add(requests[0].key)
             requests = operation.send([SPOUTS if one.script else b"0" for one in requests])

@@ -128,7 +128,7 @@ def test_threads_share_one_ledger(url: str) -> None:
     ledger = opened(url, ackers=2)
 
     def work(number: int) -> None:
-        trees = Trees(number % 5 + 1).track(ledger, f"spout-{number % 7}")
+        trees = Trees(number % 5 + 1).track(ledger, f"spout-{number % 40}")
         trees.complete(ledger, 0)
         ledger.fail(trees.anchors[1:2], "bad")
 

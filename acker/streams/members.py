@@ -138,9 +138,9 @@ def _check_known(trees: Ids, anchors: Ids, what: str) -> None:
     if len(strange):
         raise AckerError(
             f"rows {what} are anchored to {len(np.unique(strange)):,} trees that are not of what the "
-            f"batch has read, among them {strange[0]}: anchors were changed on the way (pandas makes floats "
-            "of a column of whole numbers in which one is null), or are of rows of another batch. Hand them "
-            "on as they came; acker.spark.anchors puts several together and skips nulls"
+            f"batch has read, among them {strange[0]}: anchors were changed on the way, or are of rows of "
+            "another batch. Hand them on as they came; acker.spark.anchors puts several together and skips "
+            "nulls"
         )
 
 
@@ -178,22 +178,28 @@ def _chunk(slabs: Sequence[bytes], reply: Reply) -> Ids:
     names = np.frombuffer(b"".join(slabs), dtype=">i8").astype(np.int64)
     several, extents = (np.frombuffer(one, dtype="<u2").astype(np.int64) for one in (counts, lengths))
     sparse, dense = len(several), len(several) + len(extents)
-    paired = np.repeat(names[:sparse], several) + np.frombuffer(indexes, dtype="<u2")
+    paired = (
+        np.repeat(names[:sparse], several)
+        + ids.STEP * np.frombuffer(indexes, dtype="<u2").astype(np.int64)
+        + 1
+    )
     touched = np.flatnonzero(np.frombuffer(words, dtype="<i8"))
     starts = np.cumsum(extents) - extents
-    long = (np.repeat(names[sparse:dense] - starts, extents))[touched] + touched
+    long = (np.repeat(names[sparse:dense] - ids.STEP * starts, extents))[touched] + ids.STEP * touched + 1
     return np.concatenate((paired, long, names[dense:]))
 
 
 def _trees(one: Roots, shard: int, ackers: int) -> Ids:
     """The trees of roots in a shard."""
     slabs = one.slabs()
-    here = ids.shards_of(slabs.view(np.uint64), ackers) == shard
+    here = ids.shards_of(ids.split(slabs)[0], ackers) == shard
     sizes = np.full(len(slabs), one.slab, dtype=np.int64)
     sizes[-1:] = one.rows - one.slab * (len(slabs) - 1)
     slabs, sizes = slabs[here], sizes[here]
     starts = np.cumsum(sizes) - sizes
-    return np.repeat(slabs - starts, sizes) + np.arange(int(sizes.sum()), dtype=np.int64)
+    return np.repeat(slabs - ids.STEP * starts, sizes) + ids.STEP * np.arange(
+        int(sizes.sum()), dtype=np.int64
+    )
 
 
 def _of_shard(anchors: Ids, shard: int, ackers: int) -> Ids:

@@ -207,9 +207,8 @@ def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, Place]) -> O
             indexes = told.of(min(place.count, len(ids_here)))
             count = len(indexes)
             final = place.fate(entry.status) != "replayed"
-            first = ids.anchor_at(told.slab, 0)
             columns[0] += [ids_here[index] for index in indexes]
-            columns[1] += [first + index for index in indexes]
+            columns[1] += [ids.anchor_at(told.slab, index) for index in indexes]
             same = (
                 entry.status,
                 entry.reason or (why if entry.status == "expired" else ""),

@@ -149,15 +149,13 @@ class Roots:
         """The first anchor of each slab."""
         made = ids.seeded_ids(~self.seed, 0, -(-self.rows // self.slab))
         if self.slab == 1:
-            return made | ids.LOWEST
-        made = made & ids.HIGHEST & ~(ids.SLAB_TREES - 1)
-        made[made == 0] = ids.SLAB_TREES
-        return made
+            return made | ids.LOWEST | 1
+        return ids.firsts_of(made)
 
     def anchors(self) -> Ids:
         """The tree of each row."""
         places = np.arange(self.rows, dtype=np.int64)
-        return self.slabs()[places // self.slab] + places % self.slab
+        return self.slabs()[places // self.slab] + ids.STEP * (places % self.slab)
 
     def values(self) -> Ids:
         """The tuple id of each row."""
@@ -165,13 +163,13 @@ class Roots:
 
     def names(self) -> bytes:
         """The names of the slabs in the store, 8 bytes each."""
-        return self.slabs().astype(">i8").tobytes()
+        return ids.split(self.slabs())[0].astype(">u8").tobytes()
 
     def shards(self, ackers: int) -> list[int]:
         """Where the roots have vectors."""
         if not ackers:
             return []
-        return [int(shard) for shard in np.unique(ids.shards_of(self.slabs().view(np.uint64), ackers))]
+        return [int(shard) for shard in np.unique(ids.shards_of(ids.split(self.slabs())[0], ackers))]
 
 
 def readable(record: bytes | None) -> Roots | None:

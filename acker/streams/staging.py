@@ -185,7 +185,8 @@ def rows_failures(anchors: pa.Array, reasons: pa.Array) -> tuple[Ids, list[str]]
 
 
 def stage_failures(core: Core, ttl: int, anchors: Ids, reasons: list[str]) -> Operation[str]:
-    """Stages trees to be failed; returns the token."""
+    """Stages trees to be failed; returns the token. ValidationError for what is no anchor."""
+    ids.check_anchors(anchors)
     token = segments.new_token()
     batch = pa.RecordBatch.from_arrays([pa.array(anchors), pa.array(reasons, pa.string())], [ANCHORS, FAILED])
     payload = segments.encode([batch], "lz4")

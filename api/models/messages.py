@@ -14,7 +14,7 @@ class Track(Model):
     """Tracks a tree (Storm's ACKER_INIT).
 
     The anchor of a tree of its own is a random negative number. Trees that are tracked together in one call,
-    a slab, share 51 random bits, and have the indexes 0, 1, 2 ... in the 12 bits below them.
+    a slab, share 50 random bits, have the indexes 0, 1, 2 ... in the 12 bits below them, and a 1.
     """
 
     type: Literal["track"]

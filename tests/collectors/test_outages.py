@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from acker import Outcome, StoreUnavailable, Topology, Tuple
+from acker import Outcome, StoreUnavailable, Topology, Tuple, ids
 from acker.embedded import EmbeddedServer
 from acker.ids import slab_of
 from acker.ledger import Ledger
@@ -73,7 +73,7 @@ def again_expected(spout: Spout, outcomes: dict[bytes, Outcome], confirmed: list
         for entry in entries:
             for part in entry.slabs:
                 for outcome in slabs[part.slab]:
-                    if part.indexes is None or (outcome.anchor & 4095) in part.indexes:
+                    if part.indexes is None or ids.index_of(outcome.anchor) in part.indexes:
                         yield outcome.message_id
 
 

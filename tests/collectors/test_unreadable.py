@@ -29,7 +29,7 @@ def test_who_flushes_is_told_of_slabs_that_were_passed_over_and_the_thread_logs_
         for one in members:
             anchor = int(one.anchors[-1])
             bolt.ack(Tuple([(anchor, int(one.values[-1]))]))
-            bolt.fail(Tuple([(anchor - (one.count > 1), 7)]), "bad")
+            bolt.fail(Tuple([(anchor - 2 * (one.count > 1), 7)]), "bad")
 
     act()
     with pytest.raises(UnreadableRecord, match="can not be read, all else was done") as caught:

@@ -61,8 +61,7 @@ class Planned:
 
     @property
     def slab(self) -> NewSlab:
-        first = np.int64(self.anchor)
-        anchors = first + np.arange(len(self.values), dtype=np.int64)
+        anchors = ids.anchors_from(self.anchor, len(self.values))
         return NewSlab(anchors, np.array(self.values, dtype=np.int64), self.message_ids)
 
 
@@ -124,7 +123,7 @@ class Histories(RuleBasedStateMachine):
                 indexes = [0]
             else:
                 indexes = list(range(chance.randrange(count), min(4096, count + chance.choice([1, 2, 40]))))
-            chosen += [plan.anchor + index for index in indexes]
+            chosen += [plan.anchor + ids.STEP * index for index in indexes]
         return chosen
 
     def missing(self, anchor: int) -> int:
@@ -134,7 +133,9 @@ class Histories(RuleBasedStateMachine):
         if slab and slab.tracked:
             return tree.value if tree else 0
         planned = {
-            plan.anchor + index: value for plan in self.planned for index, value in enumerate(plan.values)
+            plan.anchor + ids.STEP * index: value
+            for plan in self.planned
+            for index, value in enumerate(plan.values)
         }.get(anchor, 0)
         return (tree.value if tree else 0) ^ planned
 
@@ -147,7 +148,7 @@ class Histories(RuleBasedStateMachine):
         zeros = chance.choice([0.0, 0.0, 0.3])
         values = [0 if chance.random() < zeros else signed(chance.getrandbits(64)) for _ in range(size)]
         message_ids = [b"%d" % index * chance.choice([0, 1, 9]) for index in range(size)]
-        anchor = (number << 12) % (1 << 63)
+        anchor = (number << 13) % (1 << 63) | 1
         if size == 1 and chance.random() < 0.7:  # else a slab that may have many, and has one
             anchor = (anchor | chance.randrange(4096)) - (1 << 63)
         self.planned.append(Planned(anchor, values, message_ids, spout))

@@ -155,7 +155,7 @@ def test_what_comes_after_the_confirmation_waits_and_is_dropped_by_the_third_tic
 @pytest.mark.parametrize("indexes", [[3], [3, 4, 5], [4095], list(range(2, 60))])
 def test_indexes_that_a_slab_does_not_have_are_late(ledger: Ledger, indexes: list[int]) -> None:
     trees = Trees(2).track(ledger)
-    beyond = [int(trees.anchors[0]) + index for index in indexes]
+    beyond = [int(trees.anchors[0]) + 2 * index for index in indexes]
     outside = sum(index >= 2 for index in indexes)
     assert ledger.update(beyond, [5] * len(beyond)) == Updated(late=outside)
     assert ledger.fail(beyond) == Failed(late=outside)
@@ -168,7 +168,7 @@ def test_what_waited_for_trees_that_the_slab_turns_out_not_to_have_is_orphaned_o
     ledger: Ledger, raw: "redis.Redis"
 ) -> None:
     trees = Trees(2)
-    beyond = [int(trees.anchors[0]) + index for index in (2, 3, 4)]
+    beyond = [int(trees.anchors[0]) + 2 * index for index in (2, 3, 4)]
     ledger.update(beyond[:2], [5, 6])
     ledger.fail(beyond[1:], "no")
     trees.track(ledger)

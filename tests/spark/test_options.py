@@ -49,12 +49,12 @@ def test_a_bad_one_is_refused_with_what_was_expected(given: dict[str, str], mess
 def test_a_topology_is_made_with_the_settings_that_are_named(valkey_url: str) -> None:
     # A process keeps the ledgers that it has opened: this name is no other test's.
     needed = {**NEEDED, "url": valkey_url, "topology": "named-settings"}
-    given = {"ackers": "2", "message_timeout": "45", "outcomes_kept": "77", "wait_replicas": "2"}
+    given = {"ackers": "2", "message_timeout": "45", "outcomes_kept": "77", "slab_limit": "512"}
     made = Options.parse({**needed, **given}).ledger().config
-    assert (made.ackers, made.message_timeout, made.outcomes_kept, made.wait_replicas) == (2, 45.0, 77, 2)
+    assert (made.ackers, made.message_timeout, made.outcomes_kept, made.slab_limit) == (2, 45.0, 77, 512)
     assert Options.parse(needed).ledger().config == made
-    with pytest.raises(TopologyConfigError, match="wait_replicas is 2, asked for 3"):
-        Options.parse({**needed, "wait_replicas": "3"}).ledger()
+    with pytest.raises(TopologyConfigError, match="slab_limit is 512, asked for 256"):
+        Options.parse({**needed, "slab_limit": "256"}).ledger()
 
 
 @pytest.mark.parametrize(

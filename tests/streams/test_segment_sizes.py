@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("word", pa.string()), (ANCHORS, pa.int64())])
 def test_a_segment_may_have_vectors_of_any_number_of_chunks(url: str) -> None:
     """Trees that were tracked alone are a thousand to a chunk, and Lua unpacks no more than 8,000 values."""
     rows = 700_000
-    anchors = np.random.default_rng(1).integers(-(1 << 63), -1, rows)
+    anchors = np.random.default_rng(1).integers(-(1 << 63), -1, rows) | 1
     batch = pa.RecordBatch.from_arrays([pa.nulls(rows, pa.string()), pa.array(anchors)], schema=SCHEMA)
     with Topology(url, "t", ackers=1) as topology:
         core = topology.ledger.core
