@@ -38,7 +38,7 @@ def known_by(requests: list[Request]) -> list[tuple[object, ...]]:
 
 
 def refuse_forever(operation: Operation[object], replies: list[Reply]) -> None:
-    for _ in range(9):
+    for _ in range(2 * operations.ATTEMPTS):
         operation.send(replies)
 
 
