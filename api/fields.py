@@ -54,7 +54,7 @@ Id = Annotated[
     Field(
         pattern=ID_PATTERN,
         description="A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.",
-        examples=["-4611686018427387904"],
+        examples=["-4611686018427387903"],
     ),
 ]
 Instant = Annotated[

@@ -63,6 +63,11 @@ class Bolt(Shipped):
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Runs the function on a batch, or finishes what an earlier run of the batch has stored."""
         functions.check_called(batch, batch_id)
+        if operator := plans.part_by(batch):
+            raise AckerError(
+                f"bolt {self.name!r} was called with a part of its batch ({operator}), and would ack all of "
+                "it: hand it the batch as it came, and choose rows in the bolt's function"
+            )
         with microbatches.of_bolt(batch.sparkSession, batch_id, self._root, self.name) as at:
             self._run(self._options.ledger(), batch, at)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from acker.streams.origins import Key, Origin, key
 from acker.streams.subscriptions import Range
@@ -130,3 +130,32 @@ def sources(root: SparkSession | None, query: str) -> int | None:
     found = root.streams.get(query) if root is not None else None
     progress = found.lastProgress if found is not None else None
     return len(progress["sources"]) if progress else None
+
+
+_PARTS = frozenset(
+    {
+        "Aggregate", "Deduplicate", "Distinct", "Except", "Filter", "GlobalLimit", "Intersect", "Join",
+        "Limit", "LocalLimit", "Offset", "Sample", "Tail",
+    }
+)  # fmt: skip
+_DEEPEST = 100
+
+
+def part_by(batch: DataFrame) -> str:
+    """The operator that makes a DataFrame a part of what it comes from; "" where there is none.
+
+    "" also where Spark does not tell, and above a union, whose sides it does not look at.
+    """
+    classic = hasattr(batch.sparkSession, "sparkContext")
+    try:
+        node: Any = batch._jdf.queryExecution().analyzed() if classic else batch._plan
+        for _ in range(_DEEPEST):
+            kind = node.getClass().getSimpleName() if classic else type(node).__name__
+            if kind in _PARTS:
+                return str(kind)
+            if classic and node.children().size() != 1:
+                return ""
+            node = node.children().apply(0) if classic else node._child
+    except (AttributeError, Py4JError, TypeError):
+        pass
+    return ""

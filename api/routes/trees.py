@@ -148,7 +148,7 @@ async def fail_tree(request: Request, ledger: LedgerDep, anchor: Anchor, body: F
 async def reset_tree(request: Request, ledger: LedgerDep, anchor: Anchor) -> ResetResult:
     """Gives a tree, and all others of its slab, the whole message timeout again."""
     note(request, anchors=[anchor])
-    return ResetResult(slabs=await ledger.reset_timeout([int(anchor)]))
+    return await _reset(ledger, [anchor])
 
 
 @router.post("/fail", responses=declared(404, 413, 429))
@@ -161,7 +161,13 @@ async def fail_trees(request: Request, ledger: LedgerDep, body: FailManyBody) ->
 async def reset_trees(request: Request, ledger: LedgerDep, body: ResetManyBody) -> ResetResult:
     """Gives trees, and all others of their slabs, the whole message timeout again."""
     note(request, anchors=body.anchors)
-    return ResetResult(slabs=await ledger.reset_timeout(sorted({int(anchor) for anchor in body.anchors})))
+    return await _reset(ledger, body.anchors)
+
+
+async def _reset(ledger: AsyncLedger, anchors: list[str]) -> ResetResult:
+    """Numbers that are no anchors name no tree, as those of trees that are gone."""
+    found = [number for number in sorted({int(anchor) for anchor in anchors}) if number & 1]
+    return ResetResult(slabs=await ledger.reset_timeout(found) if found else 0)
 
 
 async def _fail(request: Request, ledger: AsyncLedger, anchors: list[str], reason: str) -> FailResult:

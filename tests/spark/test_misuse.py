@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.ledger import open_ledger
@@ -24,13 +25,22 @@ def test_a_second_bolt_for_a_batch_is_an_error_and_not_passed_over(pipeline: Pip
     def note(batch: DataFrame, collector: Collector) -> None:
         seen.note(sorted(row.line for row in batch.collect()))
 
-    def each(batch: DataFrame, batch_id: int) -> None:
+    def parts(batch: DataFrame, batch_id: int) -> None:
         note(batch.filter("line = 'a'"), batch_id)
         note(batch.filter("line = 'b'"), batch_id)
 
+    with pytest.raises(Exception, match=r"was called with a part of its batch \(Filter\), and would ack"):
+        pipeline.run("both", "lines", parts)
+    assert pipeline.counters() == {"tracked": 2}
+
+    def each(batch: DataFrame, batch_id: int) -> None:
+        wider = batch.withColumn("length", F.length("line")).repartition(2).cache()
+        note(wider, batch_id)
+        note(batch, batch_id)
+
     with pytest.raises(Exception, match="batch 0 was committed by bolt 'both', so 'both' could do nothing"):
         pipeline.run("both", "lines", each)
-    assert seen.read() == [["a"]]
+    assert seen.read() == [["a", "b"]]
 
 
 def test_what_is_read_of_another_topology_is_an_error(pipeline: Pipeline) -> None:

@@ -425,7 +425,7 @@ export interface components {
             /**
              * Anchor
              * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             anchor: string;
             /**
@@ -436,7 +436,7 @@ export interface components {
             /**
              * Value
              * @description XOR of the ids of the tuples acked and of those emitted from them.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             value: string;
         };
@@ -608,7 +608,7 @@ export interface components {
             /**
              * Anchor
              * @description Of its last tree.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             anchor: string;
             /**
@@ -699,7 +699,7 @@ export interface components {
             /**
              * Anchor
              * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             anchor: string;
             /**
@@ -860,7 +860,7 @@ export interface components {
             /**
              * Anchor
              * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             anchor: string;
             /**
@@ -1020,7 +1020,7 @@ export interface components {
             /**
              * Anchor
              * @description Of its new tree.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             anchor: string;
             /**
@@ -1059,7 +1059,7 @@ export interface components {
             /**
              * Anchor
              * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             anchor: string;
             /**
@@ -1549,7 +1549,7 @@ export interface components {
             /**
              * Anchor
              * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             anchor: string;
             /** Message Id */
@@ -1572,7 +1572,7 @@ export interface components {
             /**
              * Value
              * @description XOR of the ids of the tuples emitted first; 0 is acked at once.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             value: string;
         };
@@ -1607,7 +1607,7 @@ export interface components {
             /**
              * Ack Value
              * @description XOR of what was emitted and acked; 0: complete.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             ack_value: string;
             /**
@@ -1619,7 +1619,7 @@ export interface components {
             /**
              * Anchor
              * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             anchor: string;
             /** Bucket */
@@ -1646,7 +1646,7 @@ export interface components {
             /**
              * Slab
              * @description The first anchor of its slab: the trees that are reset together.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             slab: string;
             /**
@@ -1711,7 +1711,7 @@ export interface components {
             /**
              * Anchor
              * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
-             * @example -4611686018427387904
+             * @example -4611686018427387903
              */
             anchor: string;
             /** Message Id */
