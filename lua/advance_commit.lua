@@ -14,7 +14,7 @@ if state ~= ARGV[3] or stored ~= ARGV[2] then return 0 end
 if ARGV[4] == '' then
   redis.call('HDEL', KEYS[1], n .. ':state', n .. ':what')
 elseif ARGV[4] == 'done' then
-  redis.call('HSET', KEYS[1], n .. ':state', 'done', n .. ':what', 
+  redis.call('HSET', KEYS[1], n .. ':state', 'done', n .. ':what',
     ARGV[5] == '' and redis.sha1hex(stored) or redis.sha1hex(stored) .. ' ' .. ARGV[5])
 else
   redis.call('HSET', KEYS[1], n .. ':state', ARGV[4])

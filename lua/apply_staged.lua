@@ -9,7 +9,8 @@
 --       4 limit   of waiting slabs
 --       5 ...     the names of the chunk's slabs of one
 -- Returns what update.lua does, after its two numbers one more: deltas for trees that nobody knew of, which
---       wait for their track now. "0 0 0" where the chunk was there already, or the segment gone. An error where
+--       wait for their track now. "0 0 0" where the chunk was there already, or the segment gone. An error
+--       where
 --       what was staged can not be read: nothing is applied then.
 -- The hash is deleted when all its chunks are acked.
 -- Tells the spouts: acked.

@@ -2,11 +2,13 @@
 --
 -- KEYS  1 commits   hash  last       the highest number seen
 --                         <n>:state  stored, held, tracked or done (lua/advance_commit.lua)
---                         <n>:what   what the commit does; its SHA-1 and of which batch it is, when it is done
+--                         <n>:what   what the commit does; its SHA-1 and of which batch it is, when it is
+--                         done
 -- ARGV  1 number    of the commit, 0 ...: those of a writer ascend
 --       2 what      or empty: only look
 --       3 ttl       seconds for which the writer is remembered
--- Returns state and what; '' and '' where only looked at and there is none. An error where the number is less
+-- Returns state and what; '' and '' where only looked at and there is none. An error where the number is
+-- less
 -- than one that is forgotten: the caller has gone back in time.
 local n, what = ARGV[1], ARGV[2]
 local number = tonumber(n)

@@ -3,8 +3,10 @@
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
 --       3 returned       stream of segments whose reader is gone
---       4 taken          stream of the reader's segments, numbered 1-0, 2-0 ...; fields entry, segment, rows
---       5 readers        hash: reader -> 1 where Spark has logged a batch of it, or 0; when it was seen (ms)
+--       4 taken          stream of the reader's segments, numbered 1-0, 2-0 ...; fields entry, segment,
+--       rows
+--       5 readers        hash: reader -> 1 where Spark has logged a batch of it, or 0; when it was seen
+--       (ms)
 -- ARGV  1 slot           the subscription's number
 --       2 reader
 --       3 at             number of the last segment that the reader has had in a batch

@@ -7,8 +7,10 @@
 --       2 spout   name
 --       3 ...     for each entry its id, and the digest of what the caller read in it
 -- Returns {trees that were confirmed, entries that were looked at}: the caller asks again for the rest. An
---       entry confirmed before is passed over, and one that says something else: a store that lost its latest
---       moments, and whose clock is behind, gives an id again. One that can not be read is put into quarantine.
+--       entry confirmed before is passed over, and one that says something else: a store that lost its
+--       latest
+--       moments, and whose clock is behind, gives an id again. One that can not be read is put into
+--       quarantine.
 -- Bounded: takes no further entry after 1,000 slabs, and no entry has more than one call can touch.
 --- @include "shard"
 --- @include "quarantine"

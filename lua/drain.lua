@@ -1,6 +1,7 @@
 -- Expires a bounded piece of what a rotation set aside.
 --
--- KEYS  the shard's (includes/shard.lua), then expired:<rotation>, then quarantine (includes/quarantine.lua),
+-- KEYS  the shard's (includes/shard.lua), then expired:<rotation>, then quarantine
+-- (includes/quarantine.lua),
 --       then the ack vector of each slab to drain
 -- ARGV  1 spouts
 --       2 rotation
@@ -34,7 +35,8 @@ local function facts_of(slab, header, value)
   return (not value or #value % 8 == 0) and waiting.failures(slab) and facts or nil
 end
 
--- Puts a slab whose record can not be read away, and counts as gone what its vector and message ids tell of.
+-- Puts a slab whose record can not be read away, and counts as gone what its vector and message ids tell
+-- of.
 local function put_away(slab, header, value)
   unreadable[#unreadable + 1] = slab
   quarantine.put(away, slab, header or '')

@@ -4,7 +4,8 @@
 --       2 subscriptions  hash (includes/streams.lua)
 --       then for each segment: payload, owed (lua/settle_segments.lua)
 -- ARGV  for each segment: the id of its entry, rows, bytes
--- Returns how many there were. Bounded by the caller: at most 500 a call, each for at most 64 subscriptions.
+-- Returns how many there were. Bounded by the caller: at most 500 a call, each for at most 64
+-- subscriptions.
 --- @include "streams"
 local dropped = 0
 for k = 3, #KEYS, 2 do

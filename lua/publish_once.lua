@@ -8,7 +8,8 @@
 -- ARGV  1 record (acker/streams/segments.py), 2 rows, 3 bytes, 4 slots as "0,2", 5 payload,
 --       6 seconds that the marker is kept
 -- Returns 1, or 0 where the segment was published before; then which of its slots were dropped before that
--- (stream.gone), whose tuples are the caller's to end. One that is for nobody any more is kept only until its
+-- (stream.gone), whose tuples are the caller's to end. One that is for nobody any more is kept only until
+-- its
 -- trees have failed.
 --- @include "streams"
 if not call('SET', KEYS[5], 1, 'EX', ARGV[6], 'NX') then return {0, stream.gone(KEYS[4])} end

@@ -7,7 +7,8 @@
 --       2 reading   as acker/history.py packs it
 --       3 ...       for each stream: its step in ms, how many readings it keeps
 -- Returns the time of the reading in ms, or 0 where somebody else has the turn.
--- A stream begins with an empty reading, of which all counts are zero. Where the server's clock was set back,
+-- A stream begins with an empty reading, of which all counts are zero. Where the server's clock was set
+-- back,
 -- nothing is written until it is as late as it was: the next reading has the counts of that time, too.
 -- Bounded: one entry for each stream.
 local call, floor = redis.call, math.floor

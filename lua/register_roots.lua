@@ -1,9 +1,12 @@
 -- Settles which roots the rows of a task have: whatever Spark repeats, the same rows get the same roots.
 --
 -- Spark may run a task again or twice at once, evaluate a DataFrame several times in a batch, and let one
--- task work on several partitions. A partition is known by its stage and number, by how many of its task came
--- before it, and by a fingerprint of its rows; another evaluation (stage) knows it by the fingerprint. A stage
--- may evaluate it several times, too, in branches of a union: these have the partition's own number below `track`.
+-- task work on several partitions. A partition is known by its stage and number, by how many of its task
+-- came
+-- before it, and by a fingerprint of its rows; another evaluation (stage) knows it by the fingerprint. A
+-- stage
+-- may evaluate it several times, too, in branches of a union: these have the partition's own number below
+-- `track`.
 --
 -- KEYS  1 tracked      hash, all of a batch; for each source (one call of track):
 --                      <source>|stages             -> stages that evaluated it, each followed by a space

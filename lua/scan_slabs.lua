@@ -1,5 +1,6 @@
 #!lua flags=no-writes
--- Names some slabs of a shard's buckets, the oldest generation first. A generation is the slabs that entered
+-- Names some slabs of a shard's buckets, the oldest generation first. A generation is the slabs that
+-- entered
 -- the nursery at one rotation; they lie in one bucket until the third rotation since sets it aside.
 --
 -- KEYS  those of includes/read.lua, then bucket 0, bucket 1, bucket 2, then where the generations from

@@ -1,13 +1,15 @@
 -- Tracks slabs of new trees for a spout.
 --
--- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout, then the ack vector of each slab;
+-- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout, then the ack vector of
+-- each slab;
 --       no slab twice
 -- ARGV  1 spouts, 2 writer, 3 sequence
 --       4 spout   name of the spout that owns the trees
 --       5 limit   how many trees this shard may hold: pending, or with an outcome not yet confirmed
 --       6 how many of its trees that failed or expired the shard keeps for people
 --       7 ...     for each slab its ack values (one word for each tree) and its message ids
--- Returns one letter for each slab: A tracked, D tracked before with the same content, C tracked before with
+-- Returns one letter for each slab: A tracked, D tracked before with the same content, C tracked before
+-- with
 --       other content (nothing changed), R rejected: over the limit (nothing changed), U refused: what is
 --       held of it can not be read (nothing changed).
 -- An error where the shard has too many spouts already: nothing has changed then.
@@ -19,7 +21,8 @@
 --- @include "recent"
 --- @include "waiting"
 local name, limit = ARGV[4], tonumber(ARGV[5])
-local MOST_SPOUTS = 128 -- twice what a topology has: those of a configuration that is lost may still have trees
+-- Twice what a topology has: those of a configuration that is lost may still have trees.
+local MOST_SPOUTS = 128
 recent.kept = tonumber(ARGV[6])
 local n = #KEYS - OWN
 local held = tonumber(call('HGET', COUNTERS, 'held') or 0)
@@ -37,7 +40,8 @@ if not spout then
   local count, made, rest = string.match(registry, '^(%d+),(%d+)(.*)$')
   count, spout, rest = tonumber(count or 0), tonumber(made or 0), rest or ''
   if count >= MOST_SPOUTS then
-    return redis.error_reply('ACKER shard holds trees or outcomes of ' .. count .. ' spouts, its most: remove one')
+    return redis.error_reply('ACKER shard holds trees or outcomes of ' .. count ..
+      ' spouts, its most: remove one')
   end
   registered = (count + 1) .. ',' .. (spout + 1) .. rest .. '/' .. spout .. ':' .. name
   spouts.names[spout], spouts.streams[spout] = name, KEYS[OWN]
@@ -61,7 +65,8 @@ local function merge(key, slab, facts, value, failures)
   return value
 end
 
--- Tells of the trees that are finished before they are tracked; returns the ack values of those that are not.
+-- Tells of the trees that are finished before they are tracked; returns the ack values of those that are
+-- not.
 local function settle(slab, facts, value, failures)
   local failed, completed, c = {}, {}, 0
   for index in pairs(failures or {}) do
@@ -130,6 +135,8 @@ if d > 0 then
   call('HSET', MESSAGE_IDS, unpack(ids))
   if registered ~= registry then call('HSET', CLOCK, 'spouts', registered) end
 end
-for _, counter in ipairs({'held', 'held:' .. spout, 'tracked', nursery}) do counters.add(counter, accepted) end
+for _, counter in ipairs({'held', 'held:' .. spout, 'tracked', nursery}) do
+  counters.add(counter, accepted)
+end
 outcomes.flush()
 return finish(table.concat(replies))

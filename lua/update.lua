@@ -1,6 +1,7 @@
 -- Updates trees: XORs into the ack values what was emitted and acked.
 --
--- KEYS  the shard's (includes/shard.lua), then the ack vectors of the slabs of the sparse part, and those of
+-- KEYS  the shard's (includes/shard.lua), then the ack vectors of the slabs of the sparse part, and those
+-- of
 --       the dense part; no slab twice
 -- ARGV  1 spouts, 2 writer, 3 sequence
 --       4 limit of waiting slabs

@@ -1,10 +1,13 @@
--- Which trees of a slab are finished, for updates of whole slabs: a hash keeps, for slabs of which many are, a
+-- Which trees of a slab are finished, for updates of whole slabs: a hash keeps, for slabs of which many
+-- are, a
 -- mask with a word of ones for each of these trees, and zero for the others. So the server's own loops tell
 -- finished trees from those that finish now, and Lua walks over what changed only.
 -- @needs shard
 --
--- A mask is a note: a tree may be finished that it has not (after a fail, or an update of few trees). It names
--- none that is pending, for what is finished stays so until the slab goes, and the mask goes with its vector.
+-- A mask is a note: a tree may be finished that it has not (after a fail, or an update of few trees). It
+-- names
+-- none that is pending, for what is finished stays so until the slab goes, and the mask goes with its
+-- vector.
 -- Without a mask, or beside it, so many finished trees are walked over one by one: a 32nd of a slab.
 local MASK_SHARE = 32
 local MASK_WORD = rep('\255', 8)
@@ -20,7 +23,8 @@ function finished.forget(slab)
 end
 
 -- How many words of the vector in SCRATCH, of which `bits` bits are set, are not zero. The vector is zero
--- where the mask, in OPERAND, is. A word has some 32 bits: few words are looked for one by one, of many the zero
+-- where the mask, in OPERAND, is. A word has some 32 bits: few words are looked for one by one, of many
+-- the zero
 -- ones of the mask.
 function finished.late(mask, bits)
   local n, at = 0, 0

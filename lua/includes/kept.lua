@@ -11,7 +11,8 @@ local call, sub, rep, find = redis.call, string.sub, string.rep, string.find
 local KEPT, SLABS, MASKS, LEFT, COUNTS, TIMES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local OWN = 7
 
--- Settles trees of a slab: those at `indexes` (u16 each, ascending), or all where that is empty. Returns how
+-- Settles trees of a slab: those at `indexes` (u16 each, ascending), or all where that is empty. Returns
+-- how
 -- many were not settled before. When the last tree of a token is settled, `rows` goes.
 -- Costs one step for each index: at most 4,096.
 local function settle(slab, indexes, rows)

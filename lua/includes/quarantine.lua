@@ -1,10 +1,12 @@
--- Puts away records that can not be read, as a newer version or a hand may leave them: for people to look at,
+-- Puts away records that can not be read, as a newer version or a hand may leave them: for people to look
+-- at,
 -- while all else goes on. Of their trees the spout's own timer tells.
 -- @needs shard
 --
 -- A quarantine is a hash: what the record was of -> the record. It holds the first 1,000 of a shard, and of
 -- each the first 16 KiB; all are counted. What it was of is a slab, message_ids:<slab>,
--- segment:<stream>:<token, or id of the entry>, rows:<spout>:<token>, or outcomes:<spout>:<id of the entry>,
+-- segment:<stream>:<token, or id of the entry>, rows:<spout>:<token>, or outcomes:<spout>:<id of the
+-- entry>,
 -- whose fields and values are lines then.
 local QUARANTINED, QUARANTINE_BYTES = 1000, 16384
 local quarantine = {}

@@ -5,7 +5,8 @@
 --
 -- Trees are told slab by slab as
 --   {k, header, indexes (u16 each), words (8 bytes each), {message id ...}, {reason or false ...}}
--- with k the number of the slab in the call, from 1. A reason is that of a tree that failed before its track.
+-- with k the number of the slab in the call, from 1. A reason is that of a tree that failed before its
+-- track.
 local call, sub = redis.call, string.sub
 local pack, unpack_from, floor = struct.pack, struct.unpack, math.floor
 
@@ -41,7 +42,8 @@ function trees.vector(key, slab)
   return one and call('HGET', ONES, slab) or call('GET', key) or ''
 end
 
--- The failures that wait for a slab's track, up to what can not be read: index -> reason. At most one record
+-- The failures that wait for a slab's track, up to what can not be read: index -> reason. At most one
+-- record
 -- for each of 4,096 trees.
 function trees.failures(slab)
   local found, at = {}, 1

@@ -2,14 +2,16 @@
 -- @needs shard, outcomes
 --
 -- An entry is of trees of one status, reason and spout. Its id is how many trees of the shard had failed or
--- expired with it: so the ids tell how many trees are kept, and what is older than the last recent.kept (set
+-- expired with it: so the ids tell how many trees are kept, and what is older than the last recent.kept
+-- (set
 -- by the script) is dropped. It holds status, at (ms), reason, spout (name) and trees, for each slab:
 --   slab, ms from track to end (u32), count: trees of the slab (u16), n (u16), n indexes (u16; n is 0 for
 --   all trees), named (u16), bytes (u32), message ids as packed by the spout: of all its trees where n
 --   is 0 or large, of those named where they are few; named says of how many, 0 that they are not kept
 -- Trees and bytes after which a further entry is begun: who reads one reads all of it.
 local ENTRY_TREES, ENTRY_BYTES = 256, 65536
--- A call spends no more on the message ids of slabs of many than this: bytes that are read, and for each tree
+-- A call spends no more on the message ids of slabs of many than this: bytes that are read, and for each
+-- tree
 -- that is passed over on the way to another what 32 of them cost. Callers name few enough slabs.
 local RECENT_COST = 4194304
 local cost = 0
@@ -45,7 +47,8 @@ local function bytes_between(packed, index, wanted)
   return sum
 end
 
--- Of the packed message ids of `count` trees, those at `indexes` (ascending), packed; nil where they can not
+-- Of the packed message ids of `count` trees, those at `indexes` (ascending), packed; nil where they can
+-- not
 -- be read. Where all have one length, none is passed over.
 local function some_ids(packed, count, indexes)
   if #packed < 2 * count then return nil end

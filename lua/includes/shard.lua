@@ -20,14 +20,20 @@
 --      then the keys that are the operation's own: mostly one ack vector for each slab it names
 -- ARGV  1 spouts of the shard, as the caller knows them
 --
--- The spouts of a shard are "names,made/number:name/number:name ...": how many names follow, and how many numbers
--- were given so far. A shard gives a spout its number with the first track, and never gives a number again: what
--- the shard may lose of its end, it loses the slabs with that number too. So a slab is never another spout's,
--- whatever becomes of the topology's configuration, which lies elsewhere. A caller that knows other spouts than
+-- The spouts of a shard are "names,made/number:name/number:name ...": how many names follow, and how many
+-- numbers
+-- were given so far. A shard gives a spout its number with the first track, and never gives a number
+-- again: what
+-- the shard may lose of its end, it loses the slabs with that number too. So a slab is never another
+-- spout's,
+-- whatever becomes of the topology's configuration, which lies elsewhere. A caller that knows other spouts
+-- than
 -- the shard has is told those, and nothing else is done: what it declared would be other streams.
--- A slab is named by 8 bytes: the anchor of its first tree. The key of its ack vector ends with them. A slab
+-- A slab is named by 8 bytes: the anchor of its first tree. The key of its ack vector ends with them. A
+-- slab
 -- of one, whose name is that of a negative anchor, has a field of `ones` instead.
--- A header is kind, number of its spout, count of trees, rotation it entered the nursery at, time tracked (ms),
+-- A header is kind, number of its spout, count of trees, rotation it entered the nursery at, time tracked
+-- (ms),
 -- digest.
 -- Nothing that is read back is taken for granted: no operation ends in the middle for what it can not read.
 -- A word is the 8-byte ack value of one tree; zero is a tree that is not pending.
@@ -55,13 +61,15 @@ if not rotations then
   call('HSET', CLOCK, 'rotations', 0, 'rotated_at', now, 'drained', 0, 'writers_at', now)
 end
 rotations = tonumber(rotations)
-local known = registry == ARGV[1]
-if not rotations or rotations < 0 or rotations % 1 ~= 0 or not (known or registry == '' or find(registry, '^%d+,%d+')) then
+local declared = registry == ARGV[1]
+local told = declared or registry == '' or find(registry, '^%d+,%d+')
+if not rotations or rotations < 0 or rotations % 1 ~= 0 or not told then
   return redis.error_reply('UNREADABLE the clock of this shard') -- before anything has changed
 end
-if not known then return redis.error_reply('SPOUTS ' .. registry) end
+if not declared then return redis.error_reply('SPOUTS ' .. registry) end
 
--- The spouts of the shard, read when a slab's header is: by number, its name and which of KEYS is its stream.
+-- The spouts of the shard, read when a slab's header is: by number, its name and which of KEYS is its
+-- stream.
 local spouts = {names = nil, streams = nil}
 
 local function read_spouts()
@@ -97,7 +105,8 @@ function counters.add(name, by)
   counters.changes[name] = (counters.changes[name] or 0) + by
 end
 
--- Raises a count by so many. One that can not be read begins anew: to end here would leave a call half done.
+-- Raises a count by so many. One that can not be read begins anew: to end here would leave a call half
+-- done.
 function counters.raise(hash, name, by)
   local raised = redis.pcall('HINCRBY', hash, name, by)
   if type(raised) == 'table' then call('HSET', hash, name, by) end
@@ -151,8 +160,10 @@ function slabs.facts(header)
   return slabs.facts_of(sub(header, 1, HEADER_BYTES))
 end
 
--- Notes a slab whose record can not be read, as a newer version or a hand may leave it. It is passed over and
--- named in the reply, and all else that a call does is done: an error in the middle would leave the call half
+-- Notes a slab whose record can not be read, as a newer version or a hand may leave it. It is passed over
+-- and
+-- named in the reply, and all else that a call does is done: an error in the middle would leave the call
+-- half
 -- applied, and its resend would undo that half.
 slabs.refused, slabs.refusals = {}, ''
 

@@ -16,7 +16,8 @@ local function xor(a, b)
   return call('GET', SCRATCH)
 end
 
--- The items of a packed string, each of `size` bytes: 'I2' gives numbers, 'c8' words. A hundred are taken out
+-- The items of a packed string, each of `size` bytes: 'I2' gives numbers, 'c8' words. A hundred are taken
+-- out
 -- by one call, which is what takes the time.
 local function items(packed, format, size)
   local found, n = {}, #packed / size
@@ -51,7 +52,8 @@ local function may_wait(facts)
   end
 end
 
--- The n-th of `counts` (u16) says how many of `indexes` (u16) and `deltas` (words) are for the n-th key from
+-- The n-th of `counts` (u16) says how many of `indexes` (u16) and `deltas` (words) are for the n-th key
+-- from
 -- `first` on. Touches only the words named: the cost does not depend on the size of the slabs. A record is
 -- read where it matters: for words that are zero, or become zero. Where it can not be, the slab is passed
 -- over from there on.
@@ -85,10 +87,11 @@ function update.sparse(first, counts, indexes, deltas, limit)
     end
     for _ = 1, each[k] do
       n = n + 1
-      local word, known = new[n], values[n] ~= zero
-      if facts == nil and (word == zero or not known) then facts = facts_of(slab, limit) end
-      if word == zero and facts and facts.tracked and at[n] >= facts.count then known = false end -- no tree's
-      if facts ~= false and (known or may_wait(facts)) then
+      local word, anybodys = new[n], values[n] ~= zero
+      if facts == nil and (word == zero or not anybodys) then facts = facts_of(slab, limit) end
+      local beyond = facts and facts.tracked and at[n] >= facts.count -- no tree's
+      if word == zero and beyond then anybodys = false end
+      if facts ~= false and (anybodys or may_wait(facts)) then
         call('SETRANGE', key, at[n] * 8, word)
         if word == zero and facts and facts.tracked then
           if not completed then completed, done = {}, 0 end
@@ -134,7 +137,8 @@ local function completed_now(before, zeros)
   return completed, c
 end
 
--- Takes out of a delta what is for trees of a tracked slab that never were, or are finished and listed: it is
+-- Takes out of a delta what is for trees of a tracked slab that never were, or are finished and listed: it
+-- is
 -- late.
 local function without_late(delta, length, listed)
   if #delta > length then
@@ -151,7 +155,8 @@ local function without_late(delta, length, listed)
   return words.clear(delta, hit)
 end
 
--- Takes out of a vector again what was late: the words of trees of the mask, which were zero and are to be so.
+-- Takes out of a vector again what was late: the words of trees of the mask, which were zero and are to be
+-- so.
 local function undo_late(key, mask)
   call('BITOP', 'AND', SCRATCH, key, OPERAND)
   local bits = call('BITCOUNT', SCRATCH)
@@ -201,7 +206,8 @@ local function begun(value, delta)
   return n
 end
 
--- Dense: `deltas[k]` is a vector for `keys[k]`, from its tree 0 on; a zero word changes nothing. The work is
+-- Dense: `deltas[k]` is a vector for `keys[k]`, from its tree 0 on; a zero word changes nothing. The work
+-- is
 -- the server's own (BITOP, comparison of strings), not Lua's.
 -- Bounded by the caller: at most 16,384 words and 51 slabs a call, for each may be of 4,096 trees.
 function update.dense(keys, deltas, limit)
@@ -261,7 +267,7 @@ local function complete_ones(names)
   local found = call('HMGET', SLABS, unpack(names))
   local all, headers = pcall(table.concat, found) -- it raises where there is no header
   if not all or #headers ~= (HEADER_BYTES + 8) * #names then names, headers = with_headers(names, found) end
-  local begins, lists = items(headers, 'c' .. HEADER_BYTES .. 'xxxxxxxx', HEADER_BYTES + 8), {} -- without the digest
+  local begins, lists = items(headers, 'c' .. HEADER_BYTES .. 'xxxxxxxx', HEADER_BYTES + 8), {}
   local last, list, n
   for k = 1, #names do
     local fixed = begins[k]
@@ -285,7 +291,8 @@ local function complete_ones(names)
   if #names > 0 then call('HDEL', ONES, unpack(names)) end
 end
 
--- Words of slabs of one as they are to be XORed: zero where there is none, or where it can not be read. Such
+-- Words of slabs of one as they are to be XORed: zero where there is none, or where it can not be read.
+-- Such
 -- a slab is refused.
 local function sound_words(names, values)
   for k = 1, #names do

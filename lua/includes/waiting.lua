@@ -14,7 +14,8 @@ function waiting.open(slab, limit)
   return header
 end
 
--- The failures that wait for a slab's track, as index -> reason, and their number; nil where they can not be
+-- The failures that wait for a slab's track, as index -> reason, and their number; nil where they can not
+-- be
 -- read.
 function waiting.failures(slab)
   local found, n, at = {}, 0, 1

@@ -1338,6 +1338,7 @@ export interface components {
             /**
              * Seconds
              * @description How long its last batch took; 0 where that is not known.
+             * @example 12.5
              */
             seconds: number;
         };
