@@ -2,7 +2,8 @@
 std = {
   read_globals = {
     "KEYS", "ARGV", "redis", "bit", "struct", "cjson", "cmsgpack",
-    "assert", "error", "ipairs", "next", "pairs", "pcall", "select", "tonumber", "tostring", "type", "unpack",
+    "assert", "error", "ipairs", "next", "pairs", "pcall", "select", "setmetatable", "tonumber", "tostring",
+    "type", "unpack",
     "math", "string", "table",
   },
 }

@@ -4,8 +4,8 @@
 -- ARGV  1 number
 --       2 what      what the caller knows as stored
 --       3 from      state it must be in
---       4 to        held: all that it needs is kept; tracked: its roots are; done; or empty: forget it,
---                   so that another can be stored (what it needed was gone)
+--       4 to        held: all that it needs is kept, and from now on it is final; tracked: its roots are;
+--                   done; or empty: forget it, so that another can be stored (what it needed was gone)
 --       5 of          of which batch it is, kept with done; or empty
 -- Returns 1, or 0 where it is in another state or is to do something else.
 local n = ARGV[1]

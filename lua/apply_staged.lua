@@ -1,26 +1,34 @@
 -- Applies one chunk of a staged segment's vectors: the first time its tuples are emitted into their trees,
 -- the second time they are acked. How often is kept with them, so a call that comes again changes nothing.
 --
--- KEYS  the shard's (includes/shard.lua), then the staged hash (lua/stage.lua), then the ack vector of each
---       slab of the chunk that is not of one; no slab twice
+-- KEYS  the shard's (includes/shard.lua), then the staged hash (lua/stage.lua), of a commit `made`
+--       (includes/made.lua), then the ack vector of each slab of the chunk that is not of one; no slab twice
 -- ARGV  1 spouts
 --       2 chunk   0 ...
 --       3 to      state the chunk is to reach: 1 applied, 2 acked
---       4 limit   of waiting slabs
---       5 ...     the names of the chunk's slabs of one
--- Returns what update.lua does, after its two numbers one more: deltas for trees that nobody knew of, which
---       wait for their track now. "0 0 0" where the chunk was there already, or the segment gone. An error
---       where
---       what was staged can not be read: nothing is applied then.
+--       4 limit   of the bytes that wait for their track
+--       5 needed  of a commit: how much of it `made` must hold before its inputs are acked; or empty
+--       6 ...     the names of the chunk's slabs of one
+-- Returns "LOST" where `made` holds less: the store has lost what the commit emitted or failed here, and
+--       nothing is acked. Otherwise what update.lua does, after its two numbers one more: deltas for trees
+--       that nobody knew of, which wait for their track now. "0 0 0" where the chunk was there already, or
+--       the segment gone. An error where what was staged can not be read: nothing is applied then.
 -- The hash is deleted when all its chunks are acked.
 -- Tells the spouts: acked.
 -- Bounded by the caller: what a chunk holds is what one call of update.lua may.
 --- @include "shard"
 --- @include "outcomes"
+--- @include "id_pieces"
+--- @include "drop_id_pieces"
+--- @include "early"
 --- @include "waiting"
 --- @include "finished"
 --- @include "update"
-local staged, chunk, to, limit = KEYS[OWN], ARGV[2], ARGV[3], tonumber(ARGV[4])
+--- @include "made"
+local staged, chunk, to = KEYS[OWN], ARGV[2], ARGV[3]
+local of_commit = ARGV[5] ~= ''
+local vectors_at = of_commit and OWN + 2 or OWN + 1
+waiting.limit = tonumber(ARGV[4])
 local at = tonumber(chunk) + 1
 local state = call('HGET', staged, 'state')
 local was = state and sub(state, at, at)
@@ -28,6 +36,7 @@ if not state or was >= to then
   call('HINCRBY', COUNTERS, 'duplicates', 1)
   return '0 0 0'
 end
+if of_commit and to == '2' and made.count(KEYS[OWN + 1]) < tonumber(ARGV[5]) then return 'LOST' end
 if to == '2' and was == '0' then
   return redis.error_reply('ACKER a segment was to be acked before it was applied')
 end
@@ -40,29 +49,30 @@ local first_dense, pieces
 local function whole()
   local pairs_of, from = 0, 1
   for k = 1, #counts / 2 do pairs_of = pairs_of + unpack_from('<I2', counts, k * 2 - 1) end
-  first_dense, pieces = OWN + 1 + #counts / 2, {}
+  first_dense, pieces = vectors_at + #counts / 2, {}
   for k = 1, #lengths / 2 do -- one for each slab of the dense part
     local bytes = unpack_from('<I2', lengths, k * 2 - 1) * 8
     pieces[k] = sub(packed, from, from + bytes - 1)
     from = from + bytes
   end
   return at <= #state and #indexes == 2 * pairs_of and #deltas == 8 * pairs_of and from == #packed + 1
-    and #pieces == #KEYS - first_dense + 1 and #ones == 8 * (#ARGV - 4)
+    and #pieces == #KEYS - first_dense + 1 and #ones == 8 * (#ARGV - 5)
 end
 
 local read, sound = pcall(whole) -- it raises where a part is missing, or ends in the middle
 if not read or not sound then
   return redis.error_reply('UNREADABLE the vectors of a segment: chunk ' .. chunk .. ' of ' .. #state)
 end
-update.sparse(OWN + 1, counts, indexes, deltas, limit)
-update.dense({unpack(KEYS, first_dense)}, pieces, limit)
-update.ones(5, ones, limit)
+update.sparse(vectors_at, counts, indexes, deltas)
+update.dense({unpack(KEYS, first_dense)}, pieces)
+update.ones(6, ones)
 state = sub(state, 1, at - 1) .. to .. sub(state, at + 1)
 if state == rep('2', #state) then
   call('DEL', staged)
 else
   call('HSET', staged, 'state', state)
 end
+if of_commit and to == '1' and not find(state, '0', 1, true) then made.note(KEYS[OWN + 1], staged) end
 update.flush()
 counters.flush()
 return update.late .. ' ' .. update.orphaned .. ' ' .. update.unknown .. slabs.refusals

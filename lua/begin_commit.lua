@@ -1,12 +1,14 @@
 -- Stores what a commit is to do, once for each writer and number; who comes second gets what is stored.
 --
 -- KEYS  1 commits   hash  last       the highest number seen
---                         <n>:state  stored, held, tracked or done (lua/advance_commit.lua)
+--                         <n>:state  stored and its attempt, held, tracked or done
+--                                    (lua/advance_commit.lua)
 --                         <n>:what   what the commit does; its SHA-1 and of which batch it is, when it is
 --                         done
 -- ARGV  1 number    of the commit, 0 ...: those of a writer ascend
 --       2 what      or empty: only look
 --       3 ttl       seconds for which the writer is remembered
+--       4 attempt   random: tells what is stored now from what may be stored again after it was dropped
 -- Returns state and what; '' and '' where only looked at and there is none. An error where the number is
 -- less
 -- than one that is forgotten: the caller has gone back in time.
@@ -24,6 +26,7 @@ for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do -- bounded: those of two
   local of = string.match(field, '^(%d+):')
   if of and of ~= last then redis.call('HDEL', KEYS[1], field) end
 end
-redis.call('HSET', KEYS[1], 'last', n, n .. ':state', 'stored', n .. ':what', what)
+local state_now = 'stored ' .. ARGV[4]
+redis.call('HSET', KEYS[1], 'last', n, n .. ':state', state_now, n .. ':what', what)
 redis.call('EXPIRE', KEYS[1], ARGV[3])
-return {'stored', what}
+return {state_now, what}

@@ -7,13 +7,15 @@
 --       rows
 --       5 readers        hash: reader -> 1 where Spark has logged a batch of it, or 0; when it was seen
 --       (ms)
+--       6 bound          hash of the reader (lua/bind_reader.lua)
 -- ARGV  1 slot           the subscription's number
 --       2 reader
 --       3 at             number of the last segment that the reader has had in a batch
 --       4 rows, 5 segments  take no more than these; one segment is always taken
 --       6 end            id of the last entry to be given, or "+"
 --       7 ttl            seconds for which what the reader has taken is kept
--- Returns {number of the last segment, whether there may be more}; an error without the subscription.
+-- Returns {number of the last segment, whether there may be more}; an error without the subscription, and
+-- where segments after `at` were given back.
 -- What was given before, and is in no batch, comes first and alone.
 -- A late copy of a call whose reader has gone on and forgotten what it took is refused by the first XADD,
 -- whose number is not above the last one: a segment is given first, and only then taken from where it was.
@@ -26,6 +28,9 @@ if redis.call('HEXISTS', KEYS[2], 'slot:' .. slot) == 0 then
   return redis.error_reply('ACKER subscription number ' .. slot .. ' was dropped')
 end
 
+if at < tonumber(redis.call('HGET', KEYS[6], 'given_back') or 0) then
+  return redis.error_reply('ACKER FENCED')
+end
 local n, rows, given = at, 0, 0
 
 -- Whether there is room for a segment.

@@ -11,19 +11,29 @@
 --       latest
 --       moments, and whose clock is behind, gives an id again. One that can not be read is put into
 --       quarantine.
--- Bounded: takes no further entry after 1,000 slabs, and no entry has more than one call can touch.
+-- Bounded: takes no further entry after 1,000 slabs, or 16 MiB of message ids, and no entry has more than
+--       one call can touch.
 --- @include "shard"
+--- @include "id_pieces"
+--- @include "drop_id_pieces"
 --- @include "quarantine"
 local stream, away = KEYS[OWN], KEYS[OWN + 1]
 local trees, work, seen = 0, 0, 0
 
-local function forget(names)
-  for first = 1, #names, 1000 do
-    local last = math.min(first + 999, #names)
-    call('HDEL', SLABS, unpack(names, first, last))
-    call('HDEL', MESSAGE_IDS, unpack(names, first, last))
-    call('HDEL', FINISHED, unpack(names, first, last)) -- where an older version took the vector
+local PIECE_WORK = 16 -- slabs that a piece of message ids counts for
+
+local function forget(done)
+  for first = 1, #done, 1000 do
+    local last = math.min(first + 999, #done)
+    call('HDEL', SLABS, unpack(done, first, last))
+    call('HDEL', MESSAGE_IDS, unpack(done, first, last))
+    call('HDEL', FINISHED, unpack(done, first, last)) -- where an older version took the vector
   end
+end
+
+-- Drops the message ids of a slab that are in pieces; the others go with `forget`.
+local function drop_pieces(slab, count)
+  work = work + PIECE_WORK * drop_id_pieces(slab, count)
 end
 
 -- Whether pieces follow each other to the end: each is `head` bytes, at whose end n (u16) says that n items
@@ -54,15 +64,17 @@ local function count_of(slab, header)
 end
 
 -- Confirms all trees of slabs; those whose header can not be read are put away.
-local function confirm_whole(names)
-  local headers = call('HMGET', SLABS, unpack(names))
-  for k = 1, #names do
+local function confirm_whole(whole)
+  local headers = call('HMGET', SLABS, unpack(whole))
+  for k = 1, #whole do
     local facts = headers[k] and slabs.facts(headers[k])
     if facts then
       trees = trees + facts.count
+      drop_pieces(whole[k], facts.count)
     elseif headers[k] then
-      trees = trees + (quarantine.count(names[k]) or 0)
-      quarantine.put(away, names[k], headers[k])
+      trees = trees + (quarantine.count(whole[k]) or 0)
+      quarantine.put(away, whole[k], headers[k])
+      drop_pieces(whole[k], SLAB_TREES)
     end
   end
 end
@@ -73,7 +85,9 @@ local function confirm_part(slab, n)
   if not header then return true end
   trees = trees + n
   if call('HINCRBY', CONFIRMED, slab, n) < (count_of(slab, header) or SLAB_TREES) then return false end
-  if not slabs.facts(header) then quarantine.put(away, slab, header) end
+  local facts = slabs.facts(header)
+  if not facts then quarantine.put(away, slab, header) end
+  drop_pieces(slab, facts and facts.count or SLAB_TREES)
   return true
 end
 
@@ -82,13 +96,13 @@ local function confirm(whole, part)
   while at <= #whole do
     local n = unpack_from('<I2', whole, at + 4)
     for first = at + 6, at + 5 + 8 * n, 8000 do
-      local names, m = {}, 0
+      local some, m = {}, 0
       for slab_at = first, math.min(first + 7992, at + 8 * n - 2), 8 do
         m = m + 1
-        names[m] = sub(whole, slab_at, slab_at + 7)
-        done[#done + 1] = names[m]
+        some[m] = sub(whole, slab_at, slab_at + 7)
+        done[#done + 1] = some[m]
       end
-      confirm_whole(names)
+      confirm_whole(some)
     end
     work = work + n
     at = at + 6 + 8 * n

@@ -13,8 +13,11 @@
 -- A slab whose record can not be read goes into quarantine and is counted.
 -- Any number of tickers may run and die: a slab is drained by whoever takes it out of the set, in one step.
 --- @include "shard"
+--- @include "id_pieces"
+--- @include "drop_id_pieces"
 --- @include "outcomes"
 --- @include "recent"
+--- @include "early"
 --- @include "waiting"
 --- @include "quarantine"
 local rotation, aside, away = tonumber(ARGV[2]), KEYS[OWN], KEYS[OWN + 1]
@@ -27,12 +30,20 @@ for k = 1, n do
 end
 local expired, orphaned, unreadable = 0, 0, {}
 
--- What is known of a slab; nil where not all of its record can be read.
+-- What is known of a slab, and what waits for it; nil where not all of its record can be read.
 local function facts_of(slab, header, value)
   local facts = header and slabs.facts(header)
   if not facts then return nil end
   if facts.tracked then return (not value or #value == facts.count * 8) and facts or nil end
-  return (not value or #value % 8 == 0) and waiting.failures(slab) and facts or nil
+  local waited = waiting.read(slab, value or '')
+  if waited then return facts, waited end
+end
+
+-- Counts a waiting slab that can not be read as gone, with what its parts take.
+local function leave(slab, header, value)
+  local vector = vectors.is_one(slab) and '' or value or ''
+  local parts = #vector + call('HSTRLEN', EARLY, slab) + call('HSTRLEN', FAILURES, slab)
+  waiting.leave(header and slabs.facts(header) or {}, WAITING_SLAB + parts)
 end
 
 -- Puts a slab whose record can not be read away, and counts as gone what its vector and message ids tell
@@ -41,7 +52,7 @@ local function put_away(slab, header, value)
   unreadable[#unreadable + 1] = slab
   quarantine.put(away, slab, header or '')
   if call('HEXISTS', MESSAGE_IDS, slab) == 0 then
-    counters.add('waiting', -1)
+    leave(slab, header, value)
   else
     local length = floor(#(value or '') / 8)
     local _, finished = words.zeros(sub(value or '', 1, length * 8))
@@ -61,14 +72,15 @@ if n > 0 then
     if present[k] == 1 then
       local slab, header, value = names[k], headers[k], ones[k] or call('GET', keys[k])
       taken[#taken + 1] = slab
-      local facts = facts_of(slab, header, value)
+      local facts, waited = facts_of(slab, header, value)
       if not facts and (header or value) then
         put_away(slab, header, value)
         gone[#gone + 1], gone_ones[#gone_ones + 1] = keys[k], slab
       end
       if facts and facts.rotation + 2 == rotation then
         local length = value and #value / 8 or 0
-        trees = trees + math.max(1, length)
+        local work = waited and math.max(#waited.words / 8, waited.bytes / 16) or length
+        trees = trees + math.max(1, work)
         local zeros, z = {}, length
         if value then
           if ones[k] then gone_ones[#gone_ones + 1] = slab else gone[#gone + 1] = keys[k] end
@@ -81,7 +93,9 @@ if n > 0 then
             outcomes.add('expired', '', slab, facts, indexes, length - z)
           end
         else
-          orphaned = orphaned + waiting.lost(value or '', (waiting.failures(slab)), 0)
+          orphaned = orphaned + waiting.lost(waited.words, waited.failures, 0)
+          waiting.leave(facts, waited.bytes)
+          waiting.drop_names(slab, facts)
           forgotten[#forgotten + 1] = slab
         end
       end
@@ -94,10 +108,11 @@ if n > 0 then
   if #forgotten > 0 then
     call('HDEL', SLABS, unpack(forgotten))
     call('HDEL', FAILURES, unpack(forgotten))
-    counters.add('waiting', -#forgotten)
+    call('HDEL', EARLY, unpack(forgotten))
   end
+  for _, slab in ipairs(unreadable) do drop_id_pieces(slab, SLAB_TREES) end
   if #unreadable > 0 then
-    for _, hash in ipairs({SLABS, MESSAGE_IDS, FAILURES, CONFIRMED}) do
+    for _, hash in ipairs({SLABS, MESSAGE_IDS, FAILURES, EARLY, CONFIRMED}) do
       call('HDEL', hash, unpack(unreadable))
     end
   end

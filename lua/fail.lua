@@ -1,46 +1,60 @@
 -- Fails trees: final and at once.
 --
--- KEYS  the shard's (includes/shard.lua), then the ack vector of each slab; no slab twice
+-- KEYS  the shard's (includes/shard.lua), then the ack vector of each slab; no slab twice; then, of a
+--       commit, what it has staged of them in this shard (lua/stage.lua), and `made` where its inputs are to
+--       be acked (includes/made.lua)
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 limit of waiting slabs
+--       4 limit    of the bytes that wait for their track
 --       5 reason   up to 1 KiB
 --       6 counts   u16 for each slab: how many of the indexes are its own
 --       7 indexes  u16 each
 --       8 how many of its trees that failed or expired the shard keeps for people
+--       9 call     of a commit: which of its calls this is. It takes effect once, and not when what was
+--                  staged is gone: whoever deletes that has made all of them
 -- Returns "failed late orphaned", and after that the slabs that were refused, 16 hexadecimal digits each:
 --       their record can not be read. A tree not tracked yet waits as failed, and is told so by its track.
 -- Tells the spouts: failed.
 -- Bounded by the caller: at most 250 trees a call.
 --- @include "shard"
 --- @include "once"
+--- @include "id_pieces"
+--- @include "drop_id_pieces"
 --- @include "outcomes"
 --- @include "recent"
+--- @include "early"
 --- @include "waiting"
-local limit, reason, counts, indexes = tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
+--- @include "made"
+local reason, counts, indexes = ARGV[5], ARGV[6], ARGV[7]
+waiting.limit = tonumber(ARGV[4])
 recent.kept = tonumber(ARGV[8])
 local late, orphaned, total, n = 0, 0, 0, 0
+local staged = KEYS[OWN + #counts / 2]
+if staged then
+  local mark = 'failed:' .. ARGV[9]
+  if call('EXISTS', staged) == 0 or call('HEXISTS', staged, mark) == 1 then
+    counters.add('duplicates', 1)
+    return finish('0 0 0')
+  end
+  call('HSET', staged, mark, 1)
+  local noted = KEYS[OWN + #counts / 2 + 1]
+  if noted then made.note(noted, staged .. ' ' .. mark) end
+end
 for k = 1, #counts / 2 do
   local key = KEYS[OWN + k - 1]
   local slab = slabs.name(key)
   local one = vectors.is_one(slab)
-  local header = call('HGET', SLABS, slab) or waiting.open(slab, limit)
+  local header = call('HGET', SLABS, slab) or waiting.open(slab)
   local facts = header and slabs.facts(header)
   local tracked = facts and facts.tracked
-  local failed, f = {}, 0
-  local known, added, a = nil, {}, 0
-  if facts and not tracked then known, f, added[0] = waiting.failures(slab) end
-  if header and not tracked and not known then slabs.refuse(slab) end
+  local failed, f, early_at = {}, 0, {}
+  if header and not facts then slabs.refuse(slab) end
   for _ = 1, (unpack_from('<I2', counts, k * 2 - 1)) do
     n = n + 1
     local index = unpack_from('<I2', indexes, n * 2 - 1)
     if not header then
       orphaned = orphaned + 1
-    elseif known then
-      if not known[index] then
-        known[index] = reason
-        a = a + 1
-        added[a] = pack('<I2I2', index, #reason) .. reason
-      end
+    elseif facts and not tracked then
+      early_at[#early_at + 1] = sub(indexes, n * 2 - 1, n * 2)
     elseif tracked then
       local value = index < facts.count and vectors.word(key, slab, index) or ZERO
       if value == ZERO then
@@ -59,8 +73,9 @@ for k = 1, #counts / 2 do
       vectors.drop(key, slab)
       slabs.leave_bucket(slab, facts.rotation)
     end
-  elseif a > 0 then
-    call('HSET', FAILURES, slab, table.concat(added, '', 0))
+  elseif #early_at > 0 then
+    local lost = waiting.fail(slab, early_at, reason)
+    if lost then orphaned = orphaned + lost else slabs.refuse(slab) end
   end
 end
 counters.add('late', late)

@@ -8,6 +8,8 @@
 -- Returns how many were there. What was put away before is passed over.
 -- Bounded by the caller: at most 100 a call.
 --- @include "shard"
+--- @include "id_pieces"
+--- @include "drop_id_pieces"
 --- @include "quarantine"
 local stream, into, entries = KEYS[OWN], KEYS[OWN + 1], tonumber(ARGV[2])
 local n = 0
@@ -23,6 +25,7 @@ for i = 3 + entries, #ARGV do
   local packed = call('HGET', MESSAGE_IDS, ARGV[i])
   if packed then
     quarantine.put(into, 'message_ids:' .. ARGV[i], packed)
+    drop_id_pieces(ARGV[i], SLAB_TREES)
     call('HDEL', MESSAGE_IDS, ARGV[i])
     n = n + 1
   end

@@ -7,6 +7,7 @@
 --       3 record   what there is of it
 -- Returns whether it is new. What a full quarantine has no room for is counted each time.
 --- @include "shard"
+--- @include "id_pieces"
 --- @include "quarantine"
 if call('HEXISTS', KEYS[OWN], ARGV[2]) == 1 then return 0 end
 quarantine.put(KEYS[OWN], ARGV[2], ARGV[3])

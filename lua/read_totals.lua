@@ -11,6 +11,8 @@
 --       the nursery, the middle bucket, the oldest bucket and the sets set aside; when (ms) the oldest slab
 --       with pending trees was tracked, among a sample of the set that expires next (-1: none).
 -- Bounded: counts, and one SSCAN in each of at most three buckets and the declared sets.
+--- @include "early"
+--- @include "id_pieces"
 --- @include "read"
 local COUNTERS = KEYS[READ]
 local sets = {}

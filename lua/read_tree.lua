@@ -7,6 +7,8 @@
 --       spouts (includes/shard.lua)}, all times in ms; trees
 --       has one slab as includes/read.lua tells it, or none where the slab is not held or has no such tree.
 -- Bounded: one slab.
+--- @include "early"
+--- @include "id_pieces"
 --- @include "read"
 local key, index = KEYS[READ], tonumber(ARGV[1])
 local slab = trees.slab(key)

@@ -9,6 +9,8 @@
 --       many slabs were read to their end, and at which index to go on in the next one.
 -- Bounded by the caller to 1,000 slabs and 1,000 trees; stops by itself after 16,384 words or 1 MiB of
 -- message ids (of which it reads those of one slab at least: 4 MiB at most).
+--- @include "early"
+--- @include "id_pieces"
 --- @include "read"
 local most, first = tonumber(ARGV[1]), tonumber(ARGV[2])
 local found, words, bytes = {}, 0, 0
@@ -23,11 +25,15 @@ for k = 1, #KEYS - READ + 1 do
   local failures = header and not tracked and trees.failures(slab) or nil
   local length = #vector / 8
   for index in pairs(failures or {}) do length = math.max(length, index + 1) end
-  local indexes, n = {}, 0
+  local indexes, n, more = {}, 0, false
   for index = first, length - 1 do
     local word = sub(vector, index * 8 + 1, index * 8 + 8)
     if (word ~= ZERO and word ~= '') or (failures and failures[index]) then
-      if n == most then break end
+      -- The message ids of four pieces at most.
+      if n == most or (n > 0 and index - indexes[1] >= 3 * id_pieces.TREES) then
+        more = true
+        break
+      end
       n = n + 1
       indexes[n] = index
     end
@@ -35,10 +41,10 @@ for k = 1, #KEYS - READ + 1 do
   words = words + length
   if n > 0 then
     local packed = call('HGET', MESSAGE_IDS, slab)
-    bytes = bytes + #(packed or '')
+    bytes = bytes + (packed == '' and 1048576 or #(packed or ''))
     found[#found + 1] = trees.told(k, slab, header, vector, indexes, packed, failures)
     most = most - n
-    if most == 0 then return {clock, found, k - 1, indexes[n] + 1} end
+    if more or most == 0 then return {clock, found, k - 1, indexes[n] + 1} end
   end
   first = 0
 end

@@ -7,19 +7,35 @@
 --       2 reading   as acker/history.py packs it
 --       3 ...       for each stream: its step in ms, how many readings it keeps
 -- Returns the time of the reading in ms, or 0 where somebody else has the turn.
--- A stream begins with an empty reading, of which all counts are zero. Where the server's clock was set
--- back,
--- nothing is written until it is as late as it was: the next reading has the counts of that time, too.
--- Bounded: one entry for each stream.
+-- A stream begins with an empty reading, of which all counts are zero. Where the server's clock was set back
+-- by a minute or more, the readings that are later than now go; by less, nothing is written until it is as
+-- late as it was. Either way the next reading has the counts of that time, too.
+-- Bounded: one entry for each stream; and the readings of one stream, some thousand, where the clock was set
+-- back.
 local call, floor = redis.call, math.floor
+local SET_BACK = 60000
 if call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 local instant = call('TIME')
 local now = instant[1] * 1000 + floor(instant[2] / 1000)
+
+-- A stream takes no id below its last one, so what is to stay of it is written anew. Returns the last of it.
+local function drop_later(stream)
+  local kept = call('XRANGE', stream, '-', now)
+  call('UNLINK', stream)
+  for _, entry in ipairs(kept) do call('XADD', stream, entry[1], unpack(entry[2])) end
+  return kept[#kept]
+end
+
+local dropped = false
 for k = 2, #KEYS do
   local step, most = tonumber(ARGV[2 * k - 1]), ARGV[2 * k]
   local last = call('XREVRANGE', KEYS[k], '+', '-', 'COUNT', 1)[1]
-  if not last then call('XADD', KEYS[k], now - 1 .. '-0', 'reading', '') end
   local at = last and tonumber(string.match(last[1], '^%d+')) or 0
+  if at > now + SET_BACK and not dropped then
+    last, dropped = drop_later(KEYS[k]), true -- of one stream in a call: the others have theirs later
+    at = last and tonumber(string.match(last[1], '^%d+')) or 0
+  end
+  if not last then call('XADD', KEYS[k], now - 1 .. '-0', 'reading', '') end
   if floor(now / step) > floor(at / step) then
     call('XADD', KEYS[k], 'MAXLEN', '=', most, now .. '-0', 'reading', ARGV[2])
   end

@@ -29,9 +29,8 @@ for k = 1, #counts / 2 do
     if rotation ~= rotations then
       slabs.leave_bucket(slab, rotation)
       call('SADD', BUCKETS[rotations % 3], slab)
-      local kind = facts.tracked and TRACKED or WAITING
       call('HSET', SLABS, slab,
-        slabs.header(kind, facts.spout, facts.count, facts.tracked_at, sub(header, HEADER_BYTES + 1)))
+        slabs.header(facts.kind, facts.spout, facts.count, facts.tracked_at, sub(header, HEADER_BYTES + 1)))
       if facts.tracked then
         local _, zeros = words.zeros(vectors.get(key, slab))
         counters.add(slabs.bucket_counter(rotation), zeros - facts.count)

@@ -1,30 +1,56 @@
--- Takes back segments that a reader has taken and did not ack, so that others can have them.
+-- Takes back segments that a reader has taken and did not ack, so that others can have them. From then on no
+-- commit of what it had then becomes final. What a commit is bound to stays until the caller has seen to it.
 --
 -- KEYS  1 taken      stream (lua/claim_segments.lua)
 --       2 returned   stream
 --       3 readers    hash (lua/claim_segments.lua)
+--       4 bound      hash (lua/bind_reader.lua)
 --       then for each segment: owed (lua/settle_segments.lua)
 -- ARGV  1 slot
 --       2 reader
 --       3 dead       1: only where Spark has not logged a batch of the reader
---       4 ...        for each segment: its number among the taken
--- Returns how many there were to take back. A reader that has none any more is forgotten.
--- Bounded by the caller: at most 500 a call.
-local back = 0
-if ARGV[3] == '1' and string.sub(redis.call('HGET', KEYS[3], ARGV[2]) or '1', 1, 1) == '1' then return 0 end
-for k = 4, #KEYS do
-  local id = ARGV[k] .. '-0'
-  local one = redis.call('XRANGE', KEYS[1], id, id)[1]
-  if one then
-    redis.call('XDEL', KEYS[1], id)
-    if redis.call('HGET', KEYS[k], ARGV[1]) == '1' then
-      redis.call('XADD', KEYS[2], '*', unpack(one[2]))
+--       4 ttl        seconds for which it is known that segments were given back
+--       5 ended      how many commits have ended, or were given up: for each, its field and value of `bound`
+--       then for each segment: its number among the taken
+-- Returns {how many there were to take back; then field and value of each commit that has segments}. A reader
+-- that has none any more is forgotten.
+-- Bounded by the caller: at most 500 segments a call, and the few commits that one reader is in.
+local call, back, kept, first = redis.call, 0, false, 6 + 2 * tonumber(ARGV[5])
+local highest = tonumber(call('HGET', KEYS[4], 'given_back') or 0)
+if ARGV[3] == '1' and string.sub(call('HGET', KEYS[3], ARGV[2]) or '1', 1, 1) == '1' then return {0} end
+for at = 6, first - 1, 2 do
+  if call('HGET', KEYS[4], ARGV[at]) == ARGV[at + 1] then call('HDEL', KEYS[4], ARGV[at]) end
+end
+local bound, last = call('HGETALL', KEYS[4]), 0
+local found = {}
+for at = 1, #bound, 2 do
+  if bound[at] ~= 'given_back' then
+    last = math.max(last, tonumber(string.match(bound[at + 1], '^%d+') or 0))
+    found[#found + 1], found[#found + 2] = bound[at], bound[at + 1]
+  end
+end
+for k = 5, #KEYS do
+  local number = ARGV[first + k - 5]
+  local id = number .. '-0'
+  local one = call('XRANGE', KEYS[1], id, id)[1]
+  local open = one and call('HGET', KEYS[k], ARGV[1]) == '1'
+  if open and tonumber(number) <= last then
+    kept = true
+  elseif one then
+    call('XDEL', KEYS[1], id)
+    if open then
+      call('XADD', KEYS[2], '*', unpack(one[2]))
       back = back + 1
+      highest = math.max(highest, tonumber(number))
     end
   end
 end
-if redis.call('XLEN', KEYS[1]) == 0 then
-  redis.call('UNLINK', KEYS[1])
-  redis.call('HDEL', KEYS[3], ARGV[2])
+if back > 0 then
+  call('HSET', KEYS[4], 'given_back', string.format('%.0f', highest))
+  call('EXPIRE', KEYS[4], ARGV[4])
 end
-return back
+if call('XLEN', KEYS[1]) == 0 then
+  call('UNLINK', KEYS[1])
+  call('HDEL', KEYS[3], ARGV[2])
+end
+return {back, unpack(kept and found or {})}

@@ -13,6 +13,8 @@
 -- Returns {clock, generation, cursor, {slab, header, slab, header ...}}: clock as in read_tree.lua;
 --       generation and cursor say where to go on, generation -1 that nothing is left.
 -- Bounded: one SSCAN for each generation passed over, and one that finds something.
+--- @include "early"
+--- @include "id_pieces"
 --- @include "read"
 local first, cursor, count = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local youngest, oldest = tonumber(ARGV[4]), tonumber(ARGV[5])

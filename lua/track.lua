@@ -2,29 +2,39 @@
 --
 -- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout, then the ack vector of
 -- each slab;
---       no slab twice
+--       no slab twice; then, where they are a commit's, the staged vectors of their roots (lua/stage.lua)
 -- ARGV  1 spouts, 2 writer, 3 sequence
 --       4 spout   name of the spout that owns the trees
 --       5 limit   how many trees this shard may hold: pending, or with an outcome not yet confirmed
 --       6 how many of its trees that failed or expired the shard keeps for people
---       7 ...     for each slab its ack values (one word for each tree) and its message ids
+--       7 how     "once" of a commit: staged vectors note which slabs were tracked, and go when their roots
+--                 have come to their end. So a driver that was stopped meanwhile, for however long, tracks
+--                 none again. "again" of slabs that the ledger has lost: they are noted, and tracked; or ""
+--       8 ...     for each slab its ack values (one word for each tree) and its message ids, or '' where
+--                 these were sent ahead in pieces (stage_ids.lua). Where one is missing, the slab is rejected
 -- Returns one letter for each slab: A tracked, D tracked before with the same content, C tracked before
 -- with
---       other content (nothing changed), R rejected: over the limit (nothing changed), U refused: what is
---       held of it can not be read (nothing changed).
+--       other content (nothing changed), R rejected: over the limit (nothing changed), W rejected: message
+--       ids that were to be sent ahead are missing (nothing changed), U refused: what is held of it can not
+--       be read (nothing changed).
 -- An error where the shard has too many spouts already: nothing has changed then.
 -- Tells the spout: acked for trees whose ack value is zero by now, failed for those that failed before.
 -- Bounded by the caller: at most 400 slabs and 16,384 trees a call.
 --- @include "shard"
 --- @include "once"
+--- @include "id_pieces"
+--- @include "drop_id_pieces"
 --- @include "outcomes"
 --- @include "recent"
+--- @include "early"
 --- @include "waiting"
 local name, limit = ARGV[4], tonumber(ARGV[5])
 -- Twice what a topology has: those of a configuration that is lost may still have trees.
 local MOST_SPOUTS = 128
 recent.kept = tonumber(ARGV[6])
-local n = #KEYS - OWN
+local n = (#ARGV - 7) / 2
+local staged, once = KEYS[OWN + n + 1], ARGV[7] == 'once'
+local ended = staged and call('EXISTS', staged) == 0
 local held = tonumber(call('HGET', COUNTERS, 'held') or 0)
 local nursery = 'bucket:' .. rotations % 3
 local names, replies = {}, {}
@@ -48,20 +58,21 @@ if not spout then
 end
 
 -- What waited for the slab is merged into its ack values, which it returns.
-local function merge(key, slab, facts, value, failures)
-  local waited = vectors.get(key, slab)
-  if next(failures) then call('HDEL', FAILURES, slab) end
-  counters.add('orphaned', waiting.lost(waited or '', failures, #value / 8))
-  if waited then
-    call('MSET', SCRATCH, value, OPERAND, sub(waited, 1, #value))
+local function merge(key, slab, facts, value, waited, ahead)
+  call('HDEL', FAILURES, slab)
+  call('HDEL', EARLY, slab)
+  counters.add('orphaned', waiting.lost(waited.words, waited.failures, #value / 8))
+  if waited.words ~= '' then
+    call('MSET', SCRATCH, value, OPERAND, sub(waited.words, 1, #value))
     call('BITOP', 'XOR', SCRATCH, SCRATCH, OPERAND)
     value = call('GET', SCRATCH)
     vectors.drop(key, slab)
     call('DEL', SCRATCH, OPERAND)
   end
   slabs.leave_bucket(slab, facts.rotation)
+  if not ahead then waiting.drop_names(slab, facts) end
   slabs.flush() -- before the slab enters the nursery, which may be the bucket it leaves
-  counters.add('waiting', -1)
+  waiting.leave(facts, waited.bytes)
   return value
 end
 
@@ -87,29 +98,33 @@ end
 
 for k = 1, n do
   local key, slab, header = KEYS[OWN + k], names[k], headers[k]
-  local value, message_ids = ARGV[5 + 2 * k], ARGV[6 + 2 * k]
-  local count = #value / 8
+  local value, message_ids = ARGV[6 + 2 * k], ARGV[7 + 2 * k]
+  local count, ahead = #value / 8, message_ids == ''
   local known = header and slabs.facts(header)
-  local failures = known and not known.tracked and waiting.failures(slab)
-  if header and not failures and not (known and known.tracked) then
+  local waited = known and not known.tracked and waiting.read(slab, vectors.get(key, slab) or '')
+  if once and (ended or call('HEXISTS', staged, 'tracked:' .. slab) == 1) then
+    replies[k] = 'D'
+    counters.add('duplicates', 1)
+  elseif header and not waited and not (known and known.tracked) then
     replies[k] = 'U'
   elseif known and known.tracked then
     local same = sub(header, -8) == slabs.digest(value) and known.spout == spout
       and call('HGET', MESSAGE_IDS, slab) == message_ids
     replies[k] = same and 'D' or 'C'
     if same then counters.add('duplicates', 1) end
-  elseif held + count > limit then
-    replies[k] = 'R'
+  elseif held + count > limit or (ahead and not (known and waiting.named(known, count))) then
+    replies[k] = held + count > limit and 'R' or 'W'
     counters.add('rejected', count)
   else
     replies[k] = 'A'
+    if staged and not ended then call('HSET', staged, 'tracked:' .. slab, 1) end
     held = held + count
     accepted = accepted + count
     local digest = slabs.digest(value)
-    if known then value = merge(key, slab, known, value, failures) end
+    if known then value = merge(key, slab, known, value, waited, ahead) end
     header = slabs.header(TRACKED, spout, count, now, digest)
-    if failures or find(value, ZERO, 1, true) then
-      value = settle(slab, slabs.facts(header), value, failures)
+    if waited or find(value, ZERO, 1, true) then
+      value = settle(slab, slabs.facts(header), value, waited and waited.failures)
     end
     if value ~= words.none(count) then
       if vectors.is_one(slab) then

@@ -4,7 +4,7 @@
 -- of
 --       the dense part; no slab twice
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 limit of waiting slabs
+--       4 limit    of the bytes that wait for their track
 --       5 counts, 6 indexes, 7 deltas of the sparse part
 --       8 deltas of slabs of one
 --       9 ... one delta vector for each slab of the dense part; then the names of the slabs of one
@@ -14,13 +14,16 @@
 --- @include "shard"
 --- @include "once"
 --- @include "outcomes"
+--- @include "id_pieces"
+--- @include "drop_id_pieces"
+--- @include "early"
 --- @include "waiting"
 --- @include "finished"
 --- @include "update"
-local limit = tonumber(ARGV[4])
+waiting.limit = tonumber(ARGV[4])
 local dense = OWN + #ARGV[5] / 2
-update.sparse(OWN, ARGV[5], ARGV[6], ARGV[7], limit)
-update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 9, 9 + #KEYS - dense)}, limit)
-update.ones(10 + #KEYS - dense, ARGV[8], limit)
+update.sparse(OWN, ARGV[5], ARGV[6], ARGV[7])
+update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 9, 9 + #KEYS - dense)})
+update.ones(10 + #KEYS - dense, ARGV[8])
 update.flush()
 return finish(update.late .. ' ' .. update.orphaned .. slabs.refusals)

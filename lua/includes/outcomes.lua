@@ -4,7 +4,7 @@
 --   part:  (slab, latency in ms as u32, n as u16, n indexes as u16)*    some of its trees
 local outcomes = {acked = {}, failed = {}, expired = {}}
 
-local function pack_indexes(indexes)
+function outcomes.pack_indexes(indexes)
   local pieces = {}
   for first = 1, #indexes, 100 do -- unpack() and struct take so many at a time
     local last = math.min(first + 99, #indexes)
@@ -49,7 +49,7 @@ function outcomes.add(status, reason, slab, facts, indexes, n)
     return outcomes.add_slabs(status, reason, facts, {slab})
   end
   local entry = entry_of(status, reason, facts.spout)
-  entry.part[#entry.part + 1] = slab .. facts.packed_ms .. pack('<I2', n) .. pack_indexes(indexes)
+  entry.part[#entry.part + 1] = slab .. facts.packed_ms .. pack('<I2', n) .. outcomes.pack_indexes(indexes)
   entry.trees = entry.trees + n
   facts.ended = facts.ended + n
   if status == 'acked' then facts.acked = facts.acked + n end

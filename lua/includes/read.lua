@@ -1,6 +1,9 @@
 -- What every read-only operation on a shard starts with: its clock, and how the trees of a slab are told.
 --
--- KEYS  1 clock, 2 slabs, 3 message_ids, 4 failures, 5 ones (includes/shard.lua says what each holds)
+-- @needs early, id_pieces
+--
+-- KEYS  1 clock, 2 slabs, 3 message_ids, 4 failures, 5 ones, 6 early (includes/shard.lua says what each
+-- holds)
 --       then the keys that are the operation's own
 --
 -- Trees are told slab by slab as
@@ -10,8 +13,8 @@
 local call, sub = redis.call, string.sub
 local pack, unpack_from, floor = struct.pack, struct.unpack, math.floor
 
-local CLOCK, SLABS, MESSAGE_IDS, FAILURES, ONES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local READ = 6
+local CLOCK, SLABS, MESSAGE_IDS, FAILURES, ONES, EARLY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local READ = 7
 local WAITING, TRACKED = 1, 2
 local HEADER, HEADER_BYTES = '<BI4I2I4I8', 19
 local ZERO = string.rep('\0', 8)
@@ -36,24 +39,17 @@ function trees.slab(key)
   return sub(key, -8)
 end
 
--- The ack vector of a slab; empty where it has none.
+-- The ack vector of a slab, with the words that wait beyond its end if they can be read; empty where it has
+-- none.
 function trees.vector(key, slab)
-  local one = string.byte(slab) >= 128
-  return one and call('HGET', ONES, slab) or call('GET', key) or ''
+  if string.byte(slab) >= 128 then return call('HGET', ONES, slab) or '' end
+  local vector = call('GET', key) or ''
+  return early.merge(vector, call('HGET', EARLY, slab) or '', 4096) or vector
 end
 
--- The failures that wait for a slab's track, up to what can not be read: index -> reason. At most one
--- record
--- for each of 4,096 trees.
+-- The failures that wait for a slab's track, up to what can not be read: index -> reason.
 function trees.failures(slab)
-  local found, at = {}, 1
-  local packed = call('HGET', FAILURES, slab) or ''
-  while at + 3 <= #packed do
-    local index, length = unpack_from('<I2I2', packed, at)
-    found[index] = sub(packed, at + 4, at + 3 + length)
-    at = at + 4 + length
-  end
-  return found
+  return early.reasons((early.groups(call('HGET', FAILURES, slab) or '')))
 end
 
 -- The message ids of a slab of `count` trees at `indexes` (ascending), from their packed form; none where
@@ -72,6 +68,19 @@ function trees.message_ids(packed, count, indexes)
   return found
 end
 
+-- The same of a slab whose message ids may be in pieces (includes/id_pieces.lua): `packed` is '' then.
+function trees.named(slab, packed, count, indexes)
+  if packed ~= '' then return trees.message_ids(packed, count, indexes) end
+  local found, whole = {}, true
+  id_pieces.by_piece(indexes, function(piece, _, _, inside)
+    local own = call('HGET', MESSAGE_IDS, id_pieces.field(slab, piece)) or ''
+    local named = trees.message_ids(own, id_pieces.trees(count, piece), inside)
+    whole = whole and #named == #inside
+    for i = 1, #named do found[#found + 1] = named[i] end
+  end)
+  return whole and found or {}
+end
+
 -- How the trees of a slab at `indexes` (ascending) are told. `failures` is for slabs that wait.
 function trees.told(k, slab, header, vector, indexes, packed, failures)
   local _, _, count = unpack_from(HEADER, header)
@@ -84,6 +93,6 @@ function trees.told(k, slab, header, vector, indexes, packed, failures)
     reasons[i] = failures and failures[index] or false
   end
   packed = packed or call('HGET', MESSAGE_IDS, slab)
-  local ids = packed and trees.message_ids(packed, count, indexes) or {}
+  local ids = packed and trees.named(slab, packed, count, indexes) or {}
   return {k, sub(header, 1, HEADER_BYTES), table.concat(positions), table.concat(values), ids, reasons}
 end

@@ -1,5 +1,5 @@
 -- Keeps the latest trees that failed or expired, for people: what a spout confirms is gone from its stream.
--- @needs shard, outcomes
+-- @needs shard, outcomes, id_pieces
 --
 -- An entry is of trees of one status, reason and spout. Its id is how many trees of the shard had failed or
 -- expired with it: so the ids tell how many trees are kept, and what is older than the last recent.kept
@@ -14,12 +14,16 @@ local ENTRY_TREES, ENTRY_BYTES = 256, 65536
 -- tree
 -- that is passed over on the way to another what 32 of them cost. Callers name few enough slabs.
 local RECENT_COST = 4194304
+local KEPT_COST = 8 -- of a byte that is kept: it is copied several times
+local PIECE_COST = 12 -- of a byte of a piece that is read: few of them may be wanted
 local cost = 0
 
 local recent = {pieces = {}, trees = 0, bytes = 0}
 
-function recent.flush(status, reason, spout)
+-- Writes what was gathered of an entry of a spout's outcomes: recent.of has its status, reason and spout.
+function recent.flush()
   if recent.trees == 0 then return end
+  local status, reason, spout = unpack(recent.of)
   counters.raise(COUNTERS, 'recent', recent.trees)
   local number = tonumber(call('HGET', COUNTERS, 'recent'))
   local entry = {'MINID', '=', math.max(0, number - recent.kept), number .. '-0', 'status', status, 'at', now,
@@ -77,12 +81,30 @@ local function add(slab, packed_ms, count, indexes, named, ids)
     slab .. packed_ms .. pack('<I2I2', count, n) .. indexes .. pack('<I2I4', named, #ids) .. ids
   recent.trees = recent.trees + (n == 0 and count or n)
   recent.bytes = recent.bytes + #indexes + #ids
-  return recent.trees >= ENTRY_TREES or recent.bytes >= ENTRY_BYTES
+  cost = cost + KEPT_COST * #ids
+  if recent.trees >= ENTRY_TREES or recent.bytes >= ENTRY_BYTES then recent.flush() end
+end
+
+-- The trees of a slab of many whose message ids are in pieces, by piece.
+local function add_pieces(slab, packed_ms, count, indexes)
+  local list = {}
+  for index = 0, indexes == '' and count - 1 or -1 do list[index + 1] = index end
+  for i = 1, #indexes / 2 do list[i] = unpack_from('<I2', indexes, 2 * i - 1) end
+  id_pieces.by_piece(list, function(piece, from, to, inside)
+    local ids = cost < RECENT_COST and call('HGET', MESSAGE_IDS, id_pieces.field(slab, piece)) or ''
+    cost = cost + PIECE_COST * #ids
+    ids = ids ~= '' and some_ids(ids, id_pieces.trees(count, piece), outcomes.pack_indexes(inside)) or ''
+    local own = outcomes.pack_indexes({unpack(list, from, to)})
+    add(slab, packed_ms, count, own, ids == '' and 0 or #inside, ids)
+  end)
 end
 
 -- The trees of a slab of many; indexes '' for all.
 local function add_slab(slab, packed_ms, count, indexes)
   local ids = cost < RECENT_COST and call('HGET', MESSAGE_IDS, slab) or ''
+  if ids == '' and count > id_pieces.TREES and cost < RECENT_COST then
+    return add_pieces(slab, packed_ms, count, indexes)
+  end
   local named = ids == '' and 0 or count
   cost = cost + #ids
   local few = indexes ~= '' and 4 * #indexes < count
@@ -90,31 +112,29 @@ local function add_slab(slab, packed_ms, count, indexes)
     ids = some_ids(ids, count, indexes)
     named, ids = ids and #indexes / 2 or 0, ids or ''
   end
-  return add(slab, packed_ms, count, indexes, named, ids)
+  add(slab, packed_ms, count, indexes, named, ids)
 end
 
 -- The trees of an entry of a spout's outcomes, before it is packed.
 function outcomes.keep(status, reason, spout, entry)
+  recent.of = {status, reason, spout}
   for facts, list in pairs(entry.whole) do
-    local names = {}
+    local own = {}
     for i = 1, #list do
-      local full
       if facts.count > 1 then
-        full = add_slab(list[i], facts.packed_ms, facts.count, '')
+        add_slab(list[i], facts.packed_ms, facts.count, '')
       else
         local at = (i - 1) % 1000 + 1 -- unpack() takes so many at a time
-        if at == 1 then names = call('HMGET', MESSAGE_IDS, unpack(list, i, math.min(i + 999, #list))) end
-        full = add(list[i], facts.packed_ms, 1, '', names[at] and 1 or 0, names[at] or '')
+        if at == 1 then own = call('HMGET', MESSAGE_IDS, unpack(list, i, math.min(i + 999, #list))) end
+        add(list[i], facts.packed_ms, 1, '', own[at] and 1 or 0, own[at] or '')
       end
-      if full then recent.flush(status, reason, spout) end
     end
   end
   for i = 1, #entry.part do
     local part = entry.part[i]
     local slab = sub(part, 1, 8)
     local facts = slabs.facts(call('HGET', SLABS, slab))
-    local full = add_slab(slab, sub(part, 9, 12), facts.count, sub(part, 15))
-    if full then recent.flush(status, reason, spout) end
+    add_slab(slab, sub(part, 9, 12), facts.count, sub(part, 15))
   end
-  recent.flush(status, reason, spout)
+  recent.flush()
 end

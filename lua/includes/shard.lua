@@ -1,10 +1,13 @@
 -- What every operation on a shard starts with: its keys, the clock and small helpers.
 --
--- KEYS  1 clock            hash    rotations, rotated_at (ms), drained, writers_at (ms), spouts (below),
---                             most_writers where it is set by hand
+-- KEYS  1 clock            hash    rotations, drained, spouts (below), most_writers where it is set by hand;
+--                             measured: stamp and age (ms) of the last rotation (rotate.lua);
+--                             rotated_at: when that was by the server's clock (ms), for readers;
+--                             passed: ms that were measured until then, altogether;
+--                             writers_at: when the writers were rotated, in those
 --       2 slabs            hash    slab -> header, from the first message until the last confirmation
 --       3 message_ids      hash    slab -> the spout's message ids, as packed by the spout
---       4 failures         hash    slab -> (index, length, reason)* of trees that failed before their track
+--       4 failures         hash    slab -> the trees that failed before their track (includes/early.lua)
 --       5 confirmed        hash    slab -> how many of its outcomes are confirmed, once some are
 --       6 counters         hash    exact counts
 --       7 latency          hash    histogram bucket -> acked trees
@@ -16,7 +19,8 @@
 --      15 recent           stream  the latest trees that failed or expired (includes/recent.lua)
 --      16 ones             hash    slab of one -> its ack value
 --      17 finished         hash    slab -> which of its trees are finished (includes/finished.lua)
---      18 ... outcomes     streams, one for each spout that ARGV[1] names, in its order
+--      18 early           hash    slab -> words that wait for its track (includes/waiting.lua)
+--      19 ... outcomes     streams, one for each spout that ARGV[1] names, in its order
 --      then the keys that are the operation's own: mostly one ack vector for each slab it names
 -- ARGV  1 spouts of the shard, as the caller knows them
 --
@@ -43,8 +47,8 @@ local pack, unpack_from, bxor, floor = struct.pack, struct.unpack, bit.bxor, mat
 local CLOCK, SLABS, MESSAGE_IDS, FAILURES, CONFIRMED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local COUNTERS, LATENCY, WRITERS, WRITERS_BEFORE, SCRATCH = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local BUCKETS, OPERAND = {[0] = KEYS[11], KEYS[12], KEYS[13]}, KEYS[14]
-local RECENT, ONES, FINISHED = KEYS[15], KEYS[16], KEYS[17]
-local OUTCOMES = 18
+local RECENT, ONES, FINISHED, EARLY = KEYS[15], KEYS[16], KEYS[17], KEYS[18]
+local OUTCOMES = 19
 local OWN = OUTCOMES + tonumber(string.match(ARGV[1], '^%d+') or 0)
 
 local WAITING, TRACKED = 1, 2
@@ -52,13 +56,23 @@ local HEADER, HEADER_BYTES = '<BI4I2I4I8', 19
 local SLAB_TREES = 4096
 local ZERO = rep('\0', 8)
 
+-- A table whose functions are made when one of them is first asked for. To make them costs more than most
+-- calls do, and most calls need none of them.
+local function lazy(make)
+  return setmetatable({}, {__index = function(made, name)
+    setmetatable(made, nil)
+    make(made)
+    return made[name]
+  end})
+end
+
 local instant = call('TIME')
 local now = instant[1] * 1000 + floor(instant[2] / 1000)
 local rotations, registry = unpack(call('HMGET', CLOCK, 'rotations', 'spouts'))
 registry = registry or ''
 if not rotations then
   rotations = 0
-  call('HSET', CLOCK, 'rotations', 0, 'rotated_at', now, 'drained', 0, 'writers_at', now)
+  call('HSET', CLOCK, 'rotations', 0, 'rotated_at', now, 'drained', 0, 'writers_at', 0)
 end
 rotations = tonumber(rotations)
 local declared = registry == ARGV[1]
@@ -146,8 +160,9 @@ function slabs.facts_of(fixed)
     if not tracked and kind ~= WAITING then return nil end
     local ms = math.max(0, now - tracked_at)
     facts = {
-      tracked = tracked, spout = spout, count = count, rotation = rotation, tracked_at = tracked_at,
-      ms = ms, packed_ms = pack('<I4', math.min(ms, 4294967295)), ended = 0, acked = 0,
+      kind = kind, tracked = tracked, spout = spout, count = count, rotation = rotation,
+      tracked_at = tracked_at, ms = ms, packed_ms = pack('<I4', math.min(ms, 4294967295)),
+      ended = 0, acked = 0,
     }
     slabs.known[fixed] = facts
   end

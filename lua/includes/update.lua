@@ -1,5 +1,5 @@
 -- XORs deltas into the ack vectors of slabs, and finds the trees that this completes.
--- @needs shard, outcomes, waiting, finished
+-- @needs shard, outcomes, early, waiting, finished
 local update = {late = 0, orphaned = 0, unknown = 0} -- unknown: trees that wait now and did not before
 
 -- A slab whose last tree is finished keeps its header and message ids until its outcomes are confirmed.
@@ -31,25 +31,28 @@ end
 
 -- What is known of a slab, or of one that is made to wait now; false where its record can not be read, nil
 -- where no further slab may wait.
-local function facts_of(slab, limit)
-  local header = call('HGET', SLABS, slab) or waiting.open(slab, limit)
+local function facts_of(slab)
+  local header = call('HGET', SLABS, slab) or waiting.open(slab)
   if not header then return nil end
   local facts = slabs.facts(header)
   if not facts then slabs.refuse(slab) end
   return facts or false
 end
 
--- A delta for a tree that has no word, or a word of zero: it is finished, unknown, or waiting; only the
--- record tells. Returns whether it waits, so that its word is the delta now.
-local function may_wait(facts)
-  if not facts then
-    update.orphaned = update.orphaned + 1
-  elseif facts.tracked then
+-- Counts a delta for a tree that is finished, or that may not wait.
+local function count_lost(facts)
+  if facts then
     update.late = update.late + 1
   else
-    update.unknown = update.unknown + 1
-    return true
+    update.orphaned = update.orphaned + 1
   end
+end
+
+-- Deltas for trees of a waiting slab of many that have no word in its vector, or a word of zero.
+local function wait_for_track(key, slab, indexes, deltas)
+  local unknown, orphaned = waiting.add(key, slab, indexes, deltas)
+  if not unknown then return slabs.refuse(slab) end
+  update.unknown, update.orphaned = update.unknown + unknown, update.orphaned + orphaned
 end
 
 -- The n-th of `counts` (u16) says how many of `indexes` (u16) and `deltas` (words) are for the n-th key
@@ -58,7 +61,7 @@ end
 -- read where it matters: for words that are zero, or become zero. Where it can not be, the slab is passed
 -- over from there on.
 -- Bounded by the caller: at most 1,000 words a call.
-function update.sparse(first, counts, indexes, deltas, limit)
+function update.sparse(first, counts, indexes, deltas)
   if deltas == '' then return end
   local keys, zero, values, torn, n = KEYS, ZERO, {}, {}, 0
   local each, at = items(counts, 'I2', 2), items(indexes, 'I2', 2)
@@ -80,7 +83,7 @@ function update.sparse(first, counts, indexes, deltas, limit)
   for k = 1, #each do
     local key = keys[first + k - 1]
     local slab = slabs.name(key)
-    local facts, completed, done
+    local facts, completed, done, early_at, early_words
     if torn[k] then
       slabs.refuse(slab)
       facts = false
@@ -88,10 +91,13 @@ function update.sparse(first, counts, indexes, deltas, limit)
     for _ = 1, each[k] do
       n = n + 1
       local word, anybodys = new[n], values[n] ~= zero
-      if facts == nil and (word == zero or not anybodys) then facts = facts_of(slab, limit) end
+      if facts == nil and (word == zero or not anybodys) then facts = facts_of(slab) end
       local beyond = facts and facts.tracked and at[n] >= facts.count -- no tree's
       if word == zero and beyond then anybodys = false end
-      if facts ~= false and (anybodys or may_wait(facts)) then
+      if not anybodys and facts and not facts.tracked then
+        early_at, early_words = early_at or {}, early_words or {}
+        early_at[#early_at + 1], early_words[#early_words + 1] = at[n], word
+      elseif facts ~= false and (anybodys or count_lost(facts)) then
         call('SETRANGE', key, at[n] * 8, word)
         if word == zero and facts and facts.tracked then
           if not completed then completed, done = {}, 0 end
@@ -100,6 +106,7 @@ function update.sparse(first, counts, indexes, deltas, limit)
         end
       end
     end
+    if early_at then wait_for_track(key, slab, early_at, early_words) end
     if completed then
       outcomes.add('acked', '', slab, facts, completed, done)
       if call('BITPOS', key, 1) == -1 then finish_slab(key, slab, facts) end
@@ -206,11 +213,26 @@ local function begun(value, delta)
   return n
 end
 
+-- A vector of deltas for a slab that waits, or that nobody knows of and where `facts` is nil.
+local function wait_for_track_dense(key, slab, facts, value, delta)
+  local known
+  if facts or waiting.open(slab) then
+    known = waiting.room_for(key, slab, value or '', delta)
+    if known == false and facts then return slabs.refuse(slab) end
+  end
+  if not known then
+    update.orphaned = update.orphaned + words.count(delta)
+    return
+  end
+  update.unknown = update.unknown + begun(known, delta)
+  if known == '' then call('SET', key, delta) else xor_vector(key, delta) end
+end
+
 -- Dense: `deltas[k]` is a vector for `keys[k]`, from its tree 0 on; a zero word changes nothing. The work
 -- is
 -- the server's own (BITOP, comparison of strings), not Lua's.
 -- Bounded by the caller: at most 16,384 words and 51 slabs a call, for each may be of 4,096 trees.
-function update.dense(keys, deltas, limit)
+function update.dense(keys, deltas)
   if #keys == 0 then return end
   local names = {}
   for k = 1, #keys do names[k] = slabs.name(keys[k]) end
@@ -230,11 +252,8 @@ function update.dense(keys, deltas, limit)
       dense_tracked(key, slab, facts, value, mask, delta)
     elseif headers[k] and (not facts or facts.tracked) then
       slabs.refuse(slab)
-    elseif facts or waiting.open(slab, limit) then
-      update.unknown = update.unknown + begun(value or '', delta)
-      if value then xor_vector(key, delta) else call('SET', key, delta) end
     else
-      update.orphaned = update.orphaned + words.count(delta)
+      wait_for_track_dense(key, slab, facts, value, delta)
     end
   end
 end
@@ -302,16 +321,21 @@ local function sound_words(names, values)
   return table.concat(values)
 end
 
--- Whether a delta for a slab of one that has no word waits as its word; see may_wait.
-local function one_may_wait(slab, limit)
+-- Whether a delta for a slab of one that has no word waits as its word. All bytes of it were counted
+-- already.
+local function one_may_wait(slab)
   if slabs.refused[slab] then return false end
-  local facts = facts_of(slab, limit)
-  return facts ~= false and may_wait(facts)
+  local facts = facts_of(slab)
+  if facts and not facts.tracked then
+    update.unknown = update.unknown + 1
+    return true
+  end
+  if facts ~= false then count_lost(facts) end
 end
 
 -- Slabs of one: the n-th word of `deltas` is for the one that the n-th argument from `first` on names. All
 -- are XORed at once. Bounded by the caller: at most 1,000 a call.
-function update.ones(first, deltas, limit)
+function update.ones(first, deltas)
   local n = #deltas / 8
   if n == 0 then return end
   local names = {unpack(ARGV, first, first + n - 1)}
@@ -331,7 +355,7 @@ function update.ones(first, deltas, limit)
     end
   else
     for k = 1, n do
-      if values[k] ~= zero or one_may_wait(names[k], limit) then
+      if values[k] ~= zero or one_may_wait(names[k]) then
         local word = new[k]
         if word == zero then
           g = g + 1

@@ -1,44 +1,213 @@
 -- Messages that come before their tree is tracked wait, ownerless, for its track or for the third tick.
-local waiting = {}
-
--- Makes a waiting slab in the nursery and returns its header, or nil where the shard holds `limit` already:
--- what can not wait is counted as orphaned by the caller, and the tree will expire.
-function waiting.open(slab, limit)
-  waiting.n = waiting.n or tonumber(call('HGET', COUNTERS, 'waiting') or 0)
-  if waiting.n >= limit then return nil end
-  waiting.n = waiting.n + 1
-  counters.add('waiting', 1)
-  local header = slabs.header(WAITING, 0, 0, now, ZERO)
-  call('HSET', SLABS, slab, header)
-  call('SADD', BUCKETS[rotations % 3], slab)
-  return header
-end
-
--- The failures that wait for a slab's track, as index -> reason, and their number; nil where they can not
--- be
--- read.
-function waiting.failures(slab)
-  local found, n, at = {}, 0, 1
-  local packed = call('HGET', FAILURES, slab) or ''
-  while at <= #packed do -- at most one record for each of 4,096 trees
-    if at + 3 > #packed then return nil end
-    local index, length = unpack_from('<I2I2', packed, at)
-    if at + 3 + length > #packed then return nil end
-    found[index] = sub(packed, at + 4, at + 3 + length)
-    n = n + 1
-    at = at + 4 + length
+-- @needs shard, id_pieces, drop_id_pieces, early
+--
+-- The words that wait for a slab of many are a vector from its first tree on, as an update of a whole slab
+-- makes it; and pairs of what is beyond its end, so that one early message takes few bytes whatever its
+-- index. Above MOST_PAIRS they become part of the vector: by then they take less there than a message may.
+-- Message ids that are sent ahead of their track wait too (stage_ids.lua): the header of a slab that waits
+-- has their bytes in place of the spout, and which pieces there are, as bits, in place of the count.
+-- All bytes that wait in a shard are counted, `waiting.limit` (set by the script) bounds them.
+local MOST_PAIRS = 64
+local MOST_REASONS = 16 -- of a slab; so they are 16 KiB at most
+local FURTHER_REASON = 'failed before its track, for a reason that was not kept: more waited than are kept'
+local WAITING_SLAB = 256 -- bytes that a waiting slab takes beside its words: header, bucket, keys
+local waiting = lazy(function(waiting)
+  -- Takes so many of the bytes that may wait, or gives them back where they are negative; false where
+  -- there is no room for them.
+  function waiting.take(bytes)
+    waiting.bytes = waiting.bytes or tonumber(call('HGET', COUNTERS, 'waiting_bytes') or 0) or 0
+    if bytes > 0 and waiting.bytes + bytes > waiting.limit then return false end
+    waiting.bytes = waiting.bytes + bytes
+    counters.add('waiting_bytes', bytes)
+    return true
   end
-  return found, n, packed
-end
 
--- How many trees from index `first` on something waits for: a value, a failure, or both.
-function waiting.lost(vector, failures, first)
-  local n = 0
-  for index = first, #vector / 8 - 1 do -- at most 4,096 words
-    if sub(vector, index * 8 + 1, index * 8 + 8) ~= ZERO and not failures[index] then n = n + 1 end
+  -- Makes a waiting slab in the nursery and returns its header, or nil where there is no room: what can
+  -- not wait is counted as orphaned by the caller, and the tree will expire.
+  function waiting.open(slab)
+    if not waiting.take(WAITING_SLAB) then return nil end
+    counters.add('waiting', 1)
+    local header = slabs.header(WAITING, 0, 0, now, ZERO)
+    call('HSET', SLABS, slab, header)
+    call('SADD', BUCKETS[rotations % 3], slab)
+    return header
   end
-  for index in pairs(failures) do
-    if index >= first then n = n + 1 end
+
+  -- What waits for a slab that has this vector ('' for none): its words (a vector), its failures (index ->
+  -- reason), and the bytes counted for all of it. nil where it can not be read.
+  function waiting.read(slab, vector)
+    local one = vectors.is_one(slab)
+    local pairs_of = not one and call('HGET', EARLY, slab) or ''
+    local packed = call('HGET', FAILURES, slab) or ''
+    local groups, torn = early.groups(packed)
+    local all = #vector % 8 == 0 and early.merge(vector, pairs_of, SLAB_TREES)
+    if torn or not all then return nil end
+    local bytes = WAITING_SLAB + (one and 0 or #vector) + #pairs_of + #packed
+    return {words = all, failures = early.reasons(groups), bytes = bytes}
   end
-  return n
-end
+
+  -- Counts a slab as one that waits no longer.
+  function waiting.leave(facts, bytes)
+    counters.add('waiting', -1)
+    waiting.take(-bytes - (facts.spout or 0))
+  end
+
+  -- Keeps a piece of the message ids of a slab that waits; false where there is no room.
+  function waiting.name(slab, piece, packed)
+    local facts = slabs.facts(call('HGET', SLABS, slab))
+    local growth = #packed - call('HSTRLEN', MESSAGE_IDS, id_pieces.field(slab, piece))
+    if not waiting.take(growth) then return false end
+    local pieces = bit.bor(facts.count, bit.lshift(1, piece))
+    local header = pack(HEADER, WAITING, facts.spout + growth, pieces, facts.rotation, facts.tracked_at)
+    call('HSET', SLABS, slab, header .. ZERO)
+    call('HSET', MESSAGE_IDS, id_pieces.field(slab, piece), packed)
+    return true
+  end
+
+  -- Whether all message ids of a slab of `count` trees came ahead.
+  function waiting.named(facts, count)
+    return facts.count == 2 ^ math.ceil(count / id_pieces.TREES) - 1
+  end
+
+  -- Drops the message ids that came ahead for a slab.
+  function waiting.drop_names(slab, facts)
+    if facts.count > 0 then drop_id_pieces(slab, SLAB_TREES) end
+  end
+
+  local function xor_words(a, b)
+    local a1, a2 = unpack_from('<i4i4', a)
+    local b1, b2 = unpack_from('<i4i4', b)
+    return pack('<i4i4', bxor(a1, b1), bxor(a2, b2))
+  end
+
+  -- The words of `found` (index -> word) at the first n of `indexes`, as pairs; those of zero are left out.
+  local function pack_pairs(found, indexes, n)
+    local order, pieces, p = {}, {}, 0
+    for i = 1, n do order[i] = indexes[i] end
+    table.sort(order)
+    for i = 1, n do
+      local word = found[order[i]]
+      if word ~= ZERO then
+        p = p + 1
+        pieces[p] = pack('<I2', order[i]) .. word
+      end
+    end
+    return table.concat(pieces)
+  end
+
+  -- Stores pairs in place of `before`, or the vector with them where they are many; false where there is
+  -- no room.
+  local function store_pairs(key, slab, before, packed)
+    local vector
+    if #packed > MOST_PAIRS * early.PAIR then
+      local old = call('GET', key) or ''
+      vector, packed = early.merge(old, packed, SLAB_TREES)
+      if not vector or not waiting.take(#vector - #old - #before) then return false end
+      call('SET', key, vector)
+    elseif not waiting.take(#packed - #before) then
+      return false
+    end
+    if packed ~= '' then
+      call('HSET', EARLY, slab, packed)
+    elseif before ~= '' then
+      call('HDEL', EARLY, slab)
+    end
+    return true
+  end
+
+  -- XORs deltas for trees of a slab of many that have no word in its vector, or one of zero. Returns how
+  -- many of them waited with no word before, and for how many there is no room; nil where it can not be
+  -- read. Bounded: by the trees of a call and MOST_PAIRS.
+  function waiting.add(key, slab, indexes, deltas)
+    local length, before = call('STRLEN', key), call('HGET', EARLY, slab) or ''
+    if length % 8 ~= 0 or #before % early.PAIR ~= 0 then return nil end
+    local found, beyond, n, unknown = {}, {}, 0, 0
+    for at = 1, #before, early.PAIR do
+      n = n + 1
+      beyond[n] = unpack_from('<I2', before, at)
+      found[beyond[n]] = sub(before, at + 2, at + 9)
+    end
+    local known = n
+    for i = 1, #indexes do
+      local index = indexes[i]
+      if index * 8 < length then
+        unknown = unknown + 1
+        call('SETRANGE', key, index * 8, deltas[i])
+      elseif found[index] then
+        found[index] = xor_words(found[index], deltas[i])
+      else
+        n = n + 1
+        beyond[n], found[index] = index, deltas[i]
+      end
+    end
+    if store_pairs(key, slab, before, pack_pairs(found, beyond, n)) then return unknown + n - known, 0 end
+    store_pairs(key, slab, before, pack_pairs(found, beyond, known))
+    return unknown, n - known
+  end
+
+  -- Makes room in a slab's vector for a delta that is XORed into all of it. Returns the vector without
+  -- it, or nil where there is no room, or its pairs can not be read (false).
+  function waiting.room_for(key, slab, value, delta)
+    local before = call('HGET', EARLY, slab) or ''
+    local vector, packed = early.merge(value, before, #delta / 8)
+    if not vector or #value % 8 ~= 0 then return false end
+    if not waiting.take(math.max(#vector, #delta) - #value + #packed - #before) then return nil end
+    if before ~= packed then
+      call('SET', key, vector)
+      if packed == '' then call('HDEL', EARLY, slab) else call('HSET', EARLY, slab, packed) end
+    end
+    return vector
+  end
+
+  -- Whether one of `groups` has an index (packed).
+  local function has(groups, index)
+    for _, group in ipairs(groups) do
+      local at = find(group.indexes, index, 1, true)
+      while at and at % 2 == 0 do at = find(group.indexes, index, at + 1, true) end -- between two indexes
+      if at then return true end
+    end
+    return false
+  end
+
+  -- The group of a reason; one is made where there is none.
+  local function group_of(groups, reason)
+    for _, group in ipairs(groups) do
+      if group.reason == reason then return group end
+    end
+    if #groups >= MOST_REASONS and reason ~= FURTHER_REASON then return group_of(groups, FURTHER_REASON) end
+    local group = {indexes = '', reason = reason}
+    groups[#groups + 1] = group
+    return group
+  end
+
+  -- Fails trees of a slab, by their packed indexes, before its track; the first reason of each stands.
+  -- Returns for how many there is no room; nil where what waits can not be read.
+  function waiting.fail(slab, indexes, reason)
+    local packed = call('HGET', FAILURES, slab) or ''
+    local new, groups, torn = {}, early.groups(packed)
+    if torn then return nil end
+    for i = 1, #indexes do
+      if not has(groups, indexes[i]) then new[#new + 1] = indexes[i] end
+    end
+    if #new == 0 then return 0 end
+    local group = group_of(groups, reason)
+    group.indexes = group.indexes .. table.concat(new)
+    local after = early.pack(groups)
+    if not waiting.take(#after - #packed) then return #new end
+    call('HSET', FAILURES, slab, after)
+    return 0
+  end
+
+  -- How many trees from index `first` on something waits for: a value, a failure, or both.
+  function waiting.lost(vector, failures, first)
+    local n = 0
+    for index = first, #vector / 8 - 1 do -- at most 4,096 words
+      if sub(vector, index * 8 + 1, index * 8 + 8) ~= ZERO and not failures[index] then n = n + 1 end
+    end
+    for index in pairs(failures) do
+      if index >= first then n = n + 1 end
+    end
+    return n
+  end
+end)
+waiting.limit = 0

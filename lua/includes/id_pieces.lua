@@ -1,0 +1,27 @@
+-- Where the message ids of a slab are kept: packed in the field `slab` of MESSAGE_IDS; or, where that would
+-- be many bytes (acker/encoding.py), in pieces of so many trees each, in fields of their own. The field
+-- `slab` is empty then. So no call moves more than a piece at a time.
+local id_pieces = {TREES = 256, MOST = 16}
+
+function id_pieces.field(slab, piece)
+  return slab .. string.char(piece)
+end
+
+-- How many trees a piece of a slab of `count` is of.
+function id_pieces.trees(count, piece)
+  return math.min(id_pieces.TREES, count - id_pieces.TREES * piece)
+end
+
+-- Takes ascending indexes (a list) apart by pieces: calls what(piece, from, to, indexes in the piece).
+function id_pieces.by_piece(indexes, what)
+  local from = 1
+  while from <= #indexes do
+    local piece, to, own = math.floor(indexes[from] / id_pieces.TREES), from, {}
+    while indexes[to] and math.floor(indexes[to] / id_pieces.TREES) == piece do
+      own[#own + 1] = indexes[to] % id_pieces.TREES
+      to = to + 1
+    end
+    what(piece, from, to - 1, own)
+    from = to
+  end
+end
