@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from acker.errors import (
     AckerError,
     FailedException,
+    MissingRights,
     SpoutPendingFull,
     StoreError,
     StoreMisconfigured,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AckerError",
     "FailedException",
+    "MissingRights",
     "Outcome",
     "SpoutPendingFull",
     "StoreError",

@@ -91,6 +91,8 @@ def parse(url: object, cluster: bool = False) -> Address:
     if not isinstance(url, str) or scheme is None:
         text = shown(url) if isinstance(url, str) else url
         raise ValidationError(f"url: expected {_EXPECTED}, got {text!r}")
+    if any("\ud800" <= character <= "\udfff" for character in url):  # half of a pair: no bytes hold it
+        raise ValidationError(f"url: expected text of whole characters, in {shown(url)!r}")
     try:
         return _parse(_split(url), scheme, cluster)
     except ValueError as error:

@@ -31,7 +31,7 @@ from acker.batch import (
 )
 from acker.buckets import Bucket
 from acker.config import Settings
-from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable
+from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable
 from acker.ids import IdsLike, as_ids
 from acker.inspect import Page
 from acker.nodes import Nodes
@@ -394,7 +394,7 @@ class AsyncTicker:
         """One round; returns the seconds after which the next one is due."""
         try:
             return await self.store.run(self._schedule.round())
-        except (StoreUnavailable, StoreMisconfigured) as error:
+        except (StoreUnavailable, StoreMisconfigured, StoreError) as error:
             return self._schedule.failed(error)
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import hiredis
 import redis
 
-from acker import scripts
+from acker import rights, scripts
 from acker.address import Node, shown
 from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable, UnreadableRecord
 from acker.nodes import Nodes, target
@@ -60,8 +60,10 @@ def check_server(facts: dict[str, Any], url: str, cluster: bool = False) -> None
         raise StoreMisconfigured(f"{shown(url)} is a node of a cluster: name it by redis+cluster://")
 
 
-def refusal(url: str, error: Exception) -> StoreMisconfigured:
-    """What a server's refusal to let a client in is raised as."""
+def refusal(url: str, error: Exception) -> AckerError:
+    """What a server's refusal to let a client in, or to tell it what it has to know, is raised as."""
+    if rights.missing(error):
+        return rights.lacking(url, error)
     return StoreMisconfigured(f"{shown(url)} refuses this client: {error}")
 
 
@@ -81,7 +83,7 @@ def untold(url: str, error: Exception) -> StoreError:
 
 
 def check_lost(error: Exception, url: str) -> None:
-    """Raises StoreMisconfigured where a connection failed for what does not pass by itself."""
+    """Raises StoreMisconfigured or MissingRights where a connection failed for what does not pass."""
     if isinstance(error, REFUSED):
         raise refusal(url, error) from error
     if _UNTRUSTED.search(str(error)):
@@ -117,6 +119,8 @@ class Parcel:
     """Numbers of requests that a redirection sent to this node for once."""
     wait: tuple[int, int] = NOTHING
     """What its requests wait for at most."""
+    sent_at: float = 0.0
+    """When it was sent, on the monotonic clock; 0 where nobody asks."""
 
 
 class Batch:
@@ -129,6 +133,8 @@ class Batch:
         self.replies: list[Reply] = [None] * len(requests)
         self.missing = list(range(len(requests)))
         self.cause: Exception | None = None
+        self.round_trip: float | None = None
+        """Seconds that the last node to answer took; None where none did, or had to wait for something."""
         self._need_scripts: set[Node] = set()
         self._asked: dict[int, Node] = {}
 
@@ -171,12 +177,17 @@ class Batch:
                 ("WAITAOF", *parcel.wait, milliseconds) if file else ("WAIT", replicas, milliseconds)
             )
         # A pipeline of redis-py's would do, but looks at each of the many words of a command in Python.
-        return [hiredis.pack_command(tuple(command)) for command in commands], len(commands)
+        return [hiredis.pack_command(_texts(command)) for command in commands], len(commands)
 
     def take(self, parcel: Parcel, replies: list[Reply], nodes: Nodes) -> None:
         """Notes the replies to a parcel; what is to be sent again stays missing."""
         at = len(scripts.load_all()) if parcel.load else 0
+        timed = parcel.sent_at and parcel.wait == NOTHING
+        if timed and not any(self.requests[number].blocks for number in parcel.numbers):
+            self.round_trip = time.monotonic() - parcel.sent_at
         for reply in replies[:at]:
+            if rights.missing(reply):
+                raise rights.lacking(self._url, reply)
             if isinstance(reply, redis.ResponseError) and not isinstance(reply, PASSING):
                 raise StoreError(f"a script was refused: {reply}")
         self._need_scripts.discard(parcel.node)
@@ -191,8 +202,12 @@ class Batch:
                     self._asked[number] = parcel.node
             elif _passing(reply):
                 self._redirect(number, reply, parcel.node, nodes)
+            elif rights.missing(reply):
+                request = self.requests[number]
+                what = request.script.name if request.script else str(request.args[0])
+                raise rights.lacking(self._url, reply, what, request.key)
             elif refused(reply):
-                unreadable = "UNREADABLE" in str(reply)
+                unreadable = str(reply).startswith("UNREADABLE")
                 raise (UnreadableRecord if unreadable else StoreError)(
                     f"{self.requests[number].command()[0]!r} was refused: {reply}"
                 )
@@ -203,6 +218,8 @@ class Batch:
 
     def _durable(self, parcel: Parcel, reply: Reply) -> bool:
         """Whether what a parcel waited for has come; where not, it is sent again, and waits again."""
+        if rights.missing(reply):
+            raise rights.lacking(self._url, reply, "WAITAOF" if parcel.wait[0] else "WAIT")
         if isinstance(reply, redis.ResponseError):
             raise StoreMisconfigured(f"{shown(self._url)} can not wait for what it has to wait for: {reply}")
         file, replicas = reply if isinstance(reply, list) else (0, reply)
@@ -223,7 +240,7 @@ class Batch:
             nodes.doubt()
 
     def lost(self, node: Node, error: Exception, nodes: Nodes) -> None:
-        """Notes that a connection failed: what was on it stays missing. Raises StoreMisconfigured."""
+        """Notes that a connection failed: what was on it stays missing. Raises what `check_lost` raises."""
         check_lost(error, self._url)
         nodes.lost(node)
         self.cause = error
@@ -250,6 +267,11 @@ class Batch:
             raise StoreUnavailable(
                 f"{shown(self._url)} did not answer within {self._timeout} s: {cause}"
             ) from self.cause
+
+
+def _texts(command: Sequence[Any]) -> tuple[Any, ...]:
+    """A command without numbers: hiredis crashes where a signal handler raises as it turns one to text."""
+    return tuple([b"%d" % word if type(word) is int else word for word in command])
 
 
 def pauses() -> Iterator[float]:

@@ -67,7 +67,8 @@ class Bolt:
         Raises TupleError where it is no tuple of this topology, or was acked or failed before. A queue may
         deliver a tuple twice: of one that came as text or by a pickle, and was acked here before as another
         object, only the children are registered, and `repeated` counts it. Known are the 100,000 that this
-        process acked last; a second ack by another process undoes the first, and the tree expires.
+        process acked last. A second ack by another process undoes the first: the tree expires, and is never
+        acked by that. So a queue has to deliver a tuple again to the process that had it: by partitions.
         """
         _check_tuple(tuple)
         self.topology.outbox.make_room()

@@ -50,7 +50,7 @@ class Clock:
 
 def declared(core: Core, shard: int) -> list[bytes]:
     """The keys that every read of a shard declares first (lua/includes/read.lua)."""
-    return [*core.shards[shard].declared(())[:4], core.shards[shard].ones]
+    return [*core.shards[shard].declared(())[:4], core.shards[shard].ones, core.shards[shard].early]
 
 
 def buckets(core: Core, shard: int) -> list[bytes]:

@@ -8,13 +8,15 @@ from typing import NamedTuple, TypedDict, TypeVar, cast
 from acker.errors import ValidationError
 from acker.ids import SLAB_TREES
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 MESSAGE_ID_BYTES = 1024
 REASON_BYTES = 1024
 MAX_ACKERS = 1024
 MAX_SPOUTS = 64
 OUTCOMES_KEPT = 10_000
 """How many of its latest outcomes a shard keeps for people, by default."""
+WAITING_BYTES = 64 << 20
+"""How many bytes of messages wait in a shard for the track of their tree, by default."""
 STREAM_MAX_AGE = 7 * 86400.0
 """Seconds that a stream keeps a segment at most, by default: as long as a message timeout can be."""
 STREAM_MAX_BYTES = 16 << 30
@@ -37,10 +39,20 @@ def check_name(name: object, what: str) -> str:
     return name
 
 
+def check_text(text: str, what: str) -> bytes:
+    """A text as UTF-8 bytes, which can not hold half of a pair of surrogates; else ValidationError."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValidationError(
+            f"{what}: expected text of whole characters, got {text[:100]!r}, which UTF-8 can not hold"
+        ) from None
+
+
 def check_message_id(message_id: object) -> bytes:
     """A message id as bytes (a str is UTF-8), if it is at most 1 KiB; else ValidationError."""
     if isinstance(message_id, str):
-        message_id = message_id.encode()
+        message_id = check_text(message_id, "message id")
     if not isinstance(message_id, bytes):
         raise ValidationError(f"message id: expected bytes or str, got {message_id!r}")
     if len(message_id) > MESSAGE_ID_BYTES:
@@ -95,6 +107,7 @@ class Settings(TypedDict, total=False):
     high_water_mark: int | None
     slab_limit: int | None
     outcomes_kept: int | None
+    waiting_bytes: int | None
     wait_replicas: int | None
     wait_fsync: int | None
 
@@ -126,6 +139,8 @@ class TopologyConfig:
     outcomes_kept: how many of its latest failed or expired trees each shard keeps for people to look at,
         confirmed or not, 1 to 100,000: so those of the topology are among them wherever they fell. What
         ended with the oldest of them, up to a slab, is kept too.
+    waiting_bytes: most bytes of messages that wait in each shard for the track of their tree, 0 to 2^40. What
+        comes beyond that is dropped and counted as orphaned, and its tree will expire.
     wait_replicas: how many replicas of its server have a track, a commit, the configuration or the name of
         a spout before it counts as done, 0 to 16 (WAIT). wait_fsync: 1 where that server has it in its
         append-only file on the disk by then (WAITAOF, which takes Valkey or Redis 7.2), else 0.
@@ -139,6 +154,7 @@ class TopologyConfig:
     high_water_mark: int = _setting(20_000_000, 1, 10**9)
     slab_limit: int = _setting(1024, 1, SLAB_TREES)
     outcomes_kept: int = _setting(OUTCOMES_KEPT, 1, 100_000)
+    waiting_bytes: int = _setting(WAITING_BYTES, 0, 1 << 40)
     wait_replicas: int = _setting(0, 0, 16)
     wait_fsync: int = _setting(0, 0, 1)
     schema: int = SCHEMA_VERSION
@@ -184,6 +200,16 @@ class TopologyConfig:
     def slab_trees(self) -> int:
         """Most trees in a slab that acker makes: the slab limit, or less where a shard holds less."""
         return min(self.slab_limit, self.shard_limit)
+
+    def rejection(self, letter: str) -> str:
+        """Why a track is rejected, which was answered with R or W (lua/track.lua)."""
+        if letter == "R":
+            return f"topology {self.name!r} is over its high-water mark of {self.high_water_mark:,} trees"
+        return (
+            f"topology {self.name!r} does not hold the message ids of the slab, which are sent ahead of it: "
+            f"there was no room for them within waiting_bytes ({self.waiting_bytes:,} bytes a shard), or "
+            f"they waited for a message timeout"
+        )
 
 
 RANGES: Mapping[str, Range] = {

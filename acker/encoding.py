@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from acker import ids
+from acker.config import MESSAGE_ID_BYTES
 from acker.errors import ValidationError
 from acker.ids import Ids
 
@@ -27,6 +28,10 @@ CALL_SLABS = 400
 """Most slabs that a call tracks: each costs the server some microseconds, whatever its size."""
 CALL_TREES = 1_000
 """Most slabs of an update, and most trees that it touches one by one."""
+PIECE_TREES = 256
+"""Trees of a piece of a slab's message ids."""
+WHOLE_BYTES = PIECE_TREES * (MESSAGE_ID_BYTES + 2)
+"""More bytes of message ids than this are kept in pieces, which are no more: lua/includes/id_pieces.lua."""
 CALL_BYTES = 1 << 20
 """A call that has so many bytes of message ids takes no further slab."""
 
@@ -270,6 +275,28 @@ def pack_message_ids(message_ids: Sequence[bytes]) -> bytes:
     return np.fromiter(map(len, message_ids), dtype="<u2", count=len(message_ids)).tobytes() + b"".join(
         message_ids
     )
+
+
+def pieces(packed: bytes, count: int) -> list[bytes]:
+    """The packed message ids of a slab of `count` trees, in pieces; none where they are few bytes."""
+    if len(packed) <= WHOLE_BYTES:
+        return []
+    ends = np.cumsum(np.frombuffer(packed, dtype="<u2", count=count).astype(np.int64)) + 2 * count
+    edges = [2 * count, *ends[PIECE_TREES - 1 :: PIECE_TREES].tolist(), len(packed)]
+    return [
+        packed[2 * first : 2 * min(count, first + PIECE_TREES)] + packed[edges[number] : edges[number + 1]]
+        for number, first in enumerate(range(0, count, PIECE_TREES))
+    ]
+
+
+def piece_fields(slab: bytes, count: int) -> list[bytes]:
+    """The fields of the pieces of a slab's message ids."""
+    return [slab + bytes([number]) for number in range(-(-count // PIECE_TREES))]
+
+
+def piece_trees(count: int, number: int) -> int:
+    """How many trees a piece is of."""
+    return min(PIECE_TREES, count - PIECE_TREES * number)
 
 
 def unpack_message_ids(packed: bytes, count: int) -> list[bytes]:

@@ -75,6 +75,34 @@ class UnreadableRecord(StoreError):
         self.anchors = tuple(anchors)
 
 
+class MissingRights(StoreError):
+    """The store's user lacks rights that a call needs (Redis ACL). What lacks them has changed nothing.
+
+    A spout or bolt keeps what it could not send: after the rights were granted, all goes on.
+    user: the name of the user. commands: those that it may not run, in capitals; empty where a key is
+    refused. key: one of the keys of the call. what: the script or command that was sent, "" on connecting.
+    said: the server's own words, if it had any. place: the store's URL, without a password.
+    """
+
+    def __init__(
+        self, place: str, user: str, commands: Sequence[str], key: str = "", what: str = "", said: str = ""
+    ) -> None:
+        self.place, self.user, self.commands = place, user, tuple(commands)
+        self.key, self.what, self.said = key, what, said
+        lacks = f"run {', '.join(self.commands)}" if self.commands else "use a key that is needed"
+        if key:
+            lacks += f" (a key of the call is {key!r})"
+        wanted = f", which {what!r} needs" if what else ""
+        grant = " ".join(f"+{name.lower()}" for name in self.commands) or "~acker:* (%R~acker:* to read only)"
+        super().__init__(
+            f"{place} refuses this client: user {user!r} has no permission to {lacks}{wanted}. "
+            f"It has changed nothing. Grant with ACL SETUSER {user}: {grant}" + (f" ({said})" if said else "")
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.place, self.user, self.commands, self.key, self.what, self.said)
+
+
 class WritersFull(StoreError):
     """A shard remembers as many writers as it may, and the call comes from a new one; it changed nothing.
 
@@ -143,6 +171,10 @@ class StoreLost(AckerError):
 
 class RunCommitted(AckerError):
     """A run of that name was committed before, with other rows: nothing of this one was written."""
+
+
+class ReaderFenced(AckerError):
+    """What a reader had taken was given back to others: nothing that it made of that is committed."""
 
 
 class SegmentGone(AckerError):

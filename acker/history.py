@@ -84,7 +84,7 @@ def record(core: Core) -> Operation[int | None]:
     if taken is None:
         return None
     values, latencies = yield from read(core)
-    args: list[bytes | str | int] = [token, _pack(values, latencies)]
+    args: list[bytes | str | int] = [token, pack(values, latencies)]
     own = [turn]
     for window in WINDOWS:
         step = STEPS[window]
@@ -219,7 +219,8 @@ def _pairs(reply: Reply) -> list[tuple[int, int]]:
     return [(whole(name, "a latency"), whole(value, "a latency's count")) for name, value in pairs]
 
 
-def _pack(values: Sequence[float], latencies: Mapping[int, int]) -> bytes:
+def pack(values: Sequence[float], latencies: Mapping[int, int]) -> bytes:
+    """What `read` gives, as a `Reading` holds it."""
     buckets = sorted(latencies)
     head = HEAD.pack(VERSION, len(buckets), *values)
     return head + bytes(buckets) + struct.pack(f"<{len(buckets)}Q", *(latencies[one] for one in buckets))

@@ -4,6 +4,7 @@ The counterpart of `acker.outbox`: outcomes are made ready here, taken by the sp
 caller has confirmed them.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from acker import config, ids
 from acker.errors import AckerError
 from acker.ledger import Ledger
 from acker.outcomes import Entry, OutcomeReader, Place, SlabOutcome
-from acker.pending import CONFIRMED, PENDING, Outcome, Pending, Slab, still_held
+from acker.pending import ASK, CONFIRMED, PENDING, Outcome, Pending, Slab, still_held
 from acker.store import Store
 
 if TYPE_CHECKING:
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 
 WAIT = 0.1
 """Seconds for which one read waits for outcomes at most."""
-_HURRY = 2.0
+_HURRY, _HURRY_SHARE = 2.0, 0.1
+"""Seconds, and message timeouts, that a reading may take while trees are pending, the less of both: a store
+that is away must not keep the spout from telling in time what its own timer says."""
+_HURRY_ROUND_TRIPS = 8
+"""Round trips that it may always take: it may have to connect, sign in and ask what server that is."""
+_log = logging.getLogger(__name__)
 
 
 class _Receipt:
@@ -52,10 +58,8 @@ class Inbox:
         self._outbox = topology.outbox
         self.pending = Pending(self._outbox, spout)
         self.forget()
-        store = topology.ledger.store
-        # A store that is away must not keep the spout from telling in time what its own timer says.
-        hurry = max(0.1, min(store.timeout, _HURRY, 0.1 * self._config.message_timeout))
-        self._hurried = Ledger(Store(store.url, timeout=hurry, cluster=store.cluster), topology.ledger.core)
+        self._asked_in_hurry: Ledger | None = None
+        self._slowness_said = False
 
     def forget(self) -> None:
         """Drops all that it has in memory: in a forked child all of it is the parent's."""
@@ -78,6 +82,29 @@ class Inbox:
                 self._receipts.pop(outcome.anchor, None)
 
     # Reading
+
+    @property
+    def _hurried(self) -> Ledger:
+        """The ledger with a time limit that follows what the store takes to answer: slow is not away."""
+        store, last = self.topology.ledger.store, self._asked_in_hurry
+        trip = max(store.round_trip, last.store.round_trip if last else 0.0)
+        limit = max(0.1, min(_HURRY, _HURRY_SHARE * self._config.message_timeout))
+        while limit < min(store.timeout, _HURRY_ROUND_TRIPS * trip):
+            limit *= 2  # in steps, for each has connections of its own
+        limit = min(limit, store.timeout)
+        least = 2 * _HURRY_ROUND_TRIPS * trip / (2.0 - ASK)
+        if least > self._config.message_timeout and not self._slowness_said:
+            self._slowness_said = True
+            _log.warning(
+                "spout %s: the store takes %.2f s to answer, too long for a message timeout of %g s: trees "
+                "that the store has lost may be told later than after twice that. A message timeout of "
+                "%.1f s or more is long enough",
+                self.spout, trip, self._config.message_timeout, least,
+            )  # fmt: skip
+        if last is None or last.store.timeout != limit:
+            own = Store(store.url, timeout=limit, cluster=store.cluster)
+            last = self._asked_in_hurry = Ledger(own, self.topology.ledger.core)
+        return last
 
     def register(self, ledger: Ledger) -> OutcomeReader:
         """Makes the spout known to the store, unless it is; returns what reads its outcomes.
@@ -206,18 +233,19 @@ class Inbox:
         if not due:
             return
         alive: set[bytes] = set()
+        hurried = self._hurried
         if away is None:
             try:
                 core = self.topology.ledger.core
-                alive, finished = self._hurried.run(still_held(core, [slab.name for slab in due]))
+                alive, finished = hurried.run(still_held(core, [slab.name for slab in due]))
                 # An outcome may have come since: the streams know, once they are read to their end.
-                while self._absorb(self._hurried, 0.0):
+                while self._absorb(hurried, 0.0):
                     pass
                 if missed := {slab.name for slab in due if slab.left} & finished:
                     # One was not read: where the store has lost its latest moments, before those that were.
-                    reader = self.register(self._hurried)
+                    reader = self.register(hurried)
                     reader.begin_again({ids.shard_of(name, self._config.ackers) for name in missed})
-                    while self._absorb(self._hurried, 0.0):
+                    while self._absorb(hurried, 0.0):
                         pass
                 if any(slab.left and slab.tracked and slab.name not in alive for slab in due):
                     self.topology.restore()
@@ -225,7 +253,7 @@ class Inbox:
                 away = error
         now = time.monotonic()
         # The next look may take as long as two calls to a store that is away.
-        last_look = now + 2 * self._hurried.store.timeout
+        last_look = now + 2 * hurried.store.timeout
         with self._outbox.lock:
             for slab in due:
                 if not slab.left:

@@ -4,18 +4,19 @@ Nothing here changes the ledger, and each call reads a bounded piece of it, howe
 All times are of the server's clock.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from acker import cursors, headers, ids, registries
+from acker import cursors, headers, ids, outcomes, registries
 from acker.buckets import BUCKETS, Bucket, Clock, buckets
 from acker.config import MESSAGE_ID_BYTES, check_message_id, check_name
 from acker.cursors import Position
 from acker.errors import ValidationError
-from acker.operations import Core
+from acker.operations import FLIGHT_SHARDS, Core
 from acker.requests import Operation, command
 from acker.stored import whole
 from acker.trees import State, Tree, read_request, trees_at, trees_told
@@ -83,7 +84,9 @@ def trees(
     limit: int = 100,
     cursor: str | None = None,
 ) -> Operation[Page]:
-    """A page of the trees in flight, pending or waiting: by shard, and in it those that expire next first.
+    """A page of the trees in flight, pending or waiting, those that expire next first.
+
+    That is by bucket, as the buckets were when the first page was read; in a bucket they come by shard.
 
     bucket, spout, shard, state: only those; older_than: only those tracked so many seconds ago or more.
     limit: most trees in the page, 1 to 1,000. cursor: that of the page before.
@@ -102,6 +105,8 @@ def trees(
     position, limit = _start(core, query, limit, cursor, shard)
     if spout is not None:
         yield from _check_spout(core, spout)
+    if cursor is None and bucket is None and shard is None and core.config.ackers > 1:
+        position.clocks = yield from _clocks(core)
     search = _Filter(wanted, spout, states, older_than)
     end = core.config.ackers if shard is None else shard + 1
 
@@ -170,7 +175,14 @@ def _read(core: Core, position: Position, search: _Filter, most: int) -> Operati
 def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operation[int]:
     """Names slabs of the position's shard; returns how many it looked at."""
     shard = core.shards[position.shard]
-    if position.generation < 0:
+    latest = _NEVER
+    if position.clocks:
+        oldest, latest = _generations(position)
+        position.generation = max(position.generation, oldest, 0)
+        if position.generation > latest:
+            _next_shard(position)
+            return 0
+    elif position.generation < 0:
         [clock] = yield [command("HMGET", shard.clock, "rotations", "drained")]
         if clock[0] is None:
             _next_shard(position)
@@ -198,14 +210,42 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
     ]
     clock = Clock(*clock)
     position.generation, position.scan = generation, int(scan)
+    if generation - (position.scan == 0) > latest:  # of another turn
+        _next_shard(position)
+        return 0
     position.slabs = [
         slab
         for slab, header in zip(named[::2], named[1::2], strict=True)
         if len(slab) == ids.SLAB_BYTES and search.takes(clock, header)
     ]
-    if generation < 0:
+    if generation < 0 or generation > latest:
         _next_shard(position)
     return len(named) // 2
+
+
+def _clocks(core: Core) -> Operation[list[tuple[int, int]]]:
+    """The rotations of each shard, and how many of them are not drained, for `Position.clocks`."""
+    found: list[tuple[int, int]] = []
+    for first in range(0, len(core.shards), FLIGHT_SHARDS):
+        shards = core.shards[first : first + FLIGHT_SHARDS]
+        replies = yield [command("HMGET", shard.clock, "rotations", "drained") for shard in shards]
+        for shard, reply in zip(shards, replies, strict=True):
+            rotations, drained = (whole(value, f"clock of shard {shard.number}", -1) for value in reply)
+            found.append((rotations, min(255, max(0, rotations - max(0, drained)))))
+    return found
+
+
+def _generations(position: Position) -> tuple[int, int]:
+    """Of which generations the position's turn is: what was set aside when the read began, then by bucket.
+
+    They are counted from the rotations that were then: what a tick moves meanwhile stays in its turn.
+    """
+    rotations, backlog = position.clocks[position.shard]
+    if position.turn == 0:
+        # What a rotation sets aside entered two rotations before.
+        return rotations - backlog - 2, rotations - 3
+    age = cursors.TURNS - 1 - position.turn
+    return rotations - age, rotations - age if age else _NEVER
 
 
 def _scan_directory(core: Core, position: Position) -> Operation[int]:
@@ -225,6 +265,8 @@ def _scan_directory(core: Core, position: Position) -> Operation[int]:
 
 def _next_shard(position: Position) -> None:
     position.shard, position.generation, position.scan = position.shard + 1, -1, 0
+    if position.clocks and position.shard == len(position.clocks) and position.turn < cursors.TURNS - 1:
+        position.shard, position.turn = 0, position.turn + 1
 
 
 def _search(core: Core, position: Position, wanted: bytes, most: int) -> Operation[tuple[list[int], int]]:
@@ -245,14 +287,18 @@ def _search(core: Core, position: Position, wanted: bytes, most: int) -> Operati
     size = 0
     for done, (slab, count, blob) in enumerate(zip(slabs, counts, packed, strict=False)):
         if blob is not None and count:
-            size += len(blob)
-            for index in _indexes(blob, count, wanted):
+            in_pieces = yield from outcomes.pieces(core, slab, blob, count)
+            size += sum(len(own or b"") for own, _ in in_pieces)
+            for index in _indexes_in(in_pieces, wanted):
                 if index >= position.first:
                     if len(found) == most:
                         position.slabs, position.first = position.slabs[done:], index
                         return found, size
                     found.append(ids.anchor_at(slab, index))
         position.first = 0
+        if size >= _BATCH_BYTES:
+            position.slabs = position.slabs[done + 1 :]
+            return found, size
     position.slabs = position.slabs[len(slabs) :]
     return found, size
 
@@ -260,6 +306,16 @@ def _search(core: Core, position: Position, wanted: bytes, most: int) -> Operati
 def _until(weights: Sequence[int], most: int) -> int:
     """How many of them weigh at most so much together, or 1."""
     return max(1, int(np.searchsorted(np.cumsum(weights), most, side="right")))
+
+
+def _indexes_in(pieces: Sequence[tuple[bytes | None, int]], wanted: bytes) -> list[int]:
+    """Where a message id is among those of a slab, in its pieces."""
+    firsts = itertools.accumulate((count for _, count in pieces), initial=0)
+    return [
+        first + index
+        for first, (packed, count) in zip(firsts, pieces, strict=False)
+        for index in _indexes(packed or b"", count, wanted)
+    ]
 
 
 def _indexes(packed: bytes, count: int, wanted: bytes) -> list[int]:

@@ -51,6 +51,11 @@ def tracked(topology: str, query: str, run: str, batch: int) -> bytes:
     return f"acker:{{{topology}}}:tracked:{query}:{run}:{batch}".encode()
 
 
+def trackers(topology: str, source: str) -> bytes:
+    """Hash: the queries that track the rows of one call of `track` (acker/spark/company.py)."""
+    return f"acker:{{{topology}}}:tracked:by:{source}".encode()
+
+
 def suspect(topology: str, name: str) -> bytes:
     """String: a task works on records, or did not end; or one was found that ends its process."""
     return f"acker:{{{topology}}}:suspect:{name}".encode()
@@ -61,14 +66,14 @@ def verdict(topology: str, query: str, run: str) -> bytes:
     return f"acker:{{{topology}}}:verdict:{query}:{run}".encode()
 
 
-def failing(topology: str, token: str) -> bytes:
-    """String: trees to be failed by a commit, and why."""
-    return f"acker:{{{topology}}}:failing:{token}".encode()
-
-
 def effects(topology: str, token: str) -> bytes:
     """String: digests of effects, staged for a commit to record or to pass over."""
     return f"acker:{{{topology}}}:effects:{token}".encode()
+
+
+def health(topology: str) -> bytes:
+    """Hash: the thresholds of a topology, and since when it has troubles (acker/health.py)."""
+    return f"acker:{{{topology}}}:health".encode()
 
 
 def steps(topology: str) -> bytes:
@@ -101,6 +106,10 @@ class Stream:
     def taken(self, slot: int, reader: str) -> bytes:
         """Stream: the segments that a subscription gave a reader, numbered 1-0, 2-0 ..."""
         return self._prefix + b"taken:%d:" % slot + reader.encode()
+
+    def bound(self, slot: int, reader: str) -> bytes:
+        """Hash: which commits have a reader's segments, and if some were given back (lua/bind_reader.lua)."""
+        return self._prefix + b"bound:%d:" % slot + reader.encode()
 
     def returned(self, slot: int) -> bytes:
         """Stream: segments of a subscription whose reader is gone, for any other."""
@@ -154,7 +163,17 @@ class Spout:
 class Shard:
     """The keys of one shard of a topology (lua/includes/shard.lua says what each holds)."""
 
-    __slots__ = ("_fixed", "_prefix", "counters", "latency", "message_ids", "number", "ones", "slabs")
+    __slots__ = (
+        "_fixed",
+        "_prefix",
+        "counters",
+        "early",
+        "latency",
+        "message_ids",
+        "number",
+        "ones",
+        "slabs",
+    )
 
     def __init__(self, topology: str, number: int) -> None:
         self.number = number
@@ -164,6 +183,7 @@ class Shard:
         self.counters = prefix + b"counters"
         self.latency = prefix + b"latency"
         self.ones = prefix + b"ones"
+        self.early = prefix + b"early"
         self._fixed = [
             self.clock,
             self.slabs,
@@ -182,6 +202,7 @@ class Shard:
             self.recent,
             self.ones,
             prefix + b"finished",
+            self.early,
         ]
 
     @property
@@ -214,6 +235,14 @@ class Shard:
     def staged(self, token: str, slot: int) -> bytes:
         """Hash: a segment's XOR vectors for this shard and a subscription (lua/stage.lua)."""
         return self._prefix + b"staged:" + token.encode() + b":%d" % slot
+
+    def made(self, commit: str) -> bytes:
+        """Set: what a commit has emitted and failed in this shard (lua/includes/made.lua)."""
+        return self._prefix + b"made:" + commit.encode()
+
+    def failing(self, token: str) -> bytes:
+        """Hash: trees of this shard that a commit is to fail, and why (acker/streams/staging.py)."""
+        return self._prefix + b"failing:" + token.encode()
 
     def effects(self, horizon: int, generation: int, partition: int) -> bytes:
         """Set: digests of effects (acker/streams/effects.py)."""

@@ -64,8 +64,8 @@ class Ledger:
             [config.check_message_id(message_id) for message_id in message_ids],
         )
         [letter] = self.track_slabs([slab], spout=spout)
-        if letter == "R":
-            raise TrackRejected(self.rejection())
+        if letter in "RW":
+            raise TrackRejected(self.config.rejection(letter))
         if letter == "C":
             raise TrackConflict(f"slab of anchor {slab.anchors[0]} is tracked with other content")
         if letter == "U":
@@ -83,11 +83,6 @@ class Ledger:
                 slab.check()
             return ["A"] * len(slabs)
         return self.send(self.core.track(slabs, spout))
-
-    def rejection(self) -> str:
-        """Why a track is rejected."""
-        mark = self.config.high_water_mark
-        return f"topology {self.config.name!r} is over its high-water mark of {mark:,} trees"
 
     def update(self, anchors: IdsLike, deltas: IdsLike) -> Updated:
         """XORs `deltas[i]` into the ack value of the tree of `anchors[i]`; zero completes the tree.

@@ -17,7 +17,7 @@ import numpy as np
 import redis
 
 from acker import ids, keys
-from acker.config import check_message_id, check_name, check_reason
+from acker.config import check_message_id, check_name, check_reason, check_text
 from acker.errors import KeyConflict, StoreError, UnreadableRecord, ValidationError, WritersFull
 from acker.ids import Ids
 from acker.operations import ATTEMPTS, Core
@@ -143,10 +143,14 @@ def send(core: Core, messages: Messages, key: str | None = None) -> Operation[Se
     KeyConflict for a key that was used for other messages, or is in use; UnreadableRecord where slabs had to
     be passed over, when all else is done.
     """
-    name = secrets.token_hex(16)
-    if key is not None:
-        name = hashlib.sha256(f"{core.config.name}\0{key}".encode()).hexdigest()[:32]
+    name = secrets.token_hex(_NAME_BYTES) if key is None else name_of(core, key)
     return (yield from _carry_out(core, messages, name, keyed=key is not None))
+
+
+def name_of(core: Core, key: str) -> str:
+    """The name under which the store remembers a key."""
+    given = core.config.name.encode() + b"\0" + check_text(key, "key")
+    return hashlib.sha256(given).hexdigest()[: 2 * _NAME_BYTES]
 
 
 def finish_stale(core: Core) -> Operation[bool]:
@@ -158,7 +162,7 @@ def finish_stale(core: Core) -> Operation[bool]:
     name, text = found
     began, _, dumped = text.partition(b" ")
     try:
-        if time.time() - float(began) < STALE_SECONDS:
+        if abs(time.time() - float(began)) < STALE_SECONDS:  # that clock may have been ahead, and set right
             return False
         wanted, named = Messages.load(dumped), _checked(name)
         [left] = yield [command("TTL", keys.replies(core.config.name, named))]
@@ -186,6 +190,8 @@ def _checked(name: bytes) -> str:
 def _carry_out(core: Core, messages: Messages, name: str, keyed: bool) -> Operation[Sent]:
     slabs = _slabs(messages.tracks)
     if not core.config.ackers:
+        for slab in (slab for part in slabs.values() for slab in part):
+            slab.check()
         return Sent(
             letters=dict.fromkeys((int(slab.anchors[0]) for part in slabs.values() for slab in part), "A")
         )

@@ -7,13 +7,15 @@ effect once, however often it is sent.
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeVar
 
 import redis
 
 from acker import encoding, ids, keys, registries, scripts, topologies
+from acker.ages import Ages
 from acker.config import MAX_SPOUTS, Settings, TopologyConfig, check_name
 from acker.errors import StoreError, ValidationError, WritersFull
 from acker.ids import Ids
@@ -46,6 +48,7 @@ class Core:
     config: TopologyConfig
     spouts: frozenset[str] = frozenset()
     writers: Writers = field(default_factory=Writers)
+    ages: Ages = field(default_factory=Ages, compare=False)
     shards: list[keys.Shard] = field(init=False)
     registries: dict[int, bytes] = field(default_factory=dict)
     """The spouts that a shard tells outcomes to, as it has said last (acker/registries.py)."""
@@ -104,10 +107,18 @@ class Core:
 
     # Submissions
 
-    def track(self, slabs: Sequence[NewSlab], spout: str, limit: int | None = None) -> Submission[list[str]]:
-        """Tracks slabs; the result has for each, in order: A, D, C, R or U (lua/track.lua).
+    def track(
+        self,
+        slabs: Sequence[NewSlab],
+        spout: str,
+        limit: int | None = None,
+        how: str = "",
+        staged: Mapping[int, bytes] = MappingProxyType({}),
+    ) -> Submission[list[str]]:
+        """Tracks slabs; the result has for each, in order: A, D, C, R, W or U (lua/track.lua).
 
-        limit: most trees that a shard may hold, where that is not its share of the high-water mark.
+        limit: most trees that a shard may hold, where that is not its share of the high-water mark. how,
+        staged: of roots, once or again, and the keys of their staged vectors, by shard.
         """
         check_name(spout, "spout")
         limit = self.config.shard_limit if limit is None else limit
@@ -120,6 +131,7 @@ class Core:
             by_shard.setdefault(ids.shard_of(name, self.config.ackers), []).append(place)
         if len(set(named)) < len(named):
             raise ValidationError("slabs: one is named twice")
+        ahead: list[tuple[int, Call]] = []
         calls, order = [], []
         for shard, places in by_shard.items():
             args: list[bytes | str | int] = []
@@ -130,27 +142,53 @@ class Core:
                 packed = encoding.pack_message_ids(slab.message_ids)
                 full = trees + len(slab.anchors) > encoding.CALL_WORDS or size >= encoding.CALL_BYTES
                 if names and (full or len(names) == encoding.CALL_SLABS):
-                    calls.append(self._track_call(shard, spout, limit, names, args))
+                    calls.append(self._track_call(shard, [spout, limit], how, names, args, staged))
                     args, names, trees, size = [], [], 0, 0
+                if cut := encoding.pieces(packed, len(slab.anchors)):
+                    ahead += [(place, one) for one in self._ids_calls(shard, limit, named[place], slab, cut)]
+                    packed = b""
                 names.append(named[place])
                 args += [slab.values.astype("<i8", copy=False).tobytes(), packed]
                 trees += len(slab.anchors)
                 size += len(packed)
                 order.append(place)
-            calls.append(self._track_call(shard, spout, limit, names, args))
+            calls.append(self._track_call(shard, [spout, limit], how, names, args, staged))
+
+        if ahead:
+            for call in calls:
+                call.turn = 1
 
         def result(calls: list[Call]) -> list[str]:
-            letters = "".join((call.reply or b"").decode() for call in calls)
-            return [letter for _, letter in sorted(zip(order, letters, strict=True))]
+            letters = "".join((call.reply or b"").decode() for call in calls[len(ahead) :])
+            found = [letter for _, letter in sorted(zip(order, letters, strict=True))]
+            for place, call in ahead:
+                if call.reply in (b"C", b"U"):
+                    found[place] = call.reply.decode()
+            return found
 
-        return Submission(calls, result)
+        return Submission([call for _, call in ahead] + calls, result)
+
+    def _ids_calls(
+        self, shard: int, limit: int, name: bytes, slab: NewSlab, pieces: Sequence[bytes]
+    ) -> Iterator[Call]:
+        """The calls that send a slab's message ids ahead of its track, in pieces."""
+        for number, piece in enumerate(pieces):
+            args: list[bytes | str | int] = [self.config.waiting_bytes, limit, len(slab.anchors)]
+            args += [number, piece]
+            yield Call(shard, "stage_ids", self.vectors(shard, [name]), args)
 
     def _track_call(
-        self, shard: int, spout: str, limit: int, names: list[bytes], args: list[bytes | str | int]
+        self,
+        shard: int,
+        whose: list[bytes | str | int],
+        how: str,
+        names: list[bytes],
+        args: list[bytes | str | int],
+        staged: Mapping[int, bytes],
     ) -> Call:
-        head: list[bytes | str | int] = [spout, limit, self.config.outcomes_kept]
-        own = [self.shards[shard].outcomes(spout), *self.vectors(shard, names)]
-        return Call(shard, "track", own, head + args)
+        own = [self.shards[shard].outcomes(str(whose[0])), *self.vectors(shard, names)]
+        own += [staged[shard]] if how else []
+        return Call(shard, "track", own, [*whose, self.config.outcomes_kept, how, *args])
 
     def update(self, anchors: Ids, deltas: Ids) -> Submission[Updated]:
         """XORs a delta into the ack value of each tree named; several of one tree are folded first.
@@ -158,7 +196,7 @@ class Core:
         The result of this, of `fail` and of `reset_timeout` raises UnreadableRecord where slabs were passed
         over, for their record can not be read; all else was done.
         """
-        limit = self.config.shard_limit
+        limit = self.config.waiting_bytes
         calls = [
             Call(
                 call.shard,
@@ -177,7 +215,7 @@ class Core:
                 call.shard,
                 "fail",
                 self.vectors(call.shard, call.slabs),
-                [self.config.shard_limit, reason, call.counts, call.indexes, self.config.outcomes_kept],
+                [self.config.waiting_bytes, reason, call.counts, call.indexes, self.config.outcomes_kept],
             )
             for call in encoding.trees_calls(anchors, max(1, self.config.ackers))
         ]
@@ -296,9 +334,10 @@ class Core:
 
     # The tick
 
-    def rotate(self, force: bool = False) -> Operation[int]:
+    def rotate(self, force: bool = False, trust: bool = True) -> Operation[int]:
         """Rotates the buckets of each shard whose time has come; returns of how many.
 
+        trust: go by the server's clock where nothing was measured yet (`acker.ages`), as who looks once must.
         Raises StoreError for what is wrong with some shard, after it has rotated the others.
         """
         rotated = 0
@@ -306,31 +345,33 @@ class Core:
         for first in range(0, len(self.shards), FLIGHT_SHARDS):
             shards = self.shards[first : first + FLIGHT_SHARDS]
             try:
-                rotated += yield from self._rotate(shards, force)
+                rotated += yield from self._rotate(shards, force, trust)
             except StoreError:
                 for shard in shards:
                     try:
-                        rotated += yield from self._rotate([shard], force)
+                        rotated += yield from self._rotate([shard], force, trust)
                     except StoreError as error:
                         broken = broken or error
         if broken is not None:
             raise broken
         return rotated
 
-    def _rotate(self, shards: Sequence[keys.Shard], force: bool) -> Operation[int]:
+    def _rotate(self, shards: Sequence[keys.Shard], force: bool, trust: bool) -> Operation[int]:
         clocks = yield [command("HGET", shard.clock, "rotations") for shard in shards]
         made = [self._number(shard, "rotations", clock) for shard, clock in zip(shards, clocks, strict=True)]
         horizon = int(self.horizon * 1000)
-        calls = [
-            Call(
-                shard.number,
-                "rotate",
-                [shard.expired(rotation)],
-                [rotation, self.config.tick_ms, horizon, int(force)],
-            )
-            for shard, rotation in zip(shards, made, strict=True)
-        ]
+        calls = []
+        for shard, rotation in zip(shards, made, strict=True):
+            known = self.ages.of(shard.number)
+            stamp, age = known or (b"", 0)
+            once = int(trust and known is None)
+            args: list[bytes | str | int] = [
+                rotation, self.config.tick_ms, horizon, int(force), stamp, age, once,
+            ]  # fmt: skip
+            calls.append(Call(shard.number, "rotate", [shard.expired(rotation)], args))
         replies = yield from self.ask(calls)
+        for shard, (_, _, _, stamp, age) in zip(shards, replies, strict=True):
+            self.ages.learn(shard.number, bytes(stamp), int(age))
         return sum(reply[0] for reply in replies)
 
     def _number(self, shard: keys.Shard, name: str, value: bytes | None) -> int:
@@ -380,15 +421,15 @@ class Core:
                 count = min(encoding.CALL_DRAINS, count * 2) if trees + lost < 4096 else max(8, count // 2)
         return Ticked(0, expired, orphaned)
 
-    def tick(self, force: bool = False, most: int | None = None) -> Operation[Ticked]:
+    def tick(self, force: bool = False, most: int | None = None, trust: bool = True) -> Operation[Ticked]:
         """Rotates what is due and drains what was set aside, or about `most` trees of it.
 
-        Raises StoreError for what is wrong with some shard, after all else was done.
+        trust: as of `rotate`. Raises StoreError for what is wrong with some shard, after all else was done.
         """
         rotated = 0
         broken: StoreError | None = None
         try:
-            rotated = yield from self.rotate(force)
+            rotated = yield from self.rotate(force, trust)
         except StoreError as error:
             broken = error
         drained = yield from self.drain(most)

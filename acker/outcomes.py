@@ -105,6 +105,12 @@ def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
         ) from error
 
 
+def id_parts(entry_id: bytes) -> tuple[int, int]:
+    """What the id of an entry is made of: milliseconds, and a number among those of one."""
+    milliseconds, _, sequence = entry_id.partition(b"-")
+    return int(milliseconds), int(sequence)
+
+
 def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[tuple[int, bytes]]]:
     """Entries of a shard's stream, and those that can not be read, by shard and id."""
     found, unreadable = [], []
@@ -146,6 +152,11 @@ class OutcomeReader:
     @place.setter
     def place(self, last: list[bytes]) -> None:
         self._last = list(last)
+        for held, before in zip(self._held, last, strict=True):
+            # What is read again counts as read then; the store may not have it any more.
+            for entry_id in list(held):
+                if id_parts(entry_id) > id_parts(before):
+                    held.discard(entry_id)
 
     def blocking(self, milliseconds: int) -> Request:
         """The one command that waits for entries in any shard, for a store that is one server."""
@@ -282,6 +293,15 @@ def put_away(
     return True
 
 
+def pieces(core: Core, slab: bytes, packed: bytes, count: int) -> Operation[list[tuple[bytes | None, int]]]:
+    """A slab's message ids as kept (lua/includes/id_pieces.lua), each piece with its number of trees."""
+    if packed or count <= encoding.PIECE_TREES:
+        return [(packed, count)]
+    key = core.shards[ids.shard_of(slab, core.config.ackers)].message_ids
+    found = yield [command("HGET", key, piece) for piece in encoding.piece_fields(slab, count)]
+    return [(own, encoding.piece_trees(count, number)) for number, own in enumerate(found)]
+
+
 def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, list[bytes]]]:
     """The message ids of slabs that are not forgotten yet: slab -> one for each tree.
 
@@ -300,8 +320,13 @@ def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, lis
         for slab, stored, packed in zip(part, replies[: len(part)], replies[len(part) :], strict=True):
             header = headers.read(stored)
             if header is not None and packed is not None:
+                in_pieces = yield from pieces(core, slab, packed, header.count)
                 try:
-                    found[slab] = encoding.unpack_message_ids(packed, header.count)
+                    found[slab] = [
+                        one
+                        for own, count in in_pieces
+                        for one in encoding.unpack_message_ids(own or b"", count)
+                    ]
                 except ValidationError as error:
                     _log.error("slab %s: %s", slab.hex(), error)
                     unreadable.append(slab)

@@ -191,9 +191,10 @@ class Pending:
         with self._outbox.lock:
             for slab, letter in zip(slabs, letters, strict=True):
                 slab.tracked, slab.values = True, []
-                if letter in "RCU" and slab.left:
+                if letter in "RWCU" and slab.left:
                     reasons = {
-                        "R": self._outbox.ledger.rejection(),
+                        "R": self._outbox.ledger.config.rejection("R"),
+                        "W": self._outbox.ledger.config.rejection("W"),
                         "C": f"slab {slab.first} is tracked with other content",
                         "U": f"what the store holds of slab {slab.first} can not be read",
                     }

@@ -82,7 +82,14 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
 def _own(name: str) -> list[bytes]:
     """The keys beside shards, streams and spouts."""
     readings = [keys.history(name, step) for step in history.STEPS.values()]
-    return [*readings, keys.turn(name), keys.journal(name), keys.streams(name), keys.steps(name)]
+    return [
+        *readings,
+        keys.turn(name),
+        keys.journal(name),
+        keys.streams(name),
+        keys.steps(name),
+        keys.health(name),
+    ]
 
 
 def _remove_streams(core: Core) -> Operation[None]:

@@ -34,6 +34,11 @@ class Request:
     keys: Sequence[bytes] = ()
     wait: tuple[int, int] = NOTHING
 
+    @property
+    def blocks(self) -> bool:
+        """Whether the server may hold back the reply until something has come."""
+        return self.script is None and self.args[0] == "XREAD"
+
     def command(self) -> list[bytes | str | int | float]:
         """The words that go to the server."""
         if self.script is None:

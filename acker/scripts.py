@@ -13,21 +13,25 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from acker import rights
 from acker.errors import AckerError
 
 _INCLUDE = re.compile(r'^--- @include "(\w+)"$', re.MULTILINE)
+_HEADER = re.compile(r"(?:(?:#|--(?!- @include)).*\n)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
     """A script's name, text and SHA-1 (40 hexadecimal digits, as EVALSHA takes it).
 
+    commands: what it may call, in capitals: it asks first whether its user may run all of them.
     reads: it changes nothing, so that it may be called by who has the right to read only.
     """
 
     name: str
     text: str
     sha: bytes
+    commands: tuple[str, ...]
     reads: bool
 
 
@@ -41,23 +45,25 @@ def _folder() -> Traversable:
     raise AckerError("acker's Lua scripts are missing from this installation: install the wheel again")
 
 
-def _expand(folder: Traversable, name: str) -> str:
+def _expand(folder: Traversable, name: str) -> Script:
     def include(match: re.Match[str]) -> str:
         return (folder / "includes" / f"{match[1]}.lua").read_text("utf-8")
 
-    return _INCLUDE.sub(include, (folder / f"{name}.lua").read_text("utf-8"))
+    own = (folder / f"{name}.lua").read_text("utf-8")
+    begins = _HEADER.match(own).end()  # type: ignore[union-attr]
+    header, code = own[:begins], _INCLUDE.sub(include, own[begins:])
+    needed = rights.commands(code)
+    text = header + rights.guard(needed) + code
+    sha = hashlib.sha1(text.encode()).hexdigest().encode()
+    return Script(name, text, sha, needed, text.startswith("#!lua flags=no-writes"))
 
 
 @cache
 def load_all() -> dict[str, Script]:
     """All scripts by name."""
     folder = _folder()
-    scripts = {}
-    for name in sorted(f.name[:-4] for f in folder.iterdir() if f.name.endswith(".lua")):
-        text = _expand(folder, name)
-        sha = hashlib.sha1(text.encode()).hexdigest().encode()
-        scripts[name] = Script(name, text, sha, text.startswith("#!lua flags=no-writes"))
-    return scripts
+    names = sorted(f.name[:-4] for f in folder.iterdir() if f.name.endswith(".lua"))
+    return {name: _expand(folder, name) for name in names}
 
 
 def get(name: str) -> Script:

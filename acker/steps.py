@@ -33,7 +33,8 @@ class Step:
     reads, emits: streams that its last batch did so with.
     seconds: how long its last batch took, 0 where that is not known. late: acks of that batch that came when
         their trees were over, mostly because they had expired.
-    last_seen: Unix seconds by the server's clock, None before it was registered.
+    last_seen: Unix seconds by the server's clock, None before it was registered; age: seconds since then, by
+        that clock, where it was read.
     """
 
     name: str
@@ -48,27 +49,31 @@ class Step:
     last_seen: float | None = None
     seconds: float = 0.0
     late: int = 0
+    age: float | None = None
 
 
 _ADDED = {"seconds", "late"}
 """What a step may lack that an earlier version has registered."""
-_FIELDS = {one.name for one in fields(Step)} - {"last_seen"}
+_OF_STORE = {"last_seen", "age"}
+_FIELDS = {one.name for one in fields(Step)} - _OF_STORE
 
 
 def register(core: Core, step: Step) -> Operation[None]:
     """Notes that a step is at work now. Raises ValidationError for its name."""
     check_name(step.name, "step")
-    what = {name: _bounded(value) for name, value in asdict(step).items() if name != "last_seen"}
-    field = f"{step.name} {what['query_id'] or what['application_id']}"
+    what = {name: _bounded(value) for name, value in asdict(step).items() if name not in _OF_STORE}
+    field = f"{step.name} {what['query_id'] or what['application_id']}".encode("utf-8", "replace")
     key = keys.steps(core.config.name)
     yield [Request(key, [field, json.dumps(what), MOST_STEPS], scripts.get("register_step"), [key])]
 
 
 def steps(core: Core) -> Operation[list[Step]]:
     """The steps that were seen, the last one first; those that can not be read are left out."""
-    [stored] = yield [command("HGETALL", keys.steps(core.config.name))]
+    key = keys.steps(core.config.name)
+    instant, stored = yield [Request(key, ["TIME"]), command("HGETALL", key)]
+    now = int(instant[0]) + int(instant[1]) / 1e6
     values = stored.values() if isinstance(stored, dict) else stored[1::2]
-    found = [step for value in values if (step := _parse(value)) is not None]
+    found = [step for value in values if (step := _parse(value, now)) is not None]
     return sorted(found, key=lambda step: -(step.last_seen or 0))
 
 
@@ -80,7 +85,7 @@ def _bounded(value: object) -> object:
     return value
 
 
-def _parse(value: bytes) -> Step | None:
+def _parse(value: bytes, now: float) -> Step | None:
     try:
         micros, what = value.split(b" ", 1)
         told = json.loads(what)
@@ -95,7 +100,8 @@ def _parse(value: bytes) -> Step | None:
             for one in _check(told[name], list):
                 _check(one, str)
             told[name] = tuple(told[name])
-        return Step(**told, last_seen=min(_LATEST, int(micros)) / 1e6)
+        seen = min(_LATEST, int(micros)) / 1e6
+        return Step(**told, last_seen=seen, age=max(0.0, now - seen))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         _log.error("not a step: %.200r: %r", value, error)
         return None

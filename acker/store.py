@@ -6,6 +6,7 @@ operations (`acker.requests`); what it sends may be sent again until the time al
 
 import os
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -38,6 +39,7 @@ TIMEOUTS = (0.1, 300.0)
 """Seconds that a batch of requests may be given: the least and the most."""
 CONNECTIONS = 64
 """Most connections of one process to one node."""
+_ROUND_TRIPS = 8
 CLIENTS = 64
 """Most addresses, users and time-outs of stores whose connections a process keeps."""
 
@@ -92,6 +94,11 @@ class Store:
         """Whether the store is a Redis Cluster."""
         return self.address.kind == "cluster"
 
+    @property
+    def round_trip(self) -> float:
+        """Seconds that the store takes to answer: the least of the last 8 batches here; 0 before one."""
+        return min(_client(self).round_trips, default=0.0)
+
     def __repr__(self) -> str:
         return f"Store({shown(self.url)!r})"
 
@@ -130,6 +137,8 @@ class Store:
             batch.check_time()
             if batch.cause is not None:
                 time.sleep(pause)
+        if batch.round_trip is not None:
+            client.round_trips.append(batch.round_trip)
         return batch.replies
 
 
@@ -139,6 +148,7 @@ class _Client:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.nodes = Nodes(store.address)
+        self.round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self._pools: dict[Node, redis.ConnectionPool] = {}
 
     def find_nodes(self, batch: Batch) -> None:
@@ -182,6 +192,7 @@ class _Client:
                     pool = self._pool(parcel.node)
                     one = _Sent(parcel, expected, pool, pool.get_connection())
                     sent.append(one)
+                    parcel.sent_at = time.monotonic()
                     one.connection.send_packed_command(commands)
                 except LOST as error:
                     batch.lost(parcel.node, error, self.nodes)

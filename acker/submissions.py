@@ -19,7 +19,10 @@ FLIGHT_CALLS = 8
 
 @dataclass(slots=True)
 class Call:
-    """One script call for one shard. `stamp` is its writer's id and its number, once it was sent."""
+    """One script call for one shard. `stamp` is its writer's id and its number, once it was sent.
+
+    turn: it is sent when all calls of lower turns are answered.
+    """
 
     shard: int
     script: str
@@ -28,6 +31,7 @@ class Call:
     stamp: tuple[bytes, int] | None = None
     reply: bytes | None = None
     sent_at: float = field(default_factory=time.monotonic)
+    turn: int = 0
 
 
 class Submission(Generic[T]):
@@ -47,11 +51,12 @@ class Submission(Generic[T]):
         return all(call.reply is not None for call in self.calls)
 
     def flight(self) -> list[Call]:
-        """The calls to send next: of those not answered yet the first `FLIGHT_CALLS` for each shard."""
+        """The calls to send next: of those whose turn it is, the first `FLIGHT_CALLS` for each shard."""
         found = []
+        turn = min((call.turn for call in self.calls if call.reply is None), default=0)
         per_shard: dict[int, int] = {}
         for call in self.calls:
-            if call.reply is None:
+            if call.reply is None and call.turn == turn:
                 per_shard[call.shard] = per_shard.get(call.shard, 0) + 1
                 if per_shard[call.shard] <= FLIGHT_CALLS:
                     found.append(call)

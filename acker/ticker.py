@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from acker import operations, topologies
 from acker.config import check_name
-from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable
+from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable
 from acker.operations import Core
 from acker.requests import Operation
 from acker.store import Store
@@ -87,7 +87,7 @@ class Schedule:
         if known.core is None or known.core.config != stored.config:
             known.core = stored
         core = known.core
-        ticked = yield from core.tick(most=PIECE)
+        ticked = yield from core.tick(most=PIECE, trust=False)
         if ticked != Ticked():
             _log.debug("%s: %s", name, ticked)
             if self._on_tick is not None:
@@ -110,7 +110,7 @@ class Ticker:
 
     names: the topologies; None ticks all, those made later too.
     on_tick: is told of each tick that did something.
-    A store that is away or set up badly is logged and waited for.
+    A store that is away or set up badly, or that refuses a command, is logged and waited for.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Ticker:
         """One round; returns the seconds after which the next one is due."""
         try:
             return self.store.run(self._schedule.round())
-        except (StoreUnavailable, StoreMisconfigured) as error:
+        except (StoreUnavailable, StoreMisconfigured, StoreError) as error:
             return self._schedule.failed(error)
 
     def run(self, stop: threading.Event) -> None:

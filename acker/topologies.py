@@ -25,7 +25,7 @@ from acker.requests import Operation, Reply, Request, command
 
 _TIMEOUT = "message_timeout"
 _STORED_TIMEOUT = "message_timeout_ms"
-_LATER = ("outcomes_kept", "wait_replicas", "wait_fsync")
+_LATER = ("outcomes_kept", "waiting_bytes", "wait_replicas", "wait_fsync")
 """Settings that a topology may lack which was stored before they were known."""
 
 
@@ -60,7 +60,7 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
             if wanted.wait_fsync:
                 # A server without such a command or file is refused before anything is stored.
                 clocks = [keys.Shard(name, number).clock for number in range(wanted.ackers)]
-                yield [Request(clock, ["WAITAOF", 1, 0, 1]) for clock in clocks]
+                yield [Request(one, ["WAITAOF", 1, 0, 1]) for one in (key, *clocks)]
             fields: list[str | int] = ["schema", wanted.schema]
             for setting in RANGES:
                 timeout = setting == _TIMEOUT

@@ -40,7 +40,9 @@ class Topology:
     0 to 60 and at most half the message timeout. cluster: a plain URL is of a node of a Redis Cluster.
 
     For any thread. Pickles as settings: what another process does with it is its own. A forked child starts
-    with empty buffers. Raises ValidationError, TopologyConfigError, StoreUnavailable and StoreMisconfigured.
+    with empty buffers, and sends what is left when it ends. Not where a signal ends it, as the end of
+    `with multiprocessing.Pool()` does to its workers: let their function flush, or close and join the pool.
+    Raises ValidationError, TopologyConfigError, StoreUnavailable and StoreMisconfigured.
     """
 
     def __init__(

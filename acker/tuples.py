@@ -79,6 +79,9 @@ class Tuple:
     def parse(cls, text: str) -> Self:
         """The tuple that prints as `text`; an untracked one prints as the empty string.
 
+        A queue may deliver it again to the same process, where `Bolt.ack` takes it once. Where two processes
+        ack it, it is pending again, and its tree expires.
+
         Raises TupleError for anything that `str` of a tuple does not give.
         """
         if not isinstance(text, str):

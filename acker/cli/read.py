@@ -9,9 +9,11 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from acker import health as rules
 from acker import inspect, steps
 from acker.buckets import BUCKETS, Bucket
 from acker.cli import options
+from acker.cli.health import fields, in_short, shown
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, instant, printable, row, show, show_json, table, tree_fields
 from acker.config import TopologyConfig
@@ -35,17 +37,26 @@ def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) ->
             ledger = open_ledger(store, name, create=False)
         except UnknownTopology:
             continue
-        found.append((ledger.config, ledger.run(totals(ledger.core))))
+        own = ledger.run(totals(ledger.core))
+        found.append((ledger.config, own, ledger.run(rules.health(ledger.core, own))))
     if as_json:
         show_json(
-            [{**_config_fields(config), "pending": read.pending, "held": read.held} for config, read in found]
+            [
+                {
+                    **_config_fields(config),
+                    "pending": read.pending,
+                    "held": read.held,
+                    "health": fields(judged),
+                }
+                for config, read, judged in found
+            ]
         )
         return
     made = table(
-        "topology", "ackers", "message timeout", "pending", "held", "high-water", "last rotation",
+        "topology", "ackers", "message timeout", "pending", "held", "high-water", "last rotation", "health",
         right=("ackers", "message timeout", "pending", "held", "high-water", "last rotation"),
     )  # fmt: skip
-    for config, read in found:
+    for config, read, judged in found:
         row(
             made,
             config.name,
@@ -55,6 +66,7 @@ def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) ->
             f"{read.held:,}",
             f"{read.high_water_use:.1%}",
             duration(read.rotation_age),
+            in_short(judged),
         )
     show(made if found else "no topologies")
 
@@ -65,9 +77,12 @@ def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
     read = ledger.run(totals(ledger.core))
     latency = ledger.latency(*PERCENTILES)
     at_work = ledger.run(steps.steps(ledger.core))
+    judged = ledger.run(rules.health(ledger.core, read))
     if as_json:
-        show_json({**_stats_fields(ledger, read, latency), "steps": [_step_fields(step) for step in at_work]})
+        told = {**_stats_fields(ledger, read, latency), "health": fields(judged)}
+        show_json({**told, "steps": [_step_fields(step) for step in at_work]})
     else:
+        show(*shown(judged), "")
         _show_stats(ledger, read, latency)
         if at_work:
             show("", _steps_table(at_work))
@@ -282,7 +297,7 @@ def _steps_table(found: list[Step]) -> Any:
         "reads",
         "emits",
         "last seen",
-        right=("batch", "took", "late"),
+        right=("batch", "took", "late", "last seen"),
     )
     for step in found:
         row(
@@ -296,7 +311,7 @@ def _steps_table(found: list[Step]) -> Any:
             f"{step.late:,}",
             ", ".join(step.reads) or "-",
             ", ".join(step.emits) or "-",
-            "-" if step.last_seen is None else instant(step.last_seen),
+            "-" if step.age is None else f"{duration(step.age)} ago",
         )
     return made
 

@@ -98,7 +98,8 @@ def give_back(
 ) -> None:
     """Take from a reader what it has not acked, for the others of its subscription.
 
-    Only for a query that was given up with its checkpoint: what it has under way would be worked on twice.
+    For a query that was given up with its checkpoint. A commit of it that is under way is finished first;
+    what it goes on with after that is not committed, and ends with ReaderFenced.
     """
     from acker.streams import Stream
 

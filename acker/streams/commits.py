@@ -9,17 +9,29 @@ What is staged is applied before the inputs are acked, so no tree looks complete
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
-import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 import redis
 
 from acker import keys, scripts
 from acker.errors import AckerError, CommitOrderError, StagingExpired, UnreadableRecord
 from acker.operations import Core
 from acker.requests import Operation, Request, command
-from acker.streams import effects, inputs, kept, late, publishing, roots, segments, tracking, vectors
+from acker.streams import (
+    effects,
+    inputs,
+    kept,
+    late,
+    publishing,
+    roots,
+    segments,
+    staging,
+    subscriptions,
+    tracking,
+    vectors,
+)
 from acker.streams.kept import Settled
 from acker.streams.late import Late
 from acker.streams.origins import Origin
@@ -27,10 +39,13 @@ from acker.streams.roots import Roots
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.staging import FAILED, Staged
 from acker.streams.subscriptions import HOLD_TTL, Range
+from acker.streams.vectors import Made
 
 RECORD_TTL = HOLD_TTL - 86400
 """Seconds for which a writer's last commits are remembered."""
 _PARTS = 256
+_STORED = "stored"
+_LOST = 1 << 40
 _log = logging.getLogger(__name__)
 
 
@@ -125,10 +140,11 @@ def commit(
 ) -> Operation[bool]:
     """Carries `what` out, or finishes what is stored for that writer and number; returns if it was `what`.
 
-    What the caller staged and is not used is discarded. Raises StagingExpired where it is gone: nothing has
-    changed then; CommitOrderError, also where what is stored is of another batch. Where there is no room for
-    roots, SpoutPendingFull and TrackRejected: the same again goes on from there; ValidationError where there
-    never can be. told: is given what of its acks came too late, if any.
+    What the caller staged and is not used is discarded. Raises StagingExpired where it is gone, and
+    ReaderFenced where segments of an input were given back: nothing has changed then. CommitOrderError, also
+    where what is stored is of another batch. Where there is no room for roots, SpoutPendingFull and
+    TrackRejected: the same again goes on from there; ValidationError where there never can be. told: is given
+    what of its acks came too late, if any.
     """
     tracking.check_room(core, what.roots())
     own = what.dump()
@@ -154,6 +170,22 @@ def next_number(core: Core, writer: str) -> Operation[int]:
         return 0
     yield from finish(core, writer, int(last))
     return int(last) + 1
+
+
+def end(core: Core, writer: str, number: int, attempt: str) -> Operation[Commit | None]:
+    """Ends an attempt of a commit: finishes it where it is final, drops it where it is only stored.
+
+    Returns what was dropped: it can be stored again, so what it has staged is there.
+    """
+    while True:
+        state, text = yield from _begin(core, writer, number, "")
+        if state in ("held", "tracked"):
+            yield from _carry_out(core, writer, number, "", None)
+        elif state.startswith(_STORED) and _attempt(state) == attempt:
+            if not (yield from _advance(core, writer, number, text, state, "")):
+                continue
+            return Commit.load(text)
+        return None
 
 
 def known(core: Core, writer: str, number: int) -> Operation[bool]:
@@ -195,42 +227,48 @@ def _carry_out(
         what = Commit.load(text)
         if text != own:
             _check_origin(writer, number, what.origin, origin)
-        missing = yield from _hold(core, what, renew=state == "stored")
-        if state == "stored":
-            to = "" if missing else "held"
-            advanced = yield from _advance(core, writer, number, text, "stored", to)
-            if not advanced:
+        if state.startswith(_STORED):
+            lack = yield from _hold(core, what, writer, number, _attempt(state))
+            to = "" if lack else "held" if what.roots() else "tracked"
+            if not (yield from _advance(core, writer, number, text, state, to)):
                 continue
-            if missing:
+            if lack:
+                yield from discard(core, what)
                 if text == own:
-                    raise StagingExpired(
-                        f"staged data of {writer} {number} ran out of time before its commit"
-                    )
+                    raise lack
                 continue
-            state = "held"
+            state = to
         if state == "held":
-            # From "tracked" on they are not tracked again: their trees may be over by then.
             # What settles must never wait for room: only what it settles makes room.
             yield from tracking.track(core, what.roots(), replays=what.settled is not None)
-            yield from _advance(core, writer, number, text, "held", "tracked")
+            if not (yield from _advance(core, writer, number, text, "held", "tracked")):
+                continue
         emitted = [place for _, segment in what.segments() for place in vectors.places(core, segment)]
-        applied = yield from vectors.apply(core, emitted, "1")
-        failed = yield from _fail(core, what)
+        name = hashlib.sha1(f"{writer} {number} {text}".encode()).hexdigest()
+        made = Made(name, Counter(shard for _, shard in emitted))
+        applied = yield from vectors.apply(core, emitted, "1", made)
+        failed = yield from _fail(core, what, made)
         yield from _record_effects(core, what)
         yield from _publish(core, what)
         acked = {}
         for one in what.ranges():
-            acked[one] = yield from inputs.consume(core, one, what.failed)
+            acked[one] = yield from inputs.consume(core, one, what.failed, made)
         for tracked in what.roots():
-            yield from inputs.end_roots(core, tracked, what.failed)
+            yield from inputs.end_roots(core, tracked, what.failed, made)
         if what.settled is not None:
             yield from kept.settle(core, what.settled)
         if what.failed is None:
             came_late = yield from late.note(core, acked, applied.unknown, failed)
             if came_late is not None and told is not None:
                 told(came_late)
+        # Only now: whoever finishes this in between knows by them which acks are late as they should be.
+        yield from inputs.unlink(core, [staging.failing(core, token)[0] for token in what.failures()])
         of = what.origin.text() if what.origin else ""
-        yield from _advance(core, writer, number, text, "tracked", "done", of)
+        yield [
+            *subscriptions.releasing(core, what.ranges(), writer, number),
+            _advancing(core, writer, number, text, "tracked", "done", of),
+            *(command("UNLINK", made.key(core, shard)) for shard in made.needed),
+        ]
         return text == own
 
 
@@ -247,6 +285,11 @@ _OLD_CHECKPOINT = (
 )
 
 
+def _attempt(state: str) -> str:
+    """What tells a stored commit from one that is stored again; "" where an earlier version has stored it."""
+    return state.removeprefix(_STORED).strip()
+
+
 def _check_origin(writer: str, number: int, stored: Origin | None, planned: Origin | None) -> None:
     """Raises CommitOrderError where a batch is not the one that has the commit of its number."""
     if stored is not None and planned is not None and stored.contradicts(planned):
@@ -258,45 +301,61 @@ def _check_origin(writer: str, number: int, stored: Origin | None, planned: Orig
 
 def _begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[str, str]]:
     key = keys.commits(core.config.name, writer)
-    call: list[str | int] = [number, own, RECORD_TTL]
+    call: list[str | int] = [number, own, RECORD_TTL, segments.new_token()]
     [reply] = yield [Request(key, call, scripts.get("begin_commit"), [key], core.config.wait)]
     if isinstance(reply, redis.ResponseError):
         raise CommitOrderError(f"{str(reply).removeprefix('ACKER ')}: {_OLD_CHECKPOINT}")
     return reply[0].decode(), reply[1].decode()
 
 
-def _advance(
-    core: Core, writer: str, number: int, text: str, start: str, to: str, of: str = ""
-) -> Operation[bool]:
-    key = keys.commits(core.config.name, writer)
-    call: list[str | int] = [number, text, start, to, of]
-    [reply] = yield [Request(key, call, scripts.get("advance_commit"), [key], core.config.wait)]
+def _advance(core: Core, writer: str, number: int, text: str, start: str, to: str) -> Operation[bool]:
+    [reply] = yield [_advancing(core, writer, number, text, start, to)]
     return bool(reply)
 
 
-def _hold(core: Core, what: Commit, renew: bool) -> Operation[bool]:
-    """Gives all that a commit needs a long time to live; returns whether something is missing.
+def _advancing(core: Core, writer: str, number: int, text: str, start: str, to: str, of: str = "") -> Request:
+    key = keys.commits(core.config.name, writer)
+    call: list[str | int] = [number, text, start, to, of]
+    return Request(key, call, scripts.get("advance_commit"), [key], core.config.wait)
 
-    Nothing that lives for ever is given a time to live: another driver may have published it meanwhile.
+
+def _hold(core: Core, what: Commit, writer: str, number: int, attempt: str) -> Operation[AckerError | None]:
+    """Binds the readers of a commit to it, and gives all that it needs a long time to live.
+
+    Returns why it can not be carried out: a reader's segments were given back, or something is missing.
+    Nothing that lives for ever is given a time to live: another driver may have kept or published it
+    meanwhile. The rows of a segment that was published have a time of their own.
     """
-    if not renew:
-        return False
+    expired = StagingExpired(f"staged data of {writer} {number} ran out of time before its commit")
+    ranges = what.ranges()
+    binding = subscriptions.binding(core, ranges, writer, number, attempt)
+    rows = [request for request, _ in publishing.holding(core, what.segments(), HOLD_TTL)]
     found = _staged_keys(core, what)
-    for first in range(0, len(found), _PARTS):
+    for first in range(0, len(found) or bool(binding or rows), _PARTS):
         part = found[first : first + _PARTS]
-        yield [command("EXPIRE", key, HOLD_TTL, "XX") for key in part]
-        if not all((yield [command("EXISTS", key) for key in part])):
-            return True
-    return False
+        replies = yield [*binding, *rows, *(command("EXPIRE", key, HOLD_TTL, "XX") for key in part)]
+        for one, bound in zip(ranges if binding else (), replies, strict=False):
+            if not bound:
+                return subscriptions.fenced(one.stream, one.reader)
+        if any(0 in held for held in replies[len(binding) : len(binding) + len(rows)]):
+            return expired
+        binding, rows = [], []
+        if part and not all((yield [command("EXISTS", key) for key in part])):
+            return expired
+    return None
+
+
+def _tokens(core: Core, what: Commit) -> list[bytes]:
+    """What is staged of failures and effects."""
+    found = [staging.failing(core, token)[0] for token in what.failures()]
+    digests = [*(token for token, _ in what.effects()), *what.released()]
+    return found + [keys.effects(core.config.name, token) for token in digests]
 
 
 def _staged_keys(core: Core, what: Commit) -> list[bytes]:
-    name = core.config.name
-    found = [keys.failing(name, token) for token in what.failures()]
-    found += [keys.effects(name, token) for token, _ in what.effects()]
-    found += [keys.effects(name, token) for token in what.released()]
-    for stream, segment in what.segments():
-        found.append(keys.Stream(name, stream).payload(segment.token))
+    """All that is staged of a commit, but the rows of its segments."""
+    found = _tokens(core, what)
+    for _, segment in what.segments():
         found += [key for key, _ in vectors.places(core, segment)]
     for one in what.roots():
         found += roots.staged_keys(core, one)
@@ -304,23 +363,42 @@ def _staged_keys(core: Core, what: Commit) -> list[bytes]:
 
 
 def discard(core: Core, what: Commit) -> Operation[None]:
-    """Deletes what was staged for a commit that is not carried out and never was."""
-    yield from inputs.unlink(core, _staged_keys(core, what))
+    """Deletes what was staged for a commit that is not carried out and never was.
+
+    What was kept or published all the same, by a commit that nobody knows of any more, stays as it is.
+    """
+    calls = publishing.holding(core, what.segments(), 0)
+    replies = yield [request for request, _ in calls] if calls else []
+    asked = [segment for _, members in calls for segment in members]
+    published = {
+        segment
+        for segment, left in zip(asked, (one for reply in replies for one in reply), strict=True)
+        if left < 0
+    }
+    spent = _tokens(core, what)
+    for segment in asked:
+        if segment not in published:
+            spent += [key for key, _ in vectors.places(core, segment)]
+    for one in what.roots():
+        rows, *noted = roots.staged_keys(core, one)
+        [dropped] = yield [command("EXPIRE", rows, 0, "XX")]  # but for those that are kept
+        if dropped:
+            spent += noted
+    yield from inputs.unlink(core, spent)
 
 
-def _fail(core: Core, what: Commit) -> Operation[int]:
-    """Fails the trees that tasks staged to be failed, and forgets them; returns how many, about."""
+def _fail(core: Core, what: Commit, made: Made) -> Operation[int]:
+    """Fails the trees that tasks staged to be failed; returns how many, about."""
     total = 0
     for token in what.failures():
-        key = keys.failing(core.config.name, token)
-        [payload] = yield [command("GET", key)]
-        if payload is None:
+        failed = yield from staging.failures(core, token)
+        place = staging.failing(core, token)
+        if failed is None:  # it goes when all inputs are acked: where some are not, it was lost
+            made.needed[place[1]] += _LOST
             continue
-        failed = pa.Table.from_batches(segments.decode(payload))
         anchors = segments.edges(failed.column(ANCHORS))[0]
         total += len(anchors)
-        yield from inputs.fail_once(core, token, anchors, failed.column(FAILED).to_pylist())
-        yield [command("UNLINK", key)]
+        yield from inputs.fail_once(core, [place], anchors, failed.column(FAILED).to_pylist(), made)
     return total
 
 
@@ -330,8 +408,7 @@ def _record_effects(core: Core, what: Commit) -> Operation[None]:
     for token in what.released():
         lost.update((yield from effects.staged(core, token)))
     for token, horizon in what.effects():
-        had = yield from effects.staged(core, token)
-        yield from effects.record(core, horizon, [digest for digest in had if digest not in lost])
+        yield from effects.record(core, horizon, token, lost)
     name = core.config.name
     yield from inputs.unlink(core, [keys.effects(name, token) for token, _ in what.effects()])
     # What was released is dropped last: until then a commit that was cut can be finished.

@@ -8,7 +8,7 @@ They are kept in sets, three generations of half a horizon each: one is remember
 (The time buckets of Storm's RotatingMap; here a generation goes by its own time to live.)
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -87,24 +87,29 @@ def known(core: Core, horizon: int, digests: Sequence[bytes]) -> Operation[tuple
     return found, max(sum(held[at : at + _GENERATIONS]) for at in range(0, len(held), _GENERATIONS))
 
 
-def record(core: Core, horizon: int, digests: Iterable[bytes]) -> Operation[None]:
-    """Records digests under a horizon (ms). The same again changes nothing but that they stay longer."""
-    waiting = list(_places(core, digests))
-    attempts = 0
-    while waiting:
-        part = waiting[:_FLIGHT]
-        shards = list({shard.number: shard for shard, _, _ in part}.values())
+def record(core: Core, horizon: int, token: str, lost: Collection[bytes] = ()) -> Operation[None]:
+    """Records what was staged under a token for a horizon (ms), but for digests that are `lost`.
+
+    What was recorded and dropped meanwhile is not recorded again: a call is for the generation of a moment
+    before the digests were read, and refused when that is over. The same again changes nothing.
+    """
+    shards = _shards(core)
+    for _ in range(_ATTEMPTS):
         times = yield [Request(shard.clock, ["TIME"]) for shard in shards]
         generations = {
             shard.number: (int(seconds) * 1000 + int(micros) // 1000) // (horizon // 2)
             for shard, (seconds, micros) in zip(shards, times, strict=True)
         }
-        replies = yield [_recording(horizon, generations[place[0].number], *place) for place in part]
-        again = [place for place, reply in zip(part, replies, strict=True) if int(reply) < 0]
-        attempts += bool(again)
-        if attempts > _ATTEMPTS:
-            raise StoreError(f"a generation of effects ended {attempts} times before a call came")
-        waiting = again + waiting[_FLIGHT:]
+        had = yield from staged(core, token)
+        waiting = list(_places(core, [digest for digest in had if digest not in lost]))
+        refused = False
+        for first in range(0, len(waiting), _FLIGHT):
+            part = waiting[first : first + _FLIGHT]
+            replies = yield [_recording(horizon, generations[place[0].number], *place) for place in part]
+            refused = refused or any(int(reply) < 0 for reply in replies)
+        if not refused:
+            return
+    raise StoreError(f"a generation of effects ended {_ATTEMPTS} times before a call came")
 
 
 def _recording(

@@ -1,7 +1,5 @@
 """What a commit does with its inputs: their tuples are acked, or their trees failed, once."""
 
-import hashlib
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +15,8 @@ from acker.streams import quarantine, roots, segments, subscriptions, vectors
 from acker.streams.roots import Roots
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import Range, Taken
-from acker.submissions import FLIGHT_CALLS, Call, Submission
+from acker.streams.vectors import Made, Place
+from acker.submissions import Call, Submission
 
 _FLIGHT = 64
 _PARTS = 256
@@ -33,8 +32,10 @@ class Acked:
     oldest: int = 0
 
 
-def consume(core: Core, what: Range, failed: str | None = None) -> Operation[Acked]:
+def consume(core: Core, what: Range, failed: str | None = None, made: Made | None = None) -> Operation[Acked]:
     """Acks the tuples of a range for its subscription, or fails their trees.
+
+    made: by the commit that they are acked with.
 
     The same again changes nothing. The rows are kept until the next range of the reader is consumed: Spark
     may run a batch again until it has logged that it is done, and it has before it begins another.
@@ -45,7 +46,7 @@ def consume(core: Core, what: Range, failed: str | None = None) -> Operation[Ack
         found = yield from subscriptions.taken(core, rest, _FLIGHT)
         if not found:
             break
-        acked, came_late = yield from ack(core, what, found, failed)
+        acked, came_late = yield from ack(core, what, found, failed, made)
         segments, late = segments + acked, late + came_late
         rows += sum(piece.segment.rows for piece in found)
         oldest = oldest or int(found[0].entry.split("-")[0])
@@ -55,7 +56,7 @@ def consume(core: Core, what: Range, failed: str | None = None) -> Operation[Ack
 
 
 def ack(
-    core: Core, what: Range, pieces: Sequence[Taken], failed: str | None = None
+    core: Core, what: Range, pieces: Sequence[Taken], failed: str | None = None, made: Made | None = None
 ) -> Operation[tuple[int, int]]:
     """Acks the tuples of segments for the subscription of a range, or fails their trees.
 
@@ -64,7 +65,7 @@ def ack(
     members, late = [piece.segment for piece in pieces], 0
     if failed is None:
         emitted = [place for segment in members for place in vectors.places(core, segment, what.slot)]
-        applied = yield from vectors.apply(core, emitted, "2")
+        applied = yield from vectors.apply(core, emitted, "2", made)
         late = applied.late + applied.unknown
     else:
         yield from fail_segments(core, what, members, failed)
@@ -102,52 +103,53 @@ def fail_segments(core: Core, what: Range, members: Sequence[Segment], reason: s
         found = []
         if payload is not None and segment.shards:
             found = yield from rows(core, what.stream, segment, what.slot, payload)
+        places = vectors.places(core, segment, what.slot)
         if found and ANCHORS in found[0].schema.names:
             anchors = np.unique(segments.edges(pa.Table.from_batches(found).column(ANCHORS))[0])
-            token = f"{segment.token} {what.slot} {reason}"
-            yield from fail_once(core, token, anchors, [reason] * len(anchors))
-        yield from unlink(core, [key for key, _ in vectors.places(core, segment, what.slot)])
+            yield from fail_once(core, places, anchors, [reason] * len(anchors))
+        yield from unlink(core, [key for key, _ in places])
 
 
-def end_roots(core: Core, one: Roots, failed: str | None = None) -> Operation[None]:
+def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | None = None) -> Operation[None]:
     """Acks the tuples of roots, or fails their trees; their vectors are of no use after that."""
+    places = roots.places(core, one)
     if one.refused:
         rows = yield from roots.kept_rows(core, one)
         if rows is not None:  # those that are gone were failed, and settled
             reasons = roots.refusals(rows, one.how.message_id)
-            yield from fail_once(core, f"{one.token} refused", one.anchors(), reasons)
+            yield from fail_once(core, places, one.anchors(), reasons)
+    elif failed is None:
+        yield from vectors.apply(core, places, "2", made)
         return
-    places = roots.places(core, one)
-    if failed is None:
-        yield from vectors.apply(core, places, "2")
     else:
-        yield from fail_once(core, f"{one.token} {failed}", one.anchors(), [failed] * one.rows)
-        yield from unlink(core, [key for key, _ in places])
+        yield from fail_once(core, places, one.anchors(), [failed] * one.rows)
+    yield from unlink(core, [key for key, _ in places])
 
 
-def fail_once(core: Core, token: str, anchors: Ids, reasons: Sequence[str]) -> Operation[None]:
-    """Fails trees, each for its reason. The same again changes nothing: writers are named by the token.
+def fail_once(
+    core: Core, places: Iterable[Place], anchors: Ids, reasons: Sequence[str], made: Made | None = None
+) -> Operation[None]:
+    """Fails trees, each for its reason. made: notes it, and is told how much that is.
 
-    For each shard a token has as many writers as calls are under way there, whatever the number of reasons:
-    the store remembers writers for an hour or more, and no more than a million for a shard.
+    places: what is staged of the trees, in each of their shards; it notes which calls were made, and the
+    caller deletes it when all were. So the same again changes nothing, however late it comes.
     """
     if not core.config.ackers or not len(anchors):
         return
     by_reason: dict[str, list[int]] = {}
-    for place, reason in enumerate(reasons):
-        by_reason.setdefault(reason, []).append(place)
-    rounds: list[list[Call]] = []
-    sent: Counter[int] = Counter()
-    for reason, places in by_reason.items():
-        for call in core.fail(anchors[places], reason.encode("utf-8", "replace")).calls:
-            number, lane = divmod(sent[call.shard], FLIGHT_CALLS)
-            call.stamp = hashlib.sha256(f"{token} {lane}".encode()).digest()[:16], number + 1
-            sent[call.shard] += 1
-            if number == len(rounds):
-                rounds.append([])
-            rounds[number].append(call)
-    for calls in rounds:  # a writer's next call waits until the one before is answered
-        yield from core.submit(Submission(calls, lambda _: None))
+    for row, reason in enumerate(reasons):
+        by_reason.setdefault(reason, []).append(row)
+    staged = {shard: key for key, shard in places}
+    calls: list[Call] = []
+    for reason, named in by_reason.items():
+        for call in core.fail(anchors[named], reason.encode("utf-8", "replace")).calls:
+            call.keys.append(staged[call.shard])
+            if made is not None:
+                call.keys.append(made.key(core, call.shard))
+                made.needed[call.shard] += 1
+            call.args.append(len(calls))
+            calls.append(call)
+    yield from core.submit(Submission(calls, lambda _: None))
 
 
 def unlink(core: Core, spent: Iterable[bytes]) -> Operation[None]:

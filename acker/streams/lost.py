@@ -29,7 +29,12 @@ def recover(core: Core, spout: str) -> Operation[int]:
     [instant] = yield [Request(own.times, ["TIME"])]
     now = int(instant[0]) * 1000 + int(instant[1]) // 1000
     oldest = now - round(AFTER * core.config.timeout_ms)
-    [tokens] = yield [command("ZRANGEBYSCORE", own.times, "-inf", oldest, "LIMIT", 0, _LOOK)]
+    [tokens, ahead] = yield [
+        command("ZRANGEBYSCORE", own.times, "-inf", oldest, "LIMIT", 0, _LOOK),
+        command("ZRANGEBYSCORE", own.times, f"({now}", "+inf", "LIMIT", 0, _LOOK),
+    ]
+    if ahead:  # the server's clock was set back: they are as if they were kept now
+        yield [command("ZADD", own.times, "XX", *(part for token in ahead for part in (now, token)))]
     if not tokens:
         return 0
     [records] = yield [command("HMGET", own.kept, *tokens)]

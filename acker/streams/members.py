@@ -15,7 +15,7 @@ from acker.errors import AckerError, UnreadableRecord
 from acker.ids import Ids
 from acker.operations import Core
 from acker.requests import Operation, Reply, command
-from acker.streams import segments, subscriptions, vectors
+from acker.streams import segments, staging, subscriptions, vectors
 from acker.streams.roots import Roots
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.staging import Staged
@@ -30,13 +30,15 @@ _Input: TypeAlias = tuple[str, int, Segment]
 
 
 def check(
-    core: Core, staged: Sequence[Staged], inputs: Sequence[Range | Roots], *, hint: str = ""
-) -> Operation[None]:
+    core: Core, staged: Sequence[Staged], inputs: Sequence[Range | Roots], *, hint: str = "",
+    untracked: bool = False,
+) -> Operation[None]:  # fmt: skip
     """Raises AckerError where rows that were staged are not anchored, or to trees that no input has.
 
-    hint: what the message says besides of rows without anchors. Takes memory for the trees of one shard.
+    hint: what the message says besides of rows without anchors. untracked: rows that have no tree were read
+    besides of the inputs. Takes memory for the trees of one shard.
     """
-    if not any(piece.segments or piece.failures for piece in staged):
+    if not any(piece.segments or piece.failures or piece.unfailed or piece.treeless for piece in staged):
         return
     read: list[_Input] = []
     for one in inputs:
@@ -45,6 +47,10 @@ def check(
     roots = [one for one in inputs if isinstance(one, Roots)]
     if any(segment.shards for _, _, segment in read) or any(one.rows for one in roots):
         _check_anchored(staged, hint)
+        if any(piece.treeless for piece in staged) and not untracked:
+            some = yield from _some_treeless(core, read)
+            if not some:
+                _refuse_treeless(staged)
     failing = yield from _failing(core, staged)
     for shard in range(core.config.ackers):
         out = [
@@ -74,6 +80,33 @@ def _check_anchored(staged: Sequence[Staged], hint: str) -> None:
             )
 
 
+def _refuse_treeless(staged: Sequence[Staged]) -> None:
+    for piece in staged:
+        if piece.treeless:
+            where = f"for stream {piece.stream!r}" if piece.stream else "to be failed"
+            raise AckerError(
+                f"{piece.treeless:,} rows {where} have 0 in their column {ANCHORS}, which says they have "
+                "no tree, though all rows that the batch has read have one, and it acks these: nobody would "
+                "wait for what becomes of the rows. Keep the column as it came (acker.spark.anchors puts "
+                "several together and skips nulls), or say anchored=False where rows are to go without"
+            )
+
+
+def _some_treeless(core: Core, read: Sequence[_Input]) -> Operation[bool]:
+    """Whether a row of segments has no tree: by their rows, one payload at a time; True where one is gone."""
+    if any(not segment.shards for _, _, segment in read):
+        return True
+    for stream, _, segment in read:
+        place = keys.Stream(core.config.name, stream).payload(segment.token)
+        [payload] = yield [command("GET", place)]
+        if payload is None:  # acked meanwhile, or put into quarantine
+            return True
+        for column in _columns(payload):
+            if segments.unanchored(column) or segments.treeless(column):
+                return True
+    return False
+
+
 def _members(core: Core, what: Range) -> Operation[list[_Input]]:
     found: list[_Input] = []
     start = what.start
@@ -90,9 +123,9 @@ def _failing(core: Core, staged: Sequence[Staged]) -> Operation[Ids]:
     """The trees that are to be failed."""
     found = [np.zeros(0, dtype=np.int64)]
     for token in (token for piece in staged for token in piece.failures):
-        [payload] = yield [command("GET", keys.failing(core.config.name, token))]
-        if payload is not None:
-            found.append(_anchors_of(payload))
+        failed = yield from staging.failures(core, token)
+        if failed is not None:
+            found.append(segments.edges(failed.column(ANCHORS))[0])
     return np.concatenate(found)
 
 
@@ -208,14 +241,15 @@ def _of_shard(anchors: Ids, shard: int, ackers: int) -> Ids:
 
 
 def _anchors_of(payload: bytes) -> Ids:
-    found: Ids = np.concatenate([np.zeros(0, dtype=np.int64), *_columns(payload)])
+    parts = (segments.edges(column)[0] for column in _columns(payload))
+    found: Ids = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
     return found
 
 
-def _columns(payload: bytes) -> Iterator[Ids]:
+def _columns(payload: bytes) -> Iterator[pa.Array]:
     try:
         for batch in segments.decode(payload):
             if ANCHORS in batch.schema.names:
-                yield segments.edges(batch.column(ANCHORS))[0]
+                yield batch.column(ANCHORS)
     except (UnreadableRecord, pa.ArrowException):
         return

@@ -18,8 +18,9 @@ Key = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a batch reads. ranges: of streams; others: a digest of the offsets of its other sources, or "".
+    """What a batch reads. ranges: of streams; others: what tells of its other sources, or "".
 
+    others: a digest of their offsets, `at` the time of the batch, or the run that has planned it (`by`).
     whole: whether these are all ranges that it reads, not those alone that are known.
     """
 
@@ -28,9 +29,9 @@ class Origin:
     whole: bool = True
 
     @classmethod
-    def of(cls, ranges: Iterable[Range], whole: bool = True) -> "Origin":
+    def of(cls, ranges: Iterable[Range], others: str = "", *, whole: bool = True) -> "Origin":
         """That of ranges which tasks have read."""
-        return cls(frozenset(map(key, ranges)), whole=whole)
+        return cls(frozenset(map(key, ranges)), others, whole)
 
     def dump(self) -> list[Any]:
         """The origin as it is stored, as JSON."""
@@ -54,7 +55,10 @@ class Origin:
     def contradicts(self, other: "Origin") -> bool:
         """Whether a batch of this origin can not be one of the other origin, as far as both are known."""
         if self.others and other.others and self.others != other.others:
-            return True
+            kinds = _kind(self.others), _kind(other.others)
+            # A run knows which batches it has planned itself, others may be of any earlier one.
+            if kinds not in {("run", "at"), ("", "at"), ("at", "")}:
+                return True
         if self.whole and not other.ranges <= self.ranges:
             return True
         if other.whole and not self.ranges <= other.ranges:
@@ -68,6 +72,22 @@ class Origin:
         more = [f"{len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
         found = [*found[:_SHOWN], *more, *(["other sources"] if self.others else [])]
         return "segments " + ", ".join(found) if self.ranges else "other sources" if found else "nothing"
+
+
+def at(time: str) -> str:
+    """What tells of a batch by its time (ms), which is the same when it runs again."""
+    return f"at {time}"
+
+
+def by(run: str) -> str:
+    """What tells of a batch that a run of a query has planned, and did not find in its checkpoint."""
+    return f"run {run}"
+
+
+def _kind(others: str) -> str:
+    """Which of these it is: `at`, `run`, or "" for a digest."""
+    kind, space, _ = others.partition(" ")
+    return kind if space else ""
 
 
 def key(one: Range) -> Key:

@@ -34,6 +34,23 @@ def publish(core: Core, members: Iterable[tuple[str, Segment]]) -> Operation[int
     return published
 
 
+def holding(
+    core: Core, members: Iterable[tuple[str, Segment]], ttl: int
+) -> list[tuple[Request, list[Segment]]]:
+    """Requests that let the rows of staged segments live for so many seconds (lua/hold.lua), and whose."""
+    by_stream: dict[str, list[Segment]] = {}
+    for stream, segment in members:
+        by_stream.setdefault(stream, []).append(segment)
+    made = []
+    for stream, found in by_stream.items():
+        own = keys.Stream(core.config.name, stream)
+        for first in range(0, len(found), _PUBLISH):
+            part = found[first : first + _PUBLISH]
+            call = [key for one in part for key in (own.payload(one.token), own.owed(one.token))]
+            made.append((Request(call[0], [ttl], scripts.get("hold"), call), part))
+    return made
+
+
 def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[int]:
     own = keys.Stream(core.config.name, stream)
     call, args = [own.entries, own.subscriptions], list[bytes | str | int | float]()

@@ -95,7 +95,9 @@ class StreamReader:
             acked += (yield from inputs.consume(core, what)).segments
             yield from subscriptions.forget(core, what)
             self._at = last
-        yield from subscriptions.give_back(core, self.stream, slot, reader)
+        back, _ = yield from subscriptions.take_back(core, self.stream, slot, reader)
+        if back:  # a reader whose segments were given back takes none any more
+            self._reader, self._at = segments.new_token(), 0
         return acked
 
 

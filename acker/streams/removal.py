@@ -26,8 +26,9 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
     fields = dict(zip(stored[::2], stored[1::2], strict=True))
     for slot in sorted({int(number) for field, number in fields.items() if field.startswith(b"name:")}):
         [readers] = yield [command("HKEYS", own.readers(slot))]
-        taken = [own.taken(slot, reader.decode()) for reader in readers]
-        yield from inputs.unlink(core, [*taken, own.readers(slot), own.returned(slot)])
+        names = [reader.decode() for reader in readers]
+        left = [key for name in names for key in (own.taken(slot, name), own.bound(slot, name))]
+        yield from inputs.unlink(core, [*left, own.readers(slot), own.returned(slot)])
     yield from inputs.unlink(core, [own.entries, own.schema, own.subscriptions])
 
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker import ids, outcomes
+from acker.errors import ValidationError
 from acker.operations import Core
 from acker.outcomes import Entry, OutcomeReader
 from acker.requests import Operation
@@ -20,6 +21,7 @@ from acker.streams.kept import Place, Settled
 from acker.streams.roots import Roots, Tracking
 from acker.streams.segments import SEGMENT_BYTES
 from acker.streams.staging import STAGING_TTL, Staged, Staging, stage_segment
+from acker.streams.undone import undone
 
 STEP_TREES = 200_000
 """Trees after which a step takes no further outcomes."""
@@ -77,8 +79,11 @@ def step(core: Core, spout: str, told: Told | None = None) -> Operation[Stepped]
     lost = yield from kept.look_at_dead(core, spout, entries, known)
     wanted = any(place.roots.how.outcomes for place in known.values())
     table = (yield from _table(core, entries, known)) if wanted or told is not None else None
-    if told is not None and table is not None and table.num_rows:
-        told(table)
+    if told is not None and table is not None and table.num_rows and (kind := undone(told(table))):
+        raise ValidationError(
+            "on_outcomes: expected a function that has handled its outcomes when it returns, got one that "
+            f"returned a {kind}; they are told again. Run that work in the function, as by asyncio.run"
+        )
     staged, again, gone = yield from _stage_replays(core, entries, known)
     lost |= gone
     if wanted and table is not None:

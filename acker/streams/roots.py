@@ -19,7 +19,7 @@ from acker.config import MESSAGE_ID_BYTES, check_name, check_number
 from acker.errors import UnreadableRecord, ValidationError
 from acker.ids import Ids
 from acker.operations import Core
-from acker.requests import Operation, Request, command
+from acker.requests import Operation, command
 from acker.streams import quarantine, segments
 from acker.streams.segments import ANCHORS, UNREADABLE, Segment
 from acker.streams.staging import Staged, Staging, pieces, stage_segment, stage_vectors
@@ -183,7 +183,7 @@ def readable(record: bytes | None) -> Roots | None:
 
 def _named(rows: pa.Table, column: str) -> pa.ChunkedArray:
     """The column of message ids, as text or bytes; ValidationError where it is not there, or can not be."""
-    place = rows.schema.get_field_index(column)
+    place = rows.schema.get_field_index(column) if column in rows.schema.names else -1
     if place < 0:
         raise ValidationError(
             f"message_id: expected one of the columns {', '.join(rows.column_names)}, got {column!r}"
@@ -339,15 +339,13 @@ def _prepared(how: Tracking, piece: Sequence[pa.RecordBatch], number: int) -> tu
 def _stage_rows(
     core: Core, how: Tracking, staging: Staging, rows: pa.Table, number: int, refused: bool
 ) -> Operation[Roots]:
-    """Stages rows as roots, with their vectors where they are to be acked."""
+    """Stages rows as roots, with their vectors, which also note what was tracked and failed of them."""
     roots = Roots(
         segments.new_token(), rows.num_rows, segments.new_seed(), core.config.slab_trees, how, number,
         _offsets(rows, how), refused,
     )  # fmt: skip
-    requests: list[Request] = []
-    if not refused:
-        anchored = rows.append_column(ANCHORS, pa.array(roots.anchors())).to_batches()
-        requests, _ = stage_vectors(core, staging.ttl, anchored, roots.token, roots.seed, (_SLOT,), "1")
+    anchored = rows.append_column(ANCHORS, pa.array(roots.anchors())).to_batches()
+    requests, _ = stage_vectors(core, staging.ttl, anchored, roots.token, roots.seed, (_SLOT,), "1")
     key = keys.Spout(core.config.name, how.spout).rows(roots.token)
     payload = segments.encode(rows.to_batches(), staging.compression)
     requests.append(command("SET", key, payload, "EX", staging.ttl, "NX"))
@@ -396,7 +394,5 @@ def staged_keys(core: Core, roots: Roots) -> list[bytes]:
 
 def places(core: Core, roots: Roots) -> list[Place]:
     """Where roots have vectors."""
-    if roots.refused:
-        return []
     shards = roots.shards(core.config.ackers)
     return [(core.shards[shard].staged(roots.token, _SLOT), shard) for shard in shards]

@@ -120,6 +120,19 @@ def unanchored(column: pa.Array) -> int:
     return len(column) - len(np.unique(rows[values.is_valid().to_numpy(zero_copy_only=False)]))
 
 
+def treeless(column: pa.Array) -> int:
+    """How many rows of a column of anchors say that they have no tree: 0 is all that they have."""
+    check_anchors_type(column.type)
+    values = column if pa.types.is_int64(column.type) else column.flatten()
+    found = (values.fill_null(0) if values.null_count else values).to_numpy(zero_copy_only=False)
+    if found.all():
+        return 0
+    lengths = None if pa.types.is_int64(column.type) else _lengths(column)
+    rows = np.arange(len(column)) if lengths is None else np.repeat(np.arange(len(column)), lengths)
+    known = rows[values.is_valid().to_numpy(zero_copy_only=False)]
+    return len(np.unique(known)) - len(np.unique(rows[found != 0]))
+
+
 def read(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """As `conform`, for Spark: rows without a tree have 0 as their anchor, or [0], and no anchor is null.
 

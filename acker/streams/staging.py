@@ -4,8 +4,8 @@ What is staged has a time to live: attempts that lose, fail or vanish leave noth
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -19,6 +19,7 @@ from acker.requests import Operation, Request, command
 from acker.streams import effects, segments, subscriptions
 from acker.streams.effects import EFFECT
 from acker.streams.segments import ANCHORS, SEGMENT_BYTES, SEGMENT_ROWS, Segment
+from acker.streams.vectors import Place
 
 STAGING_TTL = 3600
 """Seconds that staged data waits for its commit, by default."""
@@ -33,6 +34,7 @@ class Staged:
 
     effects: tokens of effects to be recorded, and their horizons (ms); released: of those that failed.
     unanchored: how many rows have lost their anchors; unfailed: how many that were to be failed.
+    treeless: how many rows, emitted or failed, have nothing but 0 for an anchor.
     """
 
     stream: str
@@ -42,11 +44,16 @@ class Staged:
     released: tuple[str, ...] = ()
     unanchored: int = 0
     unfailed: int = 0
+    treeless: int = 0
+
+    def as_said_unanchored(self) -> "Staged":
+        """The same, where the user has said that its rows are to go without anchors."""
+        return replace(self, unanchored=0, treeless=0)
 
     def dump(self) -> bytes:
         """As text that travels from a task to its driver."""
         records = [segment.record() for segment in self.segments]
-        counts = [self.unanchored, self.unfailed]
+        counts = [self.unanchored, self.unfailed, self.treeless]
         return json.dumps(
             [self.stream, records, self.failures, self.effects, self.released, *counts]
         ).encode()
@@ -54,15 +61,14 @@ class Staged:
     @classmethod
     def load(cls, text: bytes) -> "Staged":
         """The inverse of `dump`."""
-        stream, records, failures, done, released, unanchored, unfailed = json.loads(text)
+        stream, records, failures, done, released, *counts = json.loads(text)
         return cls(
             stream,
             tuple(Segment.parse(record) for record in records),
             tuple(failures),
             tuple((token, horizon) for token, horizon in done),
             tuple(released),
-            unanchored,
-            unfailed,
+            *counts,
         )
 
 
@@ -107,7 +113,7 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
     failures: list[str] = []
     had: list[tuple[str, int]] = []
     released: list[str] = []
-    unanchored = unfailed = 0
+    unanchored = unfailed = treeless = 0
     for piece in pieces(how, batches):
         if EFFECT in piece[0].schema.names:
             piece, new, lost = effects.split(piece, FAILED)
@@ -115,19 +121,25 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
                 had.append(((yield from effects.stage(core, how.ttl, new)), how.effects_horizon))
             if lost and not how.effects_horizon:
                 released.append((yield from effects.stage(core, how.ttl, lost)))
-        kept, failed, without = _split_failed(piece)
-        unfailed += without
-        if failed:
-            failures.append((yield from stage_failures(core, how.ttl, *failed)))
+        kept, bad = _split_failed(piece)
+        if bad:
+            unfailed += _count(segments.unanchored, bad)
+            treeless += _count(segments.treeless, bad)
+            failures += yield from stage_failures(core, how.ttl, *_failures_of(bad))
         if kept and not how.failures_only:
-            unanchored += sum(map(_unanchored, kept))
+            unanchored += _count(segments.unanchored, kept)
+            treeless += _count(segments.treeless, kept)
             done.append((yield from stage_segment(core, how, kept)))
-    return Staged(how.stream, tuple(done), tuple(failures), tuple(had), tuple(released), unanchored, unfailed)
+    counts = (unanchored, unfailed, treeless)
+    return Staged(how.stream, tuple(done), tuple(failures), tuple(had), tuple(released), *counts)
 
 
-def _unanchored(rows: pa.RecordBatch) -> int:
-    place = rows.schema.get_field_index(ANCHORS)
-    return int(rows.num_rows) if place < 0 else segments.unanchored(rows.column(place))
+def _count(of: Callable[[pa.Array], int], batches: list[pa.RecordBatch]) -> int:
+    nobody_knows = pa.nulls(1, pa.int64())
+    return sum(
+        of(one.column(ANCHORS)) if ANCHORS in one.schema.names else one.num_rows * of(nobody_knows)
+        for one in batches
+    )
 
 
 def pieces(how: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -148,27 +160,27 @@ def pieces(how: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.
         yield piece.batches
 
 
-def _split_failed(
-    batches: list[pa.RecordBatch],
-) -> tuple[list[pa.RecordBatch], tuple[Ids, list[str]] | None, int]:
-    """Rows to emit; anchors with their reasons of those that failed; how many of these have no anchors."""
+def _split_failed(batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    """Rows to emit, without the column of reasons; rows that failed, with it."""
     if FAILED not in batches[0].schema.names:
-        return batches, None, 0
-    unanchored = 0
-    kept, anchors, reasons = [], [], list[str]()
+        return batches, []
+    kept, bad = [], []
     for batch in batches:
         place = batch.schema.get_field_index(FAILED)
         failed, rest = batch.column(place).is_valid(), batch.remove_column(place)
-        bad = batch.filter(failed)
-        if bad.num_rows:
-            unanchored += _unanchored(bad)
-            found, why = rows_failures(bad.column(ANCHORS), bad.column(FAILED))
-            anchors.append(found)
-            reasons += why
+        lost = batch.filter(failed)
+        if lost.num_rows:
+            bad.append(lost)
             rest = rest.filter(batch.column(place).is_null())
         if rest.num_rows:
             kept.append(rest)
-    return kept, (np.concatenate(anchors), reasons) if reasons else None, unanchored
+    return kept, bad
+
+
+def _failures_of(rows: list[pa.RecordBatch]) -> tuple[Ids, list[str]]:
+    """Anchors with their reasons of rows that failed."""
+    found = [rows_failures(one.column(ANCHORS), one.column(FAILED)) for one in rows]
+    return np.concatenate([anchors for anchors, _ in found]), [why for _, whys in found for why in whys]
 
 
 def rows_failures(anchors: pa.Array, reasons: pa.Array) -> tuple[Ids, list[str]]:
@@ -184,14 +196,35 @@ def rows_failures(anchors: pa.Array, reasons: pa.Array) -> tuple[Ids, list[str]]
     return found, [texts[row] for row in rows.tolist()]
 
 
-def stage_failures(core: Core, ttl: int, anchors: Ids, reasons: list[str]) -> Operation[str]:
-    """Stages trees to be failed; returns the token. ValidationError for what is no anchor."""
+def stage_failures(core: Core, ttl: int, anchors: Ids, reasons: list[str]) -> Operation[list[str]]:
+    """Stages trees to be failed; returns a token for each shard. ValidationError for what is no anchor."""
     ids.check_anchors(anchors)
-    token = segments.new_token()
-    batch = pa.RecordBatch.from_arrays([pa.array(anchors), pa.array(reasons, pa.string())], [ANCHORS, FAILED])
-    payload = segments.encode([batch], "lz4")
-    yield [command("SET", keys.failing(core.config.name, token), payload, "EX", ttl, "NX")]
-    return token
+    if not core.config.ackers:
+        return []
+    shards = ids.shards_of(ids.split(anchors)[0], core.config.ackers)
+    tokens, requests = [], []
+    for shard in np.unique(shards).tolist():
+        here = np.flatnonzero(shards == shard)
+        columns = [pa.array(anchors[here]), pa.array([reasons[row] for row in here.tolist()], pa.string())]
+        rows = segments.encode([pa.RecordBatch.from_arrays(columns, [ANCHORS, FAILED])], "lz4")
+        tokens.append(f"{shard}.{segments.new_token()}")
+        key, _ = failing(core, tokens[-1])
+        requests.append(Request(key, [ttl, "rows", rows], scripts.get("stage"), [key]))
+    for first in range(0, len(requests), _STAGE_CALLS):
+        yield requests[first : first + _STAGE_CALLS]
+    return tokens
+
+
+def failing(core: Core, token: str) -> Place:
+    """Where trees are that were staged to be failed."""
+    shard = int(token.partition(".")[0])
+    return core.shards[shard].failing(token), shard
+
+
+def failures(core: Core, token: str) -> Operation[pa.Table | None]:
+    """Trees that were staged to be failed (`ANCHORS`), and why (`FAILED`); None where they are gone."""
+    [rows] = yield [command("HGET", failing(core, token)[0], "rows")]
+    return None if rows is None else pa.Table.from_batches(segments.decode(rows))
 
 
 def stage_segment(core: Core, how: Staging, batches: list[pa.RecordBatch]) -> Operation[Segment]:

@@ -3,7 +3,7 @@
 from acker.config import check_name
 from acker.ledger import Ledger
 from acker.stream_totals import StreamTotals, stream_totals
-from acker.streams import retention, subscriptions
+from acker.streams import giving_back, retention, subscriptions
 
 
 class Stream:
@@ -47,12 +47,13 @@ class Stream:
     def give_back(self, reader: str, subscription: str = subscriptions.DEFAULT) -> int:
         """Takes from a reader what it did not ack, for the others of its subscription; how many segments.
 
-        Only for a reader that will never go on: a query given up together with its checkpoint. What such a
-        query would do with them later is done twice. Raises UnknownSubscription.
+        For a query that was given up together with its checkpoint. A commit of it that is under way is
+        finished first; any later one ends with ReaderFenced. Raises UnknownSubscription, and what finishing a
+        commit does.
         """
         core = self.ledger.core
         slot = self.ledger.run(subscriptions.find(core, self.name, subscription))
-        return self.ledger.run(subscriptions.give_back(core, self.name, slot, reader))
+        return self.ledger.run(giving_back.give_back(core, self.name, slot, reader))
 
     def totals(self) -> StreamTotals:
         """What the stream holds, and how far its subscriptions are."""

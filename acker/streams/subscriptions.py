@@ -15,7 +15,7 @@ import redis
 
 from acker import keys, scripts
 from acker.config import check_name, check_number
-from acker.errors import AckerError, UnknownSubscription, UnreadableRecord
+from acker.errors import AckerError, ReaderFenced, UnknownSubscription, UnreadableRecord
 from acker.operations import Core
 from acker.requests import Operation, Request, command
 from acker.stored import whole
@@ -143,20 +143,33 @@ def claim(
     """Takes the next segments for a reader that has had those up to number `at`; returns the last number.
 
     rows, segments: most to take, though one is always taken. end: id of the last entry to be taken. What was
-    taken before, and is in no batch, is given again. Raises UnknownSubscription.
+    taken before, and is in no batch, is given again. Raises UnknownSubscription, and ReaderFenced where what
+    the reader had was given back.
     """
     own = keys.Stream(core.config.name, stream)
     call = [
         own.entries, own.subscriptions, own.returned(slot), own.taken(slot, reader), own.readers(slot),
+        own.bound(slot, reader),
     ]  # fmt: skip
     while True:
         args: list[bytes | str | int | float] = [slot, reader, at, rows, segments, end, HOLD_TTL]
         [reply] = yield [Request(own.entries, args, scripts.get("claim_segments"), call)]
+        if isinstance(reply, redis.ResponseError) and str(reply) == "ACKER FENCED":
+            raise fenced(stream, reader)
         if isinstance(reply, redis.ResponseError):
             raise UnknownSubscription(f"stream {stream!r}: {str(reply).removeprefix('ACKER ')}")
         last, more = map(int, reply)
         if last > at or not more:
             return last
+
+
+def fenced(stream: str, reader: str) -> ReaderFenced:
+    """What is said to a reader whose segments were given back."""
+    return ReaderFenced(
+        f"what reader {reader} of stream {stream!r} had taken was given back to the others of its "
+        "subscription, so nothing that it made of that is committed. Start its query with a new checkpoint, "
+        "or its job again"
+    )
 
 
 def taken(core: Core, what: Range, count: int = MOST_GIVEN) -> Operation[list[Taken]]:
@@ -178,10 +191,18 @@ def taken(core: Core, what: Range, count: int = MOST_GIVEN) -> Operation[list[Ta
 
 
 def last_taken(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:
-    """The number of the last segment that a reader took; 0 where it has none any more."""
+    """The number of the last segment that a reader took, or gave back; 0 where nothing is known of any."""
     key = keys.Stream(core.config.name, stream).taken(slot, reader)
     [found] = yield [command("XREVRANGE", key, "+", "-", "COUNT", 1)]
-    return int(found[0][0].split(b"-")[0]) if found else 0
+    if found:
+        return int(found[0][0].split(b"-")[0])
+    return (yield from given_back(core, stream, slot, reader))
+
+
+def given_back(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:
+    """The highest number that was given back of a reader: one of that name goes on after it. 0: none was."""
+    [found] = yield [command("HGET", keys.Stream(core.config.name, stream).bound(slot, reader), "given_back")]
+    return whole(found, f"stream {stream!r}, what was given back of reader {reader!r}")
 
 
 def made(core: Core, stream: str, slot: int) -> Operation[str]:
@@ -246,26 +267,88 @@ def forget(core: Core, what: Range) -> Operation[None]:
         start = found[-1].number
 
 
-def give_back(core: Core, stream: str, slot: int, reader: str, unlogged: bool = False) -> Operation[int]:
-    """Takes from a reader what it did not ack, for the others of its subscription; returns how many segments.
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A commit that has segments of a reader: a field of `bound` and its value (lua/bind_reader.lua)."""
 
-    Only for a reader that will never go on: a query that has been given up together with its checkpoint.
-    unlogged: not where Spark has logged a batch of it meanwhile.
+    commit: str
+    place: str
+
+    @classmethod
+    def to(cls, writer: str, number: int, end: int, attempt: str) -> "Bound":
+        """That of a commit's attempt, with the number of the last segment that it acks."""
+        return cls(f"{writer} {number}", f"{end} {attempt}")
+
+    @property
+    def writer(self) -> str:
+        """Whose commit it is."""
+        return self.commit.rpartition(" ")[0]
+
+    @property
+    def number(self) -> int:
+        """Its number. Raises UnreadableRecord."""
+        return whole(self.commit.rpartition(" ")[2].encode(), f"number of the commit {self.commit!r:.100}")
+
+    @property
+    def attempt(self) -> str:
+        """What tells it from another that is stored under the same number, after it was dropped."""
+        return self.place.partition(" ")[2]
+
+
+def binding(core: Core, ranges: Sequence[Range], writer: str, number: int, attempt: str) -> list[Request]:
+    """Requests that bind ranges to a commit; answered 0 where segments of a reader were given back."""
+    made = []
+    ends: dict[bytes, int] = {}
+    for one in ranges:
+        key = keys.Stream(core.config.name, one.stream).bound(one.slot, one.reader)
+        ends[key] = max(one.end, ends.get(key, 0))
+    for one in ranges:
+        key = keys.Stream(core.config.name, one.stream).bound(one.slot, one.reader)
+        what = Bound.to(writer, number, ends[key], attempt)
+        args: list[bytes | str | int | float] = [what.commit, what.place, HOLD_TTL, one.start]
+        made.append(Request(key, args, scripts.get("bind_reader"), [key], core.config.wait))
+    return made
+
+
+def releasing(core: Core, ranges: Sequence[Range], writer: str, number: int) -> list[Request]:
+    """Requests that release ranges from a commit which has acked them."""
+    name, field = core.config.name, Bound.to(writer, number, 0, "").commit
+    return [
+        command("HDEL", keys.Stream(name, one.stream).bound(one.slot, one.reader), field) for one in ranges
+    ]
+
+
+def take_back(
+    core: Core,
+    stream: str,
+    slot: int,
+    reader: str,
+    *,
+    unlogged: bool = False,
+    ended: Sequence[Bound] = (),
+) -> Operation[tuple[int, list[Bound]]]:
+    """Takes from a reader what it did not ack and no commit has; returns how many segments, and the commits.
+
+    unlogged: not where Spark has logged a batch of it meanwhile. ended: commits that have nothing any more.
     """
     own = keys.Stream(core.config.name, stream)
-    back, start, more = 0, 0, True
+    back, start, more, bound = 0, 0, True, list[Bound]()
     while more:
         found = yield from taken(core, Range(stream, slot, reader, start, 2**53))
-        call = [own.taken(slot, reader), own.returned(slot), own.readers(slot)]
+        call = [own.taken(slot, reader), own.returned(slot), own.readers(slot), own.bound(slot, reader)]
         call += [own.owed(piece.segment.token) for piece in found]
-        args: list[bytes | str | int | float] = [
-            slot, reader, int(unlogged), *(piece.number for piece in found),
-        ]  # fmt: skip
-        [reply] = yield [Request(call[0], args, scripts.get("return_segments"), call)]
-        back += int(reply)
+        args: list[bytes | str | int | float] = [slot, reader, int(unlogged), HOLD_TTL, len(ended)]
+        args += [text for one in ended for text in (one.commit, one.place)]
+        args += [piece.number for piece in found]
+        [(number, *told)] = yield [
+            Request(call[0], args, scripts.get("return_segments"), call, core.config.wait)
+        ]
+        back += int(number)
+        texts = [text.decode() for text in told]
+        bound += [Bound(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)]
         more = len(found) == MOST_GIVEN
         start = found[-1].number if found else start
-    return back
+    return back, list(dict.fromkeys(bound))
 
 
 def readers(core: Core, stream: str, slot: int) -> Operation[dict[str, tuple[bool, float]]]:
@@ -298,5 +381,6 @@ def recover(core: Core, stream: str, slot: int) -> Operation[int]:
     known = yield from readers(core, stream, slot)
     for name, (logged, silent) in known.items():
         if silent > (HOLD_TTL if logged else UNLOGGED):
-            back += yield from give_back(core, stream, slot, name, unlogged=not logged)
+            found, _ = yield from take_back(core, stream, slot, name, unlogged=not logged)
+            back += found
     return back

@@ -11,7 +11,7 @@ from acker.encoding import PackedIds
 from acker.errors import SpoutPendingFull, TrackConflict, TrackRejected, UnreadableRecord, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, Request
-from acker.streams.roots import Roots, Tracking, kept_rows, message_ids
+from acker.streams.roots import Roots, Tracking, kept_rows, message_ids, places
 from acker.submissions import NewSlab, unreadable
 
 _TRACK = 64
@@ -42,6 +42,7 @@ def check_room(core: Core, members: Iterable[Roots]) -> None:
 def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operation[None]:
     """Keeps the rows of staged roots and tracks them; the same again changes nothing.
 
+    A driver that comes late, when trees are over, tracks none of them again (lua/track.lua).
     replays: they take the place of trees that are not confirmed yet, or of a dead letter, which has looked
     for room before its commit was stored; so no limit applies to them.
     Raises SpoutPendingFull and TrackRejected; what there was room for is kept and tracked then. TrackConflict
@@ -91,29 +92,28 @@ def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[N
     """Tracks some slabs of kept roots, by their numbers, over any limit: they were held before."""
     yield from core.register_spout(roots.how.spout, ask=True)
     # One that can not be read is put away by a drain, and looked after again.
-    yield from _track(core, roots, _NO_LIMIT, numbers, check=False)
+    yield from _track(core, roots, _NO_LIMIT, numbers, again=True)
 
 
 def _track(
-    core: Core, roots: Roots, limit: int | None, numbers: Sequence[int], check: bool = True
+    core: Core, roots: Roots, limit: int | None, numbers: Sequence[int], again: bool = False
 ) -> Operation[None]:
     rows = yield from kept_rows(core, roots)
     if rows is None:
         return  # all of it was tracked before, and settled; or nobody can track what can not be read
     named = _packed(message_ids(rows, roots.how.message_id), roots.slab)
     anchors, values = roots.anchors(), roots.values()
+    staged = {shard: key for key, shard in places(core, roots)}
     for first in range(0, len(numbers), _TRACK):
         slabs = []
         for number in numbers[first : first + _TRACK]:
             part = slice(number * roots.slab, (number + 1) * roots.slab)
             slabs.append(NewSlab(anchors[part], values[part], named[number]))
-        letters = yield from core.submit(core.track(slabs, roots.how.spout, limit))
-        if "R" in letters:
-            raise TrackRejected(
-                f"topology {core.config.name!r} is over its high-water mark of "
-                f"{core.config.high_water_mark:,} trees"
-            )
-        for letter, slab in zip(letters, slabs if check else [], strict=check):
+        how = "again" if again else "once"
+        letters = yield from core.submit(core.track(slabs, roots.how.spout, limit, how, staged))
+        for letter in set(letters) & {"R", "W"}:
+            raise TrackRejected(core.config.rejection(letter))
+        for letter, slab in zip(letters, [] if again else slabs, strict=not again):
             anchor = int(slab.anchors[0])
             if letter == "C":
                 raise TrackConflict(

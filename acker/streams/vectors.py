@@ -1,6 +1,7 @@
 """The staged vectors of segments, applied: once, their tuples are emitted; again, they are acked."""
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -38,17 +39,33 @@ class Applied:
     unknown: int = 0
 
 
-def apply(core: Core, places: Sequence[Place], to: str) -> Operation[Applied]:
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a commit makes, by shard: how much of it must be there before its inputs are acked.
+
+    commit: names it. needed: shards of which nothing is needed are missing.
+    """
+
+    commit: str
+    needed: Counter[int]
+
+    def key(self, core: Core, shard: int) -> bytes:
+        """Where a shard notes what was made."""
+        return core.shards[shard].made(self.commit)
+
+
+def apply(core: Core, places: Sequence[Place], to: str, made: Made | None = None) -> Operation[Applied]:
     """Brings all chunks of vectors to a state (lua/apply_staged.lua); the same again changes nothing.
 
-    Vectors that are not there were acked. Slabs whose record can not be read are passed over, and logged.
+    Vectors that are not there were acked. Slabs whose record can not be read are passed over, and logged. So
+    is what is to be acked where the store has lost some of what its commit has made: its trees expire.
     """
-    limit, late, unknown = core.config.shard_limit, 0, 0
+    limit, late, unknown, lost = core.config.waiting_bytes, 0, 0, 0
     for first in range(0, len(places), _FLIGHT):
         part = places[first : first + _FLIGHT]
         found = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in part]
         calls = [
-            _call(core, shard, key, slabs, [number, to, limit])
+            _call(core, shard, key, slabs, [number, to, limit], made)
             for (key, shard), (states, layout, names) in zip(part, found, strict=True)
             if states is not None
             for number, (state, slabs) in enumerate(chunks(key, states, layout, names))
@@ -56,20 +73,30 @@ def apply(core: Core, places: Sequence[Place], to: str) -> Operation[Applied]:
         ]
         for start in range(0, len(calls), _FLIGHT):
             replies = yield from core.ask(calls[start : start + _FLIGHT])
-            told = [bytes(reply).split() for reply in replies]
+            told = [bytes(reply).split() for reply in replies if bytes(reply) != b"LOST"]
+            lost += len(replies) - len(told)
             late += sum(int(words[0]) + int(words[1]) for words in told)
             unknown += sum(int(words[2]) for words in told)
             refused = [slab for words in told for slab in refusals(words[3:])]
             if refused:  # their trees are told by their spouts; the commit goes on
                 _log.error("%s: %s", core.config.name, unreadable(refused))
+    if lost:
+        _log.error(
+            "%s: the store has lost some of what a commit had made: inputs of it are not acked, and their "
+            "trees expire",
+            core.config.name,
+        )
     return Applied(late, unknown)
 
 
-def _call(core: Core, shard: int, key: bytes, slabs: list[bytes], args: list[bytes | str | int]) -> Call:
+def _call(
+    core: Core, shard: int, key: bytes, slabs: list[bytes], args: list[bytes | str | int], made: Made | None
+) -> Call:
+    needed = made.needed[shard] if made is not None else 0
+    noted = [made.key(core, shard)] if made is not None and needed else []
     vectors = core.vectors(shard, [slab for slab in slabs if not ids.is_one(slab)])
-    return Call(
-        shard, "apply_staged", [key, *vectors], [*args, *(slab for slab in slabs if ids.is_one(slab))]
-    )
+    ones = (slab for slab in slabs if ids.is_one(slab))
+    return Call(shard, "apply_staged", [key, *noted, *vectors], [*args, needed or "", *ones])
 
 
 def chunks(key: bytes, states: bytes, layout: bytes, names: bytes) -> list[tuple[str, list[bytes]]]:

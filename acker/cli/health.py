@@ -1,0 +1,76 @@
+"""`acker health`: what needs a human on a topology, since when, what to do, and from where on it does."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from acker import health as rules
+from acker.cli import options
+from acker.cli.options import Json, Timeout, TopologyName, Url
+from acker.cli.output import duration, facts, instant, row, show, show_json, table
+from acker.errors import ValidationError
+from acker.health import Health
+
+
+def health(
+    topology: TopologyName,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="THRESHOLD=NUMBER", help="Sets a threshold; 0 or off switches its rule off."
+        ),
+    ] = None,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """What needs a human: in words, since when, and what to do."""
+    wanted = dict(_change(text) for text in changes or [])
+    ledger = options.ledger(url, timeout, topology)
+    if wanted:
+        ledger.run(rules.set_thresholds(ledger.core, wanted))
+    found = ledger.run(rules.health(ledger.core))
+    if as_json:
+        show_json({**fields(found), "thresholds": asdict(found.thresholds)})
+        return
+    show(*shown(found), "")
+    limits = [(name, f"{value:g}" if value else "off") for name, value in asdict(found.thresholds).items()]
+    show(facts(limits))
+
+
+def fields(found: Health) -> dict[str, Any]:
+    """Health for JSON."""
+    return {
+        "ticking": found.ticking,
+        "troubles": [
+            {**asdict(one), "since": None if one.since is None else instant(one.since)}
+            for one in found.troubles
+        ],
+    }
+
+
+def in_short(found: Health) -> str:
+    """Health in a word, or the names of its troubles."""
+    return ", ".join(one.code for one in found.troubles) or "healthy"
+
+
+def shown(found: Health) -> list[Any]:
+    """Health for people."""
+    if not found.troubles:
+        return ["healthy"]
+    made = table("needs a look", "for", "what there is", "what to do", right=("for",))
+    for one in found.troubles:
+        lasts = "-" if one.since is None else duration(max(0.0, found.at - one.since))
+        row(made, one.code, lasts, one.text, one.advice)
+    return [made]
+
+
+def _change(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name, 0.0 if value == "off" else float(value)
+    except ValueError:
+        raise ValidationError(
+            f"--set: expected THRESHOLD=NUMBER or THRESHOLD=off, got {text!r:.100}"
+        ) from None
