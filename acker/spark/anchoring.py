@@ -1,7 +1,9 @@
 """The column `_acker` of DataFrames: its name, and columns that put the anchors of several rows together."""
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+from pyspark.sql.types import StructField, StructType
 
 from acker.errors import ValidationError
 from acker.streams.effects import EFFECT
@@ -52,3 +54,15 @@ def named(rows: DataFrame, what: str) -> DataFrame:
     before = rows.columns
     names = check_names(before, what)
     return rows if names == before else rows.toDF(*names)
+
+
+def named_type(schema: StructType, what: str) -> StructType:
+    """A schema that the user gives, with the column of anchors by its name; see `check_names`."""
+    names = check_names(schema.names, what)
+    return StructType([StructField(name, one.dataType) for name, one in zip(names, schema, strict=True)])
+
+
+def named_schema(schema: pa.Schema, what: str) -> pa.Schema:
+    """An Arrow schema of Spark's, with the column of anchors by its name; see `check_names`."""
+    names = check_names(schema.names, what)
+    return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])

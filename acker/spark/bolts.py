@@ -21,6 +21,7 @@ from acker.config import bounded_reason, check_name
 from acker.errors import AckerError, FailedException
 from acker.ledger import Ledger
 from acker.spark import (
+    company,
     functions,
     lateness,
     losses,
@@ -87,15 +88,16 @@ class Bolt(Shipped):
             if found is not None:
                 verdicts.check(ledger, found, plan.told if plan is not None else ())
             collector = Collector(batch.sparkSession, self._options, at)
-            with _discarding(ledger, collector):
-                failed = _failure(lambda: self.function(batch, collector))
+            with _discarding(ledger, collector), plans.settled(batch, plan):
+                failed = _failure(lambda: functions.call(self.function, self.name, batch, collector))
                 collector.life.end(wait=failed is None)
                 inputs = self._inputs(ledger, batch, at, plan, failed is not None, bool(collector.staged))
                 verdicts.check_inputs(ledger, found, inputs, stateless=self._options.stateless)
             if origin is None:
-                origin = Origin.of([one for one in inputs if isinstance(one, Range)], whole=False)
+                ranges = [one for one in inputs if isinstance(one, Range)]
+                origin = Origin.of(ranges, tracking.time_of(ledger, at), whole=False)
             hint = "" if _has_anchors(batch) else _NO_COLUMN
-            what = replace(_commit(ledger, collector, inputs, failed, hint), origin=origin)
+            what = replace(_commit(ledger, collector, at, inputs, failed, hint), origin=origin)
             late = list[Late]()
             commit = functools.partial(commits.commit, core, at.query, at.number, what, late.append)
             if settler.with_room(ledger, lambda: ledger.run(commit())):
@@ -106,6 +108,7 @@ class Bolt(Shipped):
                 _register(ledger, batch.sparkSession, step, what)
                 if what.roots():
                     losses.mark(ledger, at)
+                    company.look_for_trackers(ledger, at, (one.how.spout for one in what.roots()))
         tracking.forget(ledger, at)
         _note_done(ledger, at, self.name)
 
@@ -147,7 +150,7 @@ class Bolt(Shipped):
             # Returning acks, and failing fails, also what the function has not read.
             batch.write.format("noop").mode("overwrite").save()
             inputs = _read(ledger, at, plan)
-        if not inputs and ANCHORS in batch.columns and not batch.isEmpty():
+        if not inputs and _has_anchors(batch) and not batch.isEmpty():
             raise AckerError(tracking.unread(ledger, at))
         return inputs
 
@@ -178,7 +181,7 @@ def _origin(ledger: Ledger, batch: DataFrame, at: Batch) -> Origin | None:
     if not ledger.run(commits.known(ledger.core, at.query, at.number)):
         return None
     batch.write.format("noop").mode("overwrite").save()
-    return Origin.of(notes.noted(ledger, at))
+    return Origin.of(notes.noted(ledger, at), tracking.time_of(ledger, at))
 
 
 def _read(ledger: Ledger, at: Batch, plan: Plan | None) -> tuple[Range | Roots, ...]:
@@ -260,6 +263,7 @@ def job(
     `bolt`.
     """
     check_name(name, "name")
+    _check_place(spark, name, run)
     writer = f"{name}:{check_name(run, 'run') if run is not None else secrets.token_hex(16)}"
     parsed = options.of_step(name, {"url": url, "topology": topology, **settings})
     ledger = parsed.ledger()
@@ -273,14 +277,15 @@ def job(
     with _discarding(ledger, collector):
         outer = AT_WORK.set(collector)
         try:
-            yield collector
+            with microbatches.of_job(spark, topology):
+                yield collector
         except FailedException as error:
             failed = _reason(error)
         finally:
             AT_WORK.reset(outer)
         collector.life.end(wait=failed is None)
         tracked = tracking.registered(ledger, at)
-    what = _commit(ledger, collector, tracked, failed)
+    what = _commit(ledger, collector, at, tracked, failed)
     rows = sum(segment.rows for _, segment in what.segments())
     late = list[Late]()
     commit = functools.partial(commits.commit, ledger.core, writer, 0, what, late.append)
@@ -296,6 +301,21 @@ def job(
         runs.tell(f"run {run!r} of job {name!r}", before, rows, kept=bool(collector.taken) or bool(failed))
     if run is None:
         ledger.run(commits.forget(ledger.core, writer))
+
+
+def _check_place(spark: SparkSession, name: str, run: str | None) -> None:
+    """Raises AckerError for a job in a batch that is run again, or acked, by itself."""
+    within = microbatches.thread_within(spark)
+    if within == microbatches.IN_BOLT:
+        raise AckerError(
+            f"job {name!r} {within} commits by itself, so a rerun of the batch would do it again, and what "
+            "the bolt acks would not wait for it: use the bolt's collector, which has the same calls"
+        )
+    if within == microbatches.IN_FUNCTION and run is None:
+        raise AckerError(
+            f"job {name!r} {within} is done again when its batch runs again. Make the function a bolt; or "
+            "name the job's run, the same for each run of the batch"
+        )
 
 
 @contextmanager
@@ -319,7 +339,7 @@ def _discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
 def _failure(call: Callable[[], object]) -> str | None:
     """Why a batch failed as a whole, or None."""
     try:
-        functions.check_result(call())
+        call()
     except FailedException as error:
         return _reason(error)
     return None
@@ -342,6 +362,7 @@ def _has_anchors(batch: DataFrame) -> bool:
 def _commit(
     ledger: Ledger,
     collector: Collector,
+    at: Batch,
     inputs: tuple[Range | Roots, ...],
     failed: str | None,
     hint: str = "",
@@ -355,7 +376,8 @@ def _commit(
         what = Commit(tuple(collector.staged), (*inputs, *collector.resumed))
         try:
             collector.life.check()  # what came after the end is missing in what is committed now
-            ledger.run(members.check(ledger.core, what.staged, what.inputs, hint=hint))
+            some = tracking.untracked(ledger, at, what.staged)
+            ledger.run(members.check(ledger.core, what.staged, what.inputs, hint=hint, untracked=some))
         except BaseException:
             ledger.run(commits.discard(ledger.core, Commit(what.staged)))
             raise

@@ -20,7 +20,7 @@ from acker.errors import AckerError, ValidationError
 from acker.ids import Ids
 from acker.ledger import Ledger
 from acker.spark import microbatches, once, staging
-from acker.spark.anchoring import named
+from acker.spark.anchoring import named, named_type
 from acker.spark.arrow import map_in_arrow
 from acker.spark.calls import Calls, RecordFunction
 from acker.spark.life import Life, in_life
@@ -47,7 +47,8 @@ class Collector:
     """What a bolt does with a batch: emit, fail, map, hold, once. It takes effect when the bolt has returned.
 
     Every call evaluates its DataFrame at once. Where the way from the batch to several calls is not
-    deterministic, or costly, `persist` what they share.
+    deterministic, or costly, `persist` what they share. (A batch of streams whose query Spark knows
+    not to be deterministic is persisted by the bolt, but not on Spark Connect.)
 
     Its calls belong to the function, in any of its threads: they raise AckerError afterwards, and the end
     waits for those that are under way. A batch in which one has failed is not committed, also where the
@@ -85,7 +86,8 @@ class Collector:
 
         Where rows have null there, or no such column, and the batch has read rows with trees, it is not
         committed: these would be acked before the rows are processed. anchored=False: rows may do without,
-        and nothing waits for them. (0 stands for no tree in rows that never had one.) The anchors must be of
+        and nothing waits for them. (0 stands for no tree in rows that never had one: in a
+        batch that has read no such row, it is refused as null is.) The anchors must be of
         what the batch has read, taken or tracked. `acker.spark.anchors` puts several together. Raises
         SchemaMismatch and ValidationError.
         """
@@ -184,6 +186,7 @@ class Collector:
         """
         if isinstance(schema, str):
             schema = self.spark.createDataFrame([], schema).schema
+        schema = named_type(schema, "held")
         if ANCHORS not in schema.fieldNames():
             schema = StructType([*schema.fields, StructField(ANCHORS, LongType())])
         stream = self._hold(name)
@@ -198,6 +201,7 @@ class Collector:
         one run at a time should take from a subscription under one name. Raises UnknownStream where nothing
         was written yet and no schema is given.
         """
+        schema = None if schema is None else named_type(schema, "take")
         return self._take(check_name(stream, "stream"), self._subscription, schema, self.taken)
 
     @in_life
@@ -249,6 +253,7 @@ class Collector:
         rows = _anchored(rows, "once")
         if keep is not None:
             once.check_keep(rows, keep)
+        once.check_new(rows)
         self._used_once = True
         found = once.looked_up(
             self._ledger, rows, key, step=f"{self.name}/{sink}", horizon=ms, limit=limit, keep=keep
@@ -346,7 +351,7 @@ class Collector:
     ) -> StagedRows:
         with self._of_batch():
             found = staging.stage(self._ledger, replace(self._how, stream=stream, **how), rows, mapper)
-        self.staged += found.pieces if anchored else [replace(one, unanchored=0) for one in found.pieces]
+        self.staged += found.pieces if anchored else [one.as_said_unanchored() for one in found.pieces]
         return found
 
     def _of_batch(self) -> AbstractContextManager[None]:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 
 from acker.errors import AckerError, ValidationError
+from acker.streams.undone import undone
 
 USE = "@bolt(url=..., topology=..., name=...)"
 
@@ -43,14 +44,24 @@ def check_function(given: tuple[object, ...]) -> Callable[..., object]:
     return function
 
 
-def check_result(result: object) -> None:
-    """Raises AckerError where a function has returned work that nobody will do."""
-    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
-        if inspect.iscoroutine(result):
-            result.close()
+def call(function: Callable[..., object], name: str, batch: object, collector: object) -> None:
+    """Calls a bolt's function. Raises what it does, and AckerError where its work is not done.
+
+    What is no Exception would end the thread in which Spark calls, and the query would wait for it for ever.
+    """
+    try:
+        kind = undone(function(batch, collector))
+    except Exception:
+        raise
+    except BaseException as error:
         raise AckerError(
-            f"the function of a bolt has returned {type(result).__name__}, so its work is not done, and the "
-            "batch is not acked: run it in the function"
+            f"bolt {name!r} has raised {type(error).__name__}({error}): its query ends, and nothing of the "
+            "batch is committed. To fail the batch's records, raise FailedException"
+        ) from error
+    if kind:
+        raise AckerError(
+            f"the function of a bolt has returned {kind}, so its work is not done, and the "
+            "batch is not acked: run it in the function, and wait there for what it starts"
         )
 
 

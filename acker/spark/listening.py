@@ -18,11 +18,14 @@ from acker.ledger import Ledger
 from acker.spark import verdicts
 from acker.spark.options import PARSERS, Options
 from acker.spark.state import Found, Source
-from acker.streams import subscriptions
+from acker.store import Store
+from acker.streams import giving_back
 
 _BATCHES = "ForeachBatchSink"
 _TEMPORARY = "/temporary-"
 _MOST_SESSIONS = 100
+_PATIENCE = 5.0
+"""Seconds that the end of a query waits for the store: Spark's listeners wait with it, and so does `stop`."""
 _BROKEN = (AttributeError, KeyError, Py4JError, TypeError, ValueError)
 """What a Spark raises that is built in another way."""
 _log = logging.getLogger(__name__)
@@ -80,7 +83,8 @@ class _Listener:
             query, run = str(event.id().toString()), str(event.runId().toString())
             if run not in self._started:
                 return
-            execution, _, ledgers = self._started.pop(run)
+            execution, _, started = self._started.pop(run)
+            ledgers = [_impatient(ledger) for ledger in started]
             for ledger in ledgers:
                 ledger.run(verdicts.forget(ledger.core, query, run))
             if _TEMPORARY in str(execution.resolvedCheckpointRoot()):
@@ -96,8 +100,7 @@ class _Listener:
         if not ledgers:
             return
         self._started[run] = execution, found.sources, ledgers
-        logged = execution.offsetLog().getLatestBatchId()
-        verdict = found.verdict(int(logged.get()) if logged.isDefined() else -1)
+        verdict = found.verdict(*_logged(execution))
         for ledger in ledgers:
             ledger.run(verdicts.record(ledger.core, query, run, verdict))
         if not found.sources:
@@ -118,6 +121,20 @@ class _Listener:
                     "where each is to have all",
                     name, min(shared)[1], min(shared)[0], execution.name() or execution.id().toString(),
                 )  # fmt: skip
+
+
+def _logged(execution: Any) -> tuple[int, str]:
+    """The number of the last batch that the checkpoint has, and its time (ms)."""
+    last = execution.offsetLog().getLatest()
+    if not last.isDefined():
+        return -1, ""
+    number, offsets = int(last.get()._1()), last.get()._2()
+    for name in ("metadataOpt", "metadata"):  # since Spark 4.3, and before
+        try:
+            return number, str(getattr(offsets, name)().get().batchTimestampMs())
+        except Py4JError:
+            continue
+    return number, ""
 
 
 def _warn_of_sink(name: str, sink: Any, sources: list[Source]) -> None:
@@ -157,6 +174,12 @@ def _ledgers(given: list[dict[str, str]]) -> list[Ledger]:
     return list(found.values())
 
 
+def _impatient(ledger: Ledger) -> Ledger:
+    store = ledger.store
+    patience = min(_PATIENCE, store.timeout)
+    return Ledger(Store(store.url, timeout=patience, cluster=store.cluster), ledger.core)
+
+
 def _give_back(ledgers: list[Ledger], execution: Any) -> None:
     """Gives back what a query has taken and not acked whose checkpoint was a temporary one, and is gone."""
     taken, each = [], execution.availableOffsets().valuesIterator()
@@ -168,4 +191,4 @@ def _give_back(ledgers: list[Ledger], execution: Any) -> None:
         for one in taken:
             if one["topology"] == ledger.config.name:
                 core = ledger.core
-                ledger.run(subscriptions.give_back(core, one["stream"], one["slot"], one["reader"]))
+                ledger.run(giving_back.give_back(core, one["stream"], one["slot"], one["reader"]))

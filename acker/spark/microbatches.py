@@ -6,7 +6,7 @@ own. On Spark Connect, such a function runs in a process of its own that is told
 number: it looks for its query among those of the session, and tells its tasks by a tag, which Spark hands on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import cast
@@ -24,6 +24,10 @@ _GROUP = (_RUN, _DESCRIPTION, "spark.job.interruptOnCancel")
 _TAGS = "spark.job.tags"
 _TAG = "acker-batch:"
 _OWN = "acker.batch"
+_JOB = "acker.job"
+IN_BOLT = "in the function of a bolt"
+IN_JOB = "in the block of a job"
+IN_FUNCTION = "in a function of foreachBatch"
 _OUTSIDE = "a bolt is a function for DataStreamWriter.foreachBatch: call it from there only"
 
 
@@ -66,6 +70,60 @@ def _told(batch: Batch) -> str:
 def _parse(told: str) -> Batch:
     query, number, run = told.split(":", 2)
     return Batch(query, int(number), run)
+
+
+def task_within(topology: str) -> str:
+    """Where a task's DataFrame is evaluated: `IN_BOLT`, `IN_JOB`, `IN_FUNCTION`, or "" for none of these.
+
+    Of a task of a batch write: one of a query that writes by itself is in no function. topology: the only one
+    whose jobs count.
+    """
+    context = TaskContext.get()
+    tags = (context.getLocalProperty(_TAGS) or "") if context else ""
+    return _within(context.getLocalProperty, tags, topology) if context else ""
+
+
+def thread_within(spark: SparkSession) -> str:
+    """Where this thread is, as `task_within` tells it, but for jobs."""
+    if not hasattr(spark, "sparkContext"):
+        return _within(lambda name: None, ",".join(spark.getTags()), "")
+    return _within(spark.sparkContext.getLocalProperty, "", "")
+
+
+def _within(get: Callable[[str], str | None], tags: str, topology: str) -> str:
+    """get: a local property; those of a query's batches are inherited by what it starts. tags: of Connect."""
+    place = _place(get)
+    if (get(_OWN) or "").startswith(place) if place else _TAG in tags:
+        return IN_BOLT
+    told = f"{_JOB}:{topology}:"
+    if get(_JOB) == told + place or (not place and any(tag.endswith(told) for tag in tags.split(","))):
+        return IN_JOB
+    return IN_FUNCTION if place else ""
+
+
+def _place(get: Callable[[str], str | None]) -> str:
+    query = get(_QUERY)
+    return f"{query}:{get(_NUMBER)}:" if query else ""
+
+
+@contextmanager
+def of_job(spark: SparkSession, topology: str) -> Iterator[None]:
+    """While the block lasts, tasks of this thread can tell that they are of a job of a topology."""
+    told = f"{_JOB}:{topology}:"
+    if not hasattr(spark, "sparkContext"):
+        spark.addTag(told)
+        try:
+            yield
+        finally:
+            spark.removeTag(told)
+        return
+    context = spark.sparkContext
+    before = context.getLocalProperty(_JOB)
+    context.setLocalProperty(_JOB, told + _place(context.getLocalProperty))
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_JOB, cast(str, before))  # None removes it
 
 
 @contextmanager

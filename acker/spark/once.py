@@ -88,6 +88,16 @@ def digest(step: str, key: Key) -> Column:
     return F.when(whole, F.unhex(F.md5(text)))
 
 
+def check_new(rows: DataFrame) -> None:
+    """Raises ValidationError for rows that have been through `once`: they have room for one digest."""
+    if EFFECT in rows.columns:
+        raise ValidationError(
+            f"once: expected rows without the column {EFFECT}, got those of an earlier once(): one that "
+            "fails would have the effect of that call counted as had. Call each with rows as they came, or "
+            "once with both keys together"
+        )
+
+
 def check_keep(rows: DataFrame, keep: object) -> None:
     """Raises ValidationError where a column of that name can not be added."""
     if not isinstance(keep, str) or not keep:

@@ -132,10 +132,11 @@ class Options:
     them the topology is made where there is none, and compared where there is one (TopologyConfigError);
     without, it must be there (UnknownTopology).
     Reading: subscription: whose segments these are (default "default"): each subscription of a stream has
-    all of them, the queries that share one have each segment once. max_rows, max_segments: most that one
-    micro-batch takes (a segment is never cut, and one is always taken). partitions: most partitions of a
-    batch (default: by its size, at most 8). dead_letters: in place of the stream's rows, those of them that
-    `spout` (default: the stream's name) has given up (`acker.spark.letters`); only max_rows goes with it.
+    all of them, the queries that share one have each segment once. subscription_named: whether it is given.
+    max_rows, max_segments: most that one micro-batch takes (a segment is never cut, and one is always taken).
+    partitions: most partitions of a batch (default: by its size, at most 8). dead_letters: in place of the
+    stream's rows, those of them that `spout` (default: the stream's name) has given up
+    (`acker.spark.letters`); only max_rows goes with it.
     schema_timeout: seconds to wait for the first write of a stream whose schema is not known yet (default 0).
     Writing: segment_rows: rows of a segment at most. compression: lz4 (default), zstd or none. staging_ttl:
     seconds that what is staged waits for its commit (default 3,600): longer than a batch can take.
@@ -157,6 +158,7 @@ class Options:
     topology: str
     stream: str
     subscription: str = DEFAULT
+    subscription_named: bool = False
     cluster: bool = False
     timeout: float = 10.0
     settings: Settings = field(default_factory=Settings)
@@ -203,6 +205,7 @@ class Options:
         if missing:
             raise ValidationError(f"missing option {', '.join(missing)}; known are {', '.join(PARSERS)}")
         settings = {setting: values.pop(setting) for setting in RANGES if setting in values}
+        values["subscription_named"] = "subscription" in values
         options = cls(**values, settings=cast(Settings, settings))  # type: ignore[arg-type]
         check_name(options.topology, "topology")
         check_name(options.stream, "stream")

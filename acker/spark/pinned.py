@@ -77,7 +77,8 @@ def _take(core: Core, stream: str, subscription: str, reader: str) -> Operation[
     yield from subscriptions.recover(core, stream, slot)
     # From now on nobody takes them back from the reader: it has a name, and will come for them.
     yield from subscriptions.log(core, stream, slot, reader)
-    start = at = yield from _acked(core, Range(stream, slot, reader, 0, 2**53))
+    acked = yield from _acked(core, Range(stream, slot, reader, 0, 2**53))
+    start = at = max(acked, (yield from subscriptions.given_back(core, stream, slot, reader)))
     own, found = keys.Stream(core.config.name, stream), list[Segment]()
     while (last := (yield from subscriptions.claim(core, stream, slot, reader, at))) > at:
         part = yield from subscriptions.taken(core, Range(stream, slot, reader, at, last))

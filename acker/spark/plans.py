@@ -7,7 +7,8 @@ may leave streams unread that the batch is of, too.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,8 @@ class Plan:
     """What a batch reads. ranges: of streams, readers with start and end; others: whether anything else, too.
 
     topologies: names of those whose streams it reads, as far as Spark tells. origin: all that it reads.
-    told: ranges whose offsets tell of which streams they are; those of earlier versions do not.
+    told: ranges whose offsets tell of which streams they are; those of earlier versions do not. steady: each
+    evaluation gives the same rows, as far as Spark knows.
     """
 
     ranges: "Counter[Key]"
@@ -37,6 +39,7 @@ class Plan:
     topologies: frozenset[str] = frozenset()
     origin: Origin | None = None
     told: tuple[Range, ...] = ()
+    steady: bool = True
 
     def noted(self, noted: Sequence[Range]) -> bool:
         """Whether all ranges of streams are noted."""
@@ -93,7 +96,25 @@ def _planned(spark: SparkSession, query: str) -> Plan:
     found = frozenset(ranges.values())
     origin = Origin(found, _others(execution) if others else "")
     names = frozenset(filter(None, topologies))
-    return Plan(Counter(ranges.values()), others, names, origin, tuple(told.values()))
+    steady = bool(plan.deterministic())
+    return Plan(Counter(ranges.values()), others, names, origin, tuple(told.values()), steady)
+
+
+@contextmanager
+def settled(batch: DataFrame, plan: Plan | None) -> Iterator[None]:
+    """While the block lasts, all that evaluates a batch gets the same rows, whatever its query calls.
+
+    A row that is filtered out in each of two evaluations is in the result of neither, and would be acked.
+    Evaluations of what a query tracks by itself compare their rows (acker/spark/tracking.py).
+    """
+    if plan is None or plan.steady or plan.others:
+        yield
+        return
+    batch.persist()
+    try:
+        yield
+    finally:
+        batch.unpersist()
 
 
 def _others(execution: Any) -> str:

@@ -18,6 +18,8 @@ from acker import keys
 from acker.errors import SegmentGone, UnknownOffset, UnreadableRecord
 from acker.requests import Operation, command
 from acker.spark import losses, microbatches, notes
+from acker.spark.anchoring import named_schema
+from acker.spark.company import Company
 from acker.spark.losses import Losses
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
@@ -79,7 +81,9 @@ class _Rows:
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.ledger = options.ledger()
-        self.wanted = arrow_schema(schema)
+        asked = arrow_schema(schema)
+        self.names = asked.names  # Spark takes rows by the names that it gave
+        self.wanted = named_schema(asked, f"the schema to read stream {options.stream!r} with")
         self.ledger.run(schemas.check_reader(self.ledger.core, options.stream, self.wanted))
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -98,7 +102,7 @@ class _Rows:
                 )
             for batch in self._decoded(segment, payload, part.batch):
                 if batch.num_rows:
-                    yield segments.read(batch, self.wanted)
+                    yield segments.read(batch, self.wanted).rename_columns(self.names)
 
     def _decoded(self, segment: Segment, payload: bytes, of: Range | None) -> Iterable[pa.RecordBatch]:
         """Rows. What is of no batch is only looked at: that changes nothing, whatever is found."""
@@ -153,6 +157,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._end = "+"
         self._position: int | None = None
         self._retained = -_RETAIN_EVERY
+        self._company = Company(self._rows.ledger, options)
         # Only the source of a spout's replays: what other streams carry is in the hands of spouts.
         own = options.stream.endswith(losses.REPLAYS)
         self._losses = Losses(self._rows.ledger, options.stream, options.after_loss) if own else None
@@ -170,8 +175,12 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._slot
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Before the first segment of a new reader."""
-        return self._offset(self._reader, 0, None)
+        """Before the first segment of a new reader, or of one whose name is another one's again."""
+        core, stream = self._rows.ledger.core, self._rows.options.stream
+        first = 0
+        if self._reader == ONLY:
+            first = self._rows.ledger.run(subscriptions.given_back(core, stream, self.slot, ONLY))
+        return self._offset(self._reader, first, None)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Notes what is there now as the end of this run."""
@@ -190,10 +199,14 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start:
             self._check(start)
             self._check_store(start)
+        name, at = (start["reader"], start["at"]) if start else (self._reader, self._before())
+        if TOLD:
+            self._company.look_for_acks(self.slot, name, at)
         if time.monotonic() - self._retained > _RETAIN_EVERY:
             self._rows.ledger.run(retention.retain(self._rows.ledger.core, options.stream))
+            if TOLD and self._losses is None:  # the replays of a spout are anybody's
+                self._company.look_for_others(self.slot, name)
             self._retained = time.monotonic()
-        name, at = (start["reader"], start["at"]) if start else (self._reader, self._before())
         last = self._next(name, at, options.max_rows, options.max_segments)
         if TOLD and isinstance(limit, ReadAllAvailable):
             while (more := self._claim(name, last, options.max_rows, options.max_segments)) > last:

@@ -21,7 +21,7 @@ from acker.spark.collector import AT_WORK
 from acker.spark.once import quoted
 from acker.spark.options import TRACK, Options, of_step
 from acker.spark.source import register
-from acker.spark.tracking import HASH, PARTITION, Tracker
+from acker.spark.tracking import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.versions import arrow_schema, spark_schema
 from acker.streams import dead_letters as letters
 from acker.streams import kept, schemas
@@ -78,6 +78,8 @@ def track(
         )
     hashes = F.xxhash64(*(_hashable(field.name, field.dataType) for field in rows.schema))
     hashed = rows.withColumns({HASH: hashes, PARTITION: F.spark_partition_id()})
+    if rows.isStreaming:
+        hashed = hashed.withColumn(BATCH_TIME, F.unix_millis(F.current_timestamp()))
     try:
         ledger.run(schemas.record(ledger.core, options.stream, wanted))
     except SchemaMismatch as error:

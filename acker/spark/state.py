@@ -72,7 +72,7 @@ class Found:
         self._seen = set[tuple[int, str]]()
         self._walk(plan, "")
 
-    def verdict(self, logged: int = -1) -> Verdict:
+    def verdict(self, logged: int = -1, logged_at: str = "") -> Verdict:
         """What is known of the query."""
         seen: dict[tuple[str, str, str], Any] = {}
         twice = {
@@ -80,7 +80,7 @@ class Found:
             for one in self.sources
             if not seen.setdefault(one.place, one.relation).equals(one.relation)
         }
-        return Verdict(self.operators, self.tracked, tuple(twice), logged)
+        return Verdict(self.operators, self.tracked, tuple(twice), logged, logged_at)
 
     def _walk(self, node: Any, above: str) -> None:
         if not node.isStreaming():

@@ -4,7 +4,7 @@ Exactness is lua/register_roots.lua's: whatever Spark runs again, rows that were
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,11 +19,11 @@ from acker.requests import Reply, Request, command
 from acker.spark import microbatches, notes
 from acker.spark.microbatches import Batch
 from acker.spark.shipping import Shipped
-from acker.streams import roots, segments
+from acker.streams import origins, roots, segments
 from acker.streams.commits import RECORD_TTL
 from acker.streams.roots import Roots, Tracking
 from acker.streams.segments import ANCHORS, UNREADABLE
-from acker.streams.staging import Staging
+from acker.streams.staging import Staged, Staging
 from acker.streams.subscriptions import Range
 
 HASH = "_acker_hash"
@@ -32,7 +32,12 @@ TRACKS = "acker_track"
 """How plans name what makes roots of rows."""
 PARTITION = "_acker_partition"
 """Column: the number of the rows' partition where they are tracked, whatever a union makes of it above."""
+BATCH_TIME = "_acker_batch_time"
+"""Column: the time of the batch (ms), of rows that are streaming. Spark logs it with the batch's offsets: a
+batch that runs again has it again, and one that is planned anew has another."""
 _ENDED = "ended"
+_TIME = "time"
+_UNTRACKED = "untracked"
 
 
 class Tracker(Shipped):
@@ -81,7 +86,12 @@ class Tracker(Shipped):
             RECORD_TTL, self.source, context.stageId(), context.partitionId(), context.taskAttemptId(),
             rows.text(), own, rows.partition,
         ]  # fmt: skip
-        [chosen] = self.ledger.store.send([Request(key, args, scripts.get("register_roots"), [key])])
+        requests = [Request(key, args, scripts.get("register_roots"), [key])]
+        if any(one.untracked for one in staged):
+            requests.append(command("HSET", key, _UNTRACKED, 1))
+        if rows.time:
+            requests.append(command("HSET", key, _TIME, rows.time))
+        chosen = self.ledger.store.send(requests)[0]
         if isinstance(chosen, redis.ResponseError):
             raise AckerError(f"rows of spout {self.how.spout!r}: {str(chosen).removeprefix('ACKER ')}")
         if chosen.decode() != own:
@@ -115,7 +125,7 @@ class Tracker(Shipped):
 class _Fingerprint:
     """Passes rows on without their hashes, which it sums up: the order of rows does not matter.
 
-    partition: the number of the rows' own, -1 where there are none.
+    partition: the number of the rows' own, -1 where there are none. time: their batch's; 0 where it has none.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -124,19 +134,20 @@ class _Fingerprint:
         self._sum = np.uint64(0)
         self._xor = np.int64(0)
         self.partition = -1
+        self.time = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:
-            place = batch.schema.get_field_index(HASH)
-            hashes = batch.column(place).to_numpy(zero_copy_only=False)
+            hashes = batch.column(HASH).to_numpy(zero_copy_only=False)
             self._rows += len(hashes)
             with np.errstate(over="ignore"):
                 self._sum += hashes.view(np.uint64).sum(dtype=np.uint64)
             self._xor ^= np.bitwise_xor.reduce(hashes, initial=np.int64(0))
-            own = batch.schema.get_field_index(PARTITION)
+            timed = BATCH_TIME in batch.schema.names
             if batch.num_rows:
-                self.partition = batch.column(own)[0].as_py()
-            yield batch.remove_column(place).remove_column(own - (own > place))
+                self.partition = batch.column(PARTITION)[0].as_py()
+                self.time = batch.column(BATCH_TIME)[0].as_py() if timed else 0
+            yield batch.drop_columns([HASH, PARTITION, *([BATCH_TIME] if timed else [])])
 
     def text(self) -> str:
         """The fingerprint."""
@@ -152,6 +163,14 @@ def registered(ledger: Ledger, batch: Batch) -> tuple[Roots, ...]:
     return parse_registered(batch, found)
 
 
+def untracked(ledger: Ledger, batch: Batch, staged: Sequence[Staged]) -> bool:
+    """Whether rows of a batch have gone on untracked; asks only for rows without a tree."""
+    if not any(one.treeless for one in staged):
+        return False
+    [found] = ledger.store.send([command("HEXISTS", _key(ledger, batch), _UNTRACKED)])
+    return bool(found)
+
+
 def parse_registered(batch: Batch, found: Reply) -> tuple[Roots, ...]:
     """What `registered` makes of the hash of a batch (lua/register_roots.lua)."""
     pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
@@ -165,7 +184,7 @@ def parse_registered(batch: Batch, found: Reply) -> tuple[Roots, ...]:
 
 
 def _roots_of(batch: Batch, fields: Mapping[str, str]) -> Iterator[Roots]:
-    for source in sorted({name.partition("|")[0] for name in fields if name != _ENDED}):
+    for source in sorted({name.partition("|")[0] for name in fields if "|" in name}):
         entries = {name.partition("roots:")[2] for name in fields if name.startswith(f"{source}|roots:")}
         most = max(int(fields[f"{source}|of:{stage}"]) for stage in fields[f"{source}|stages"].split())
         if most < len(entries):
@@ -181,6 +200,18 @@ def _roots_of(batch: Batch, fields: Mapping[str, str]) -> Iterator[Roots]:
 def inputs(ledger: Ledger, batch: Batch) -> tuple[Range | Roots, ...]:
     """What a batch is made of, as its tasks have told: ranges of streams, and roots."""
     return (*notes.noted(ledger, batch), *registered(ledger, batch))
+
+
+def sources(ledger: Ledger, batch: Batch) -> set[str]:
+    """The calls of `track` whose rows a batch has read."""
+    [found] = ledger.store.send([command("HKEYS", _key(ledger, batch))])
+    return {name.decode().partition("|")[0] for name in found if b"|" in name}
+
+
+def time_of(ledger: Ledger, batch: Batch) -> str:
+    """The time of a batch of tracked rows, as an origin has it; "" where its tasks have told none."""
+    [found] = ledger.store.send([command("HGET", _key(ledger, batch), _TIME)])
+    return "" if found is None else origins.at(found.decode())
 
 
 def unread(ledger: Ledger, batch: Batch) -> str:

@@ -30,6 +30,8 @@ from pyspark.sql.types import (
     VariantVal,
 )
 
+from acker.streams.undone import undone
+
 Convert: TypeAlias = Callable[[Any], Any]
 _UTC = dt.UTC
 _PLAIN: dict[type[DataType], set[type]] = {StringType: {str, type(None)}, BinaryType: {bytes, type(None)}}
@@ -108,7 +110,7 @@ def _to_arrow(kind: DataType) -> Convert | None:
     if isinstance(kind, DecimalType):
         return _decimal(kind)
     if isinstance(kind, StringType):
-        return lambda value: str(value).lower() if isinstance(value, bool) else str(value)
+        return _text
     if isinstance(kind, UserDefinedType):
         stored = to_arrow(kind.sqlType()) or _same
         return lambda value: stored(kind.serialize(value))
@@ -130,6 +132,14 @@ def _of(value: Any, types: type | tuple[type, ...], kind: DataType) -> Any:
 def _none(value: Any) -> None:
     if value is not None:
         raise ValueError(f"expected None, got {value!r:.100}")
+
+
+def _text(value: Any) -> str:
+    if kind := undone(value):
+        raise ValueError(
+            f"expected a value, got a {kind}: nobody has done its work; await it, or make a list"
+        )
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _without_zone(value: Any) -> Any:

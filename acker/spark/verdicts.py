@@ -18,7 +18,7 @@ from acker.ledger import Ledger
 from acker.operations import Core
 from acker.requests import Operation, command
 from acker.spark.microbatches import Batch
-from acker.streams import subscriptions
+from acker.streams import origins, subscriptions
 from acker.streams.commits import RECORD_TTL
 from acker.streams.roots import Roots
 from acker.streams.segments import UNREADABLE
@@ -47,28 +47,36 @@ class Verdict:
     """operators: stream -> the operator with state over it. tracked: that over rows of `acker.spark.track`.
 
     twice: streams that the query reads in two places for one subscription. logged: number of the last batch
-    that the checkpoint had when the run began; -1 where none.
+    that the checkpoint had when the run began; -1 where none. logged_at: its time (ms), "" where unknown.
     """
 
     operators: Mapping[str, str] = field(default_factory=dict)
     tracked: str = ""
     twice: tuple[str, ...] = ()
     logged: int = -1
+    logged_at: str = ""
+
+    def planned(self, batch: Batch) -> str:
+        """What tells of a batch, as an origin has it: a commit of its number may be of another one."""
+        if batch.number > self.logged:
+            return origins.by(batch.run)
+        return origins.at(self.logged_at) if self.logged_at and batch.number == self.logged else ""
 
     def dump(self) -> str:
         """The verdict as it is stored."""
-        return json.dumps([dict(self.operators), self.tracked, self.twice, self.logged])
+        return json.dumps([dict(self.operators), self.tracked, self.twice, self.logged, self.logged_at])
 
     @classmethod
     def load(cls, text: str | bytes) -> "Verdict":
         """The inverse of `dump`; UnreadableRecord for anything else."""
         try:
-            operators, tracked, twice, logged = json.loads(text)
+            operators, tracked, twice, logged, *logged_at = json.loads(text)  # earlier versions stored four
             return cls(
                 {str(stream): str(operator) for stream, operator in operators.items()},
                 str(tracked),
                 tuple(map(str, twice)),
                 int(logged),
+                str(*logged_at),
             )
         except UNREADABLE as error:
             raise UnreadableRecord(f"not what is known of a query: {text!r:.200}") from error

@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 from acker import steps
 from acker.errors import AckerError, UnsafePlan
 from acker.ledger import Ledger
-from acker.spark import lateness, losses, microbatches, tracking, verdicts
-from acker.spark.anchoring import check_names
+from acker.spark import company, lateness, losses, microbatches, tracking, verdicts
+from acker.spark.anchoring import check_names, named_schema
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
@@ -38,25 +38,24 @@ _HINT = (
 
 @dataclass
 class StagedMessage(WriterCommitMessage):
-    """What a task staged, and for which batch of a query, if any; roots where it writes as a spout."""
+    """What a task staged, and for which batch of a query, if any; roots where it writes as a spout.
+
+    within: where a DataFrame that is not streaming was written (`acker.spark.microbatches.task_within`).
+    """
 
     staged: Staged
     batch: Batch | None = None
     roots: tuple[Roots, ...] = ()
+    within: str = ""
 
 
 def record_schema(ledger: Ledger, stream: str, schema: StructType) -> None:
     """Records the schema of a stream or compares with it; raises SchemaMismatch."""
-    found = _named(arrow_schema(schema), stream)
+    found = named_schema(arrow_schema(schema), f"rows for stream {stream!r}")
     for name in (FAILED, EFFECT):
         if name in found.names:
             found = found.remove(found.get_field_index(name))
     ledger.run(schemas.record(ledger.core, stream, found))
-
-
-def _named(schema: pa.Schema, stream: str) -> pa.Schema:
-    names = check_names(schema.names, f"rows for stream {stream!r}")
-    return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
 
 
 class _Stager:
@@ -72,7 +71,8 @@ class _Stager:
         if self.tracking is None:
             record_schema(self.ledger, options.stream, schema)
         else:
-            found = roots.anchored_schema(_named(arrow_schema(schema), options.stream), self.tracking)
+            found = named_schema(arrow_schema(schema), f"rows for stream {options.stream!r}")
+            found = roots.anchored_schema(found, self.tracking)
             self.ledger.run(schemas.record(self.ledger.core, options.stream, found))
         limits = retention.limit(
             self.ledger.core,
@@ -91,8 +91,13 @@ class _Stager:
         made, staged = self.ledger.run(roots.emit(self.ledger.core, self.tracking, self.how, rows))
         return StagedMessage(staged, batch, made)
 
+    def within(self) -> str:
+        """Where the DataFrame of this task is written, if not on its own."""
+        return microbatches.task_within(self.ledger.config.name)
+
     def commit(self, writer: str, messages: list[Any], named: bool) -> None:
-        """Publishes what a batch write has staged. Raises RunCommitted."""
+        """Publishes what a batch write has staged. Raises RunCommitted; AckerError within another step."""
+        self._check_place(messages, named)
         what = self._what(messages, ())
         rows = sum(segment.rows for _, segment in what.segments())
         before = self.ledger.run(runs.find(self.ledger.core, writer))
@@ -101,6 +106,29 @@ class _Stager:
             runs.tell(f"run {writer.partition('/')[2]!r} of stream {self.how.stream!r}", before, rows)
         elif named:
             self.ledger.run(runs.note(self.ledger.core, writer, gethostname(), rows))
+        if not named:
+            self.ledger.run(commits.forget(self.ledger.core, writer))
+
+    def _check_place(self, messages: list[Any], named: bool) -> None:
+        """Raises AckerError for a write in a batch that is run again, or acked, by itself."""
+        within, batch = next(((one.within, one.batch) for one in messages if one is not None), ("", None))
+        what = f"a write to stream {self.how.stream!r} {within}"
+        read = tracking.inputs(self.ledger, batch) if within and batch is not None else ()
+        if within == microbatches.IN_JOB or (within == microbatches.IN_BOLT and read):
+            raise AckerError(
+                f"{what} commits by itself, so a rerun would write its rows again, and what the step acks "
+                "would not wait for them: use collector.emit, which takes effect with the step's commit"
+            )
+        if within and not named:
+            raise AckerError(
+                f"{what} is done again when that runs again: use collector.emit, of a bolt, or name the "
+                "write by the option run, the same for each run of the batch (as collector.key is)"
+            )
+        if read:
+            raise AckerError(
+                f"{what} is of a batch that has read streams, or tracked rows, and acks nothing of them: "
+                "make the function a bolt, whose return acks, and use collector.emit"
+            )
 
     def commit_batch(self, batch: Batch, messages: list[Any]) -> None:
         """Publishes what a micro-batch has staged, and acks what it has read."""
@@ -110,7 +138,7 @@ class _Stager:
         if not what.inputs and any(segment.shards for _, segment in what.segments()):
             raise AckerError(tracking.unread(self.ledger, batch))
         origin = self._check_plan(batch, read, what)
-        self._check(what, read)
+        self._check(what, read, tracking.untracked(self.ledger, batch, what.staged))
         what = replace(what, origin=origin)
         late = list[Late]()
         self._commit(batch.query, batch.number, what, late.append)
@@ -119,22 +147,24 @@ class _Stager:
         self.ledger.run(steps.register(self.ledger.core, replace(step, late=acks)))
         if what.roots():
             losses.mark(self.ledger, batch)
+            company.look_for_trackers(self.ledger, batch, (one.how.spout for one in what.roots()))
         tracking.forget(self.ledger, batch)
 
-    def _check(self, what: Commit, inputs: tuple[Range | Roots, ...]) -> None:
+    def _check(self, what: Commit, inputs: tuple[Range | Roots, ...], untracked: bool) -> None:
         """Raises AckerError where rows do not belong to what was read (acker/streams/members.py)."""
         staged = what.staged
         if not self.anchored or (self.tracking is not None and not inputs):
-            staged = tuple(replace(one, unanchored=0) for one in staged)
-        self.ledger.run(members.check(self.ledger.core, staged, what.inputs, hint=_HINT))
+            staged = tuple(one.as_said_unanchored() for one in staged)
+        checking = members.check(self.ledger.core, staged, what.inputs, hint=_HINT, untracked=untracked)
+        self.ledger.run(checking)
 
     def _check_plan(self, batch: Batch, read: Sequence[Range | Roots], what: Commit) -> Origin:
         """The origin of a batch. Raises UnsafePlan where what it has read may not be acked with it."""
         core, origin = self.ledger.core, Origin.of(what.ranges())
         found = self.ledger.run(verdicts.read(core, batch))
-        if found is not None and what.roots() and batch.number > found.logged:
-            # Planned by this run: a commit of its number that another run has stored is of other rows.
-            origin = replace(origin, others=f"run {batch.run}")
+        if what.roots():
+            others = tracking.time_of(self.ledger, batch) or (found.planned(batch) if found else "")
+            origin = replace(origin, others=others)
         try:
             verdicts.check_inputs(self.ledger, found, read, stateless=self.stateless)
         except UnsafePlan:
@@ -163,7 +193,10 @@ class _Stager:
         return Commit(tuple(message.staged for message in done), (*inputs, *made))
 
     def abort(self, writer: str, number: int, messages: list[Any]) -> None:
-        """Discards what is staged, unless a commit is stored: that may be of just these."""
+        """Discards what is staged, unless a commit is stored: that may be of just these.
+
+        One that was done and forgotten has published it: that stays.
+        """
         core = self.ledger.core
         if self.ledger.run(commits.known(core, writer, number)):
             return
@@ -181,7 +214,7 @@ class Writer(Shipped, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stages the rows of a task."""
-        return self._stager.stage(iterator)
+        return replace(self._stager.stage(iterator), within=self._stager.within())
 
     def commit(self, messages: list[Any]) -> None:
         """Publishes what the winning tasks staged."""
