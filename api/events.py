@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fastapi.sse import format_sse_event
 
 from acker.buckets import BUCKETS
-from acker.config import TopologyConfig
+from acker.health import Health
 from acker.history import Reading
 from acker.recent import Recent
 from acker.series import series
@@ -29,8 +29,8 @@ class Told:
     data: bytes
 
 
-def sample(config: TopologyConfig, before: Reading, reading: Reading) -> bytes:
-    """What happened between two readings; its id resumes a stream after it."""
+def sample(found: Health, before: Reading, reading: Reading) -> bytes:
+    """What happened between two readings, and how the topology is; its id resumes a stream after it."""
     points = series([before, reading])
     gauges = {name: float(column[0]) for name, column in points.gauges.items()}
     age = gauges["rotation_age"] if gauges["rotation_age"] >= 0 else None
@@ -49,7 +49,7 @@ def sample(config: TopologyConfig, before: Reading, reading: Reading) -> bytes:
         high_water_use=use,
         rotation_age=age,
         backlog=backlog,
-        health=health(config, age, use, backlog),
+        health=health(found),
     )
     return format_sse_event(
         event="sample", data_str=told.model_dump_json(), id=f"{reading.at}-0", retry=RETRY_MS

@@ -4,7 +4,15 @@ import base64
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    field_validator,
+)
 
 from acker.config import MESSAGE_ID_BYTES, REASON_BYTES
 
@@ -98,6 +106,17 @@ class Model(BaseModel):
     """What all bodies are: nothing in them but what is declared."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Numbers(Model):
+    """A body of numbers: JSON's true is no 1, and "1" is none either."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_number(cls, value: object) -> object:
+        if isinstance(value, bool | str):
+            raise ValueError(f"expected a number, got {value!r:.100}")
+        return value
 
 
 class Answer(BaseModel):

@@ -7,7 +7,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
 from itertools import pairwise
 from typing import Annotated
 
@@ -16,16 +18,19 @@ from starlette.requests import Request
 
 from acker import aio, history, messages, recent
 from acker.aio import AsyncLedger
-from acker.config import TopologyConfig
-from acker.errors import AckerError, StoreMisconfigured, StoreUnavailable, UnknownTopology
+from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable, UnknownTopology
+from acker.health import Health
 from acker.history import Reading
 from acker.recent import Numbers, Recent
 from api import events
 from api.events import Told
+from api.problems import Refused
 from api.service import Service
 
 SINGLE = 20
 """Most outcomes that are told one by one in a second."""
+LOOK_SECONDS = 5.0
+"""Seconds between two looks at the health of a topology."""
 _AT_ONCE = 8
 _AFTER_SECOND = 0.1
 """Seconds after each full one of the store's clock at which a reading is taken, away from its edge."""
@@ -75,16 +80,38 @@ class Live:
         self._troubles: dict[str, str] = {}
         self._offset = 0.0
         self._watched: dict[str, _Watched] = {}
+        self._waiting: Counter[str] = Counter()
+        self._looked: dict[str, float] = {}
         self._closed = False
 
     @property
-    def streams(self) -> int:
-        """How many there are."""
-        return sum(len(watched.subscribers) for watched in self._watched.values())
+    def closed(self) -> bool:
+        """Whether the service stops, so that nothing is to wait any more."""
+        return self._closed
 
-    def streams_of(self, client: str) -> int:
-        """How many a client has."""
-        return sum(one.client == client for watched in self._watched.values() for one in watched.subscribers)
+    @property
+    def streams(self) -> int:
+        """How many streams there are, and requests that wait for outcomes."""
+        return sum(len(watched.subscribers) for watched in self._watched.values()) + self._waiting.total()
+
+    def check_room(self, client: str) -> None:
+        """Raises Refused where there is no room for a further stream of a client."""
+        settings = self._service.settings
+        own = sum(one.client == client for watched in self._watched.values() for one in watched.subscribers)
+        if self.streams >= settings.streams:
+            raise _too_many(f"the service has {settings.streams} event streams, its most")
+        if own + self._waiting[client] >= settings.streams_of_client:
+            raise _too_many(f"this client has {settings.streams_of_client} event streams, its most")
+
+    @contextmanager
+    def waiting(self, client: str) -> Iterator[None]:
+        """Counts a client as one that waits for outcomes, meanwhile."""
+        self._waiting[client] += 1
+        try:
+            yield
+        finally:
+            self._waiting[client] -= 1
+            self._waiting += Counter()  # leaves out those that have none
 
     async def subscribe(self, ledger: AsyncLedger, client: str) -> Subscriber:
         """A new stream of a topology's events from now on."""
@@ -128,7 +155,7 @@ class Live:
         while True:
             try:
                 await self.beat()
-            except (StoreUnavailable, StoreMisconfigured) as error:
+            except (StoreUnavailable, StoreMisconfigured, StoreError) as error:
                 if not away:
                     log.warning("no history for now: %s", error)
                 away = True
@@ -146,6 +173,7 @@ class Live:
         else:
             names = list(self._watched)
         self._troubles = {name: trouble for name, trouble in self._troubles.items() if name in names}
+        self._looked = {name: at for name, at in self._looked.items() if name in names}
         for name in self._watched.keys() - set(names):
             self._end_of(name)
         visits = await asyncio.gather(*(self._visit(name) for name in names), return_exceptions=True)
@@ -162,6 +190,7 @@ class Live:
                     if at is not None:
                         self._offset = at / 1000 - time.time()
                     await ledger.run(messages.finish_stale(ledger.core))
+                    await self._look_after(ledger)
                 if name in self._watched:
                     await self._tell(ledger, self._watched[name])
             except (StoreUnavailable, StoreMisconfigured):
@@ -175,6 +204,17 @@ class Live:
                     log.error("topology %s has no history: %.1000s", name, trouble)
             else:
                 self._troubles.pop(name, None)
+
+    async def _look_after(self, ledger: AsyncLedger) -> None:
+        """Notes since when a topology has its troubles, every few seconds."""
+        name, now = ledger.config.name, time.monotonic()
+        if now - self._looked.get(name, 0.0) >= LOOK_SECONDS:
+            self._looked[name] = now
+            await self._service.health(ledger, note=True)
+
+    async def health(self, ledger: AsyncLedger) -> Health:
+        """How a topology is, as it was seen last."""
+        return await self._service.health(ledger, most_age=LOOK_SECONDS)
 
     async def _tell(self, ledger: AsyncLedger, watched: _Watched) -> None:
         await self._begin(ledger, watched)
@@ -195,7 +235,8 @@ class Live:
             - counts[status]
             for status in ("failed", "expired")
         }
-        parts = told(ledger.config, [watched.last, *readings], trees, **rest)
+        found = await self.health(ledger)
+        parts = told(found, [watched.last, *readings], trees, **rest)
         watched.last, watched.numbers = readings[-1], now
         for subscriber in list(watched.subscribers):
             if not all(subscriber.tell(part) for part in parts):
@@ -212,14 +253,18 @@ class Live:
 
 
 def told(
-    config: TopologyConfig, readings: Sequence[Reading], trees: Sequence[Recent], failed: int, expired: int
+    found: Health, readings: Sequence[Reading], trees: Sequence[Recent], failed: int, expired: int
 ) -> list[Told]:
     """The events of the readings after the first, and of what ended meanwhile: trees, and how many more."""
-    samples = [Told(after.at, events.sample(config, before, after)) for before, after in pairwise(readings)]
+    samples = [Told(after.at, events.sample(found, before, after)) for before, after in pairwise(readings)]
     last = samples.pop()
     # The sample comes last: its id says that all before it was told.
     ended = events.outcomes(trees) + events.summary(last.at, failed, expired)
     return [*samples, Told(last.at, ended + last.data)]
+
+
+def _too_many(detail: str) -> Refused:
+    return Refused(HTTPStatus.TOO_MANY_REQUESTS, "too-many-streams", detail, {"Retry-After": "5"})
 
 
 def _live(request: Request) -> Live:

@@ -27,6 +27,7 @@ from api.routes import (
     messages,
     metrics,
     outcomes,
+    spouts,
     stats,
     topologies,
     trees,
@@ -59,7 +60,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     routes = APIRouter(prefix=PREFIX, dependencies=[Depends(problems.check_query)])
-    for part in (access, topologies, stats, trees, outcomes, dead_letters, messages, events):
+    for part in (access, topologies, stats, trees, outcomes, dead_letters, messages, spouts, events):
         routes.include_router(part.router)
     app.include_router(routes)
     app.include_router(health.router)

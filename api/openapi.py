@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from api.problems import Problem
-from api.routes.events import SCHEMAS
+from api.routes import events, spouts
 
 _REF = "#/components/schemas/{model}"
 _DESCRIPTION = """Look at and look after the ledgers of a store.
@@ -31,7 +31,7 @@ def build(app: FastAPI, *, tokens: bool = True) -> dict[str, Any]:
             title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes
         )
         known = schema.setdefault("components", {}).setdefault("schemas", {})
-        for model in (Problem, *SCHEMAS):
+        for model in (Problem, *events.SCHEMAS, *spouts.SCHEMAS):
             _add(known, model)
         for name in (
             "HTTPValidationError",

@@ -1,7 +1,8 @@
 """Errors as answers: problem details (RFC 9457)."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -14,8 +15,13 @@ from starlette.routing import Match
 
 from acker.errors import (
     AckerError,
+    KeyConflict,
+    MissingRights,
+    SpoutInUse,
+    StoreError,
     StoreMisconfigured,
     StoreUnavailable,
+    TopologyConfigError,
     TopologyInUse,
     UnknownTopology,
     ValidationError,
@@ -29,6 +35,7 @@ _MOST_ERRORS = 20
 _PASSING = {
     StoreUnavailable: "store-unavailable",
     StoreMisconfigured: "store-misconfigured",
+    MissingRights: "missing-rights",
     WritersFull: "writers-full",
 }
 """What is worth trying again, as it is."""
@@ -59,14 +66,19 @@ class Refused(HTTPException):
     """A request that is refused, with its status and kind of problem."""
 
     def __init__(
-        self, status: HTTPStatus, kind: str, detail: str, headers: Mapping[str, str] | None = None
+        self,
+        status: HTTPStatus,
+        kind: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        errors: list[Violation] | None = None,
     ) -> None:
         super().__init__(status, detail, dict(headers or {}))
-        self.kind = kind
+        self.kind, self.errors = kind, errors
 
     def response(self) -> Response:
         """The answer that says so."""
-        return answer(self.status_code, self.kind, self.detail, headers=self.headers)
+        return answer(self.status_code, self.kind, self.detail, headers=self.headers, errors=self.errors)
 
 
 def not_found(kind: str, detail: str) -> Refused:
@@ -77,6 +89,33 @@ def not_found(kind: str, detail: str) -> Refused:
 def unknown_spout(topology: str, spout: str) -> Refused:
     """What the name of a spout is refused with that the topology does not have."""
     return not_found("unknown-spout", f"topology {topology!r} has no spout {spout!r}")
+
+
+def differs(error: TopologyConfigError) -> Refused:
+    """What settings are refused with that are not those of the topology."""
+    found = [
+        Violation(location=["body", name], detail=f"stored is {stored!r}, asked for is {asked!r}")
+        for name, (stored, asked) in error.differences.items()
+    ]
+    return Refused(HTTPStatus.CONFLICT, "other-configuration", str(error), errors=found)
+
+
+@contextmanager
+def conflicts() -> Iterator[None]:
+    """Refuses by 409 what does not agree with what is there: a key, or a spout for which there is no room."""
+    try:
+        yield
+    except KeyConflict as error:
+        raise Refused(HTTPStatus.CONFLICT, "key-conflict", str(error)) from error
+    except (StoreError, StoreMisconfigured, StoreUnavailable, ValidationError):
+        raise
+    except AckerError as error:
+        raise Refused(HTTPStatus.CONFLICT, "too-many-spouts", str(error)) from error
+
+
+def contradiction(error: ValidationError) -> Refused:
+    """What is refused that is right in each part, and not as a whole."""
+    return Refused(HTTPStatus.CONFLICT, "contradiction", str(error))
 
 
 def unknown_cursor() -> Refused:
@@ -142,6 +181,8 @@ def _acker(request: Request, error: Exception) -> Response:
         return answer(404, "unknown-topology", str(error))
     if isinstance(error, TopologyInUse):
         return answer(409, "topology-in-use", str(error))
+    if isinstance(error, SpoutInUse):
+        return answer(409, "spout-in-use", str(error))
     for kind, name in _PASSING.items():
         if isinstance(error, kind):
             return answer(503, name, str(error), headers={"Retry-After": str(RETRY_AFTER)})

@@ -1,5 +1,6 @@
 """What a running service holds: its store, its ledgers, and the tasks that run beside the requests."""
 
+import time
 from collections import OrderedDict
 from typing import Annotated, Self
 
@@ -7,10 +8,13 @@ from fastapi import Depends, Path
 from starlette.requests import Request as HTTPRequest
 
 from acker import aio, keys
+from acker import health as rules
 from acker.aio import AsyncLedger, AsyncStore
 from acker.errors import UnknownTopology
+from acker.health import Health
 from acker.history import Reading, Window
 from acker.requests import Request
+from acker.totals import Totals
 from api.fields import Name
 from api.settings import Settings
 
@@ -27,6 +31,7 @@ class Service:
             settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster
         )
         self._ledgers: dict[str, AsyncLedger] = {}
+        self._health: dict[str, tuple[float, Health]] = {}
         self._histories: OrderedDict[str, dict[Window, list[Reading]]] = OrderedDict()
 
     async def __aenter__(self) -> Self:
@@ -46,12 +51,31 @@ class Service:
             self._histories.popitem(last=False)
         return known
 
+    async def health(
+        self, ledger: AsyncLedger, read: Totals | None = None, *, most_age: float = 1.0, note: bool = False
+    ) -> Health:
+        """How a topology is, `most_age` seconds ago at most. read: its totals, where they are known.
+
+        note: looks now, and keeps in the store since when there is each trouble.
+        """
+        name = ledger.config.name
+        at, found = self._health.get(name, (0.0, None))
+        if found is None or note or time.monotonic() - at > most_age:
+            found = await ledger.run(rules.health(ledger.core, read, note=note))
+            self._health[name] = time.monotonic(), found
+        return found
+
+    def forget_health(self, name: str) -> None:
+        """Has the health of a topology be looked at anew."""
+        self._health.pop(name, None)
+
     async def ledger(self, name: str) -> AsyncLedger:
         """The ledger of a topology, as stored now; UnknownTopology where there is none."""
         try:
             stored = await aio.open_ledger(self.store, name, create=False)
         except UnknownTopology:
             self._ledgers.pop(name, None)
+            self._health.pop(name, None)
             raise
         known = self._ledgers.get(name)
         if known is None or known.config != stored.config:

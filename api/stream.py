@@ -34,7 +34,7 @@ async def events(
     try:
         if after is not None and not await _reached(ledger, after):
             after = None
-        missed = await _missed(ledger, after)
+        missed = await _missed(live, ledger, after)
         yield b": hello\n\n" + b"".join(part.data for part in missed)
         seen = missed[-1].at if missed else after or 0
         while (left := deadline - time.monotonic()) > 0:
@@ -57,11 +57,11 @@ async def _reached(ledger: AsyncLedger, at: int) -> bool:
     return not latest or latest[0].at >= at
 
 
-async def _missed(ledger: AsyncLedger, after: int | None) -> list[Told]:
+async def _missed(live: Live, ledger: AsyncLedger, after: int | None) -> list[Told]:
     """What is told at the beginning of a stream."""
     if after is None:
         readings = await ledger.run(history.latest(ledger.core, 2))
-        return told(ledger.config, readings, [], 0, 0) if len(readings) == 2 else []
+        return told(await live.health(ledger), readings, [], 0, 0) if len(readings) == 2 else []
     known = await _known_at(ledger, after)
     readings = await ledger.run(history.after(ledger.core, after))
     if not readings:
@@ -75,7 +75,7 @@ async def _missed(ledger: AsyncLedger, after: int | None) -> list[Told]:
             int(readings[-1].value(status) - before.value(status)) - counts[status]
             for status in ("failed", "expired")
         )
-    return told(ledger.config, [before, *readings], trees, failed, expired)
+    return told(await live.health(ledger), [before, *readings], trees, failed, expired)
 
 
 async def _known_at(ledger: AsyncLedger, at: int) -> Reading | None:

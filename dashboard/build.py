@@ -5,6 +5,7 @@
     python dashboard/build.py schema     makes the types anew from the service's schema
     python dashboard/build.py install    what work on it and its tests need
     python dashboard/build.py npm ...    npm, for work on it
+    python dashboard/build.py node ...   runs a program, as examples/spout.ts once it is compiled
 
 It imports nothing of acker, so that the package's build hook and a checkout use the same way.
 """
@@ -59,8 +60,12 @@ def main(arguments: list[str]) -> int:
                     _TYPES.write_text(_types())
             case ["npm", *rest]:
                 _npm(*rest)
+            case ["node", *rest]:
+                os.execvpe("node", ["node", *rest], _environment())
             case _:
-                raise BuildFailed(f"expected build, check, schema, install or npm, got {' '.join(arguments)}")
+                raise BuildFailed(
+                    f"expected build, check, schema, install, npm or node, got {' '.join(arguments)}"
+                )
     except BuildFailed as error:
         sys.stderr.write(f"dashboard: {error}\n")
         return 1

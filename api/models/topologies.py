@@ -1,11 +1,13 @@
 """Topologies: their configuration and how full, how old and how well they are."""
 
-from typing import Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from acker.buckets import Bucket
-from api.fields import Answer, Count, Instant, Name, Seconds
+from acker.config import RANGES
+from acker.health import Code
+from api.fields import Answer, Count, Instant, Name, Numbers, Seconds
 
 
 class Configuration(Answer):
@@ -19,12 +21,39 @@ class Configuration(Answer):
     outcomes_kept: int = Field(
         ge=1, le=100_000, description="How many of its latest failed or expired trees each shard keeps."
     )
+    waiting_bytes: int = Field(
+        ge=0,
+        le=1 << 40,
+        description="Most bytes of messages in each shard that wait for the track of their tree.",
+    )
     wait_replicas: int = Field(ge=0, le=16, description="How many replicas have a track when it is answered.")
     wait_fsync: int = Field(
         ge=0,
         le=1,
         description="1: the server's append-only file has a track on the disk when it is answered.",
     )
+
+
+def _asked(setting: str, description: str) -> Any:
+    low, high, _ = RANGES[setting]
+    return Field(default=None, ge=low, le=high, description=description)
+
+
+class TopologySettings(Numbers):
+    """The settings of a topology. One that is left out is taken as it is stored, or else from its default."""
+
+    ackers: int | None = _asked("ackers", "Shards of the ledger; 0: tracking is off.")
+    message_timeout: float | None = _asked("message_timeout", "Seconds.")
+    high_water_mark: int | None = _asked("high_water_mark", "Most trees held; at least one for each shard.")
+    slab_limit: int | None = _asked("slab_limit", "Most trees in a slab that acker makes by itself.")
+    outcomes_kept: int | None = _asked(
+        "outcomes_kept", "How many of its latest failed or expired trees each shard keeps."
+    )
+    waiting_bytes: int | None = _asked(
+        "waiting_bytes", "Most bytes of messages that wait in each shard for the track of their tree."
+    )
+    wait_replicas: int | None = _asked("wait_replicas", "How many replicas have a track when it is answered.")
+    wait_fsync: int | None = _asked("wait_fsync", "1: a track is on the disk when it is answered.")
 
 
 class Counters(Answer):
@@ -77,19 +106,53 @@ class ShardState(Answer):
     buckets: list[BucketState]
 
 
-Trouble = Literal["no-ticks", "nearly-full", "full", "drain-behind"]
-"""no-ticks: a rotation is overdue by more than half a tick period (5 to 60 s), so no ticker runs.
-nearly-full, full: a shard holds 80 %, or all, of what it may. drain-behind: the rotation before last is not
-drained."""
+class Trouble(Answer):
+    """Something that needs a human."""
+
+    code: Code
+    text: str = Field(description="In words.")
+    advice: str = Field(description="What to do.")
+    since: Instant | None = Field(description="By the store's clock; null where that is not known.")
 
 
 class Health(Answer):
-    """Whether something needs a human."""
+    """Whether something needs a human: the same rules in all places, with the thresholds of the topology."""
 
     ticking: bool = Field(
         description="No rotation is overdue by more than half a tick period (but 5 to 60 s)."
     )
     troubles: list[Trouble]
+
+
+Limit = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class Thresholds(Answer):
+    """From where on something is a trouble; 0 switches its rule off."""
+
+    full: Limit = Field(description="The fullest shard's share of what it may hold.")
+    failed: Limit = Field(description="Share of the trees that ended in the last ten minutes.")
+    expired: Limit = Field(description="Share of the trees that ended in the last ten minutes.")
+    latency: Limit = Field(description="p99 in the last ten minutes, in message timeouts.")
+    behind: Limit = Field(description="How long rows wait for a subscription, in message timeouts.")
+    silence: Limit = Field(
+        description="Seconds without a sign of the bolts of a stream with rows, or a spout with outcomes."
+    )
+    dead_letters: Limit = Field(description="How many dead letters.")
+    unreadable: Limit = Field(description="How many records that could not be read.")
+
+
+class ThresholdsBody(Numbers):
+    """Thresholds to set. Those that are left out stay."""
+
+    full: Limit | None = None
+    failed: Limit | None = None
+    expired: Limit | None = None
+    latency: Limit | None = None
+    behind: Limit | None = None
+    silence: Limit | None = None
+    dead_letters: Limit | None = None
+    unreadable: Limit | None = None
 
 
 class TopologySummary(Answer):
@@ -114,6 +177,13 @@ class Topologies(Answer):
     cursor: Name | None = Field(description="Of the next page; null at the end.")
 
 
+class Stored(Answer):
+    """A topology as it is stored."""
+
+    topology: Name
+    configuration: Configuration
+
+
 class Removed(Answer):
     """A topology that is gone."""
 
@@ -136,6 +206,7 @@ class Step(Answer):
     seconds: Seconds = Field(description="How long its last batch took; 0 where that is not known.")
     late: Count = Field(description="Acks of that batch that came when their trees were over.")
     last_seen: Instant | None
+    age: Seconds | None = Field(description="Seconds since then, by the store's clock.")
 
 
 class SubscriptionState(Answer):
@@ -169,6 +240,7 @@ class TopologyState(TopologySummary):
     waiting_slabs: Count
     buckets: list[BucketState] = Field(description="Over all shards.")
     shards: list[ShardState]
+    thresholds: Thresholds
     spouts: list[Name]
     streams: list[StreamState]
     steps: list[Step] = Field(description="Spouts and bolts of Spark jobs, the one seen last first.")

@@ -1,6 +1,5 @@
 """Live events."""
 
-from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
@@ -9,7 +8,7 @@ from starlette.responses import StreamingResponse
 from api import stream
 from api.live import LiveDep
 from api.models.events import EventStream
-from api.problems import Refused, declared
+from api.problems import declared
 from api.service import LedgerDep, ServiceDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["events"])
@@ -58,21 +57,14 @@ async def stream_events(
     request: Request, service: ServiceDep, live: LiveDep, ledger: LedgerDep, last_event_id: LastEventId = ""
 ) -> StreamingResponse:
     """Live events of a topology. A stream ends after a time: come again with the id of its last event."""
-    client, settings = request.state.client, service.settings
-    if live.streams >= settings.streams:
-        raise _too_many(f"the service has {settings.streams} event streams, its most")
-    if live.streams_of(client) >= settings.streams_of_client:
-        raise _too_many(f"this client has {settings.streams_of_client} event streams, its most")
+    client = request.state.client
+    live.check_room(client)
     after = int(last_event_id.partition("-")[0]) if last_event_id else None
     return StreamingResponse(
-        stream.events(live, ledger, client, after, settings.stream_seconds),
+        stream.events(live, ledger, client, after, service.settings.stream_seconds),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
-
-
-def _too_many(detail: str) -> Refused:
-    return Refused(HTTPStatus.TOO_MANY_REQUESTS, "too-many-streams", detail, {"Retry-After": "5"})
 
 
 SCHEMAS = (EventStream,)

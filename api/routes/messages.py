@@ -2,20 +2,12 @@
 
 import base64
 from collections import Counter
-from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
 
 from acker import ids, messages
-from acker.errors import (
-    AckerError,
-    KeyConflict,
-    StoreError,
-    StoreMisconfigured,
-    StoreUnavailable,
-    ValidationError,
-)
+from acker.errors import ValidationError
 from acker.messages import Messages, Sent
 from api.logs import note
 from api.models.messages import (
@@ -28,7 +20,7 @@ from api.models.messages import (
     Track,
     TrackResult,
 )
-from api.problems import Refused, declared
+from api.problems import conflicts, contradiction, declared
 from api.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["messages"])
@@ -62,16 +54,11 @@ async def send_messages(
         messages=Counter(message.type for message in body.messages),
         key=idempotency_key,
     )
-    try:
-        sent = await ledger.run(messages.send(ledger.core, wanted, idempotency_key))
-    except KeyConflict as error:
-        raise Refused(HTTPStatus.CONFLICT, "key-conflict", str(error)) from error
-    except ValidationError as error:
-        raise Refused(HTTPStatus.CONFLICT, "contradiction", str(error)) from error
-    except (StoreUnavailable, StoreMisconfigured, StoreError):
-        raise
-    except AckerError as error:  # there is no room for a further spout
-        raise Refused(HTTPStatus.CONFLICT, "too-many-spouts", str(error)) from error
+    with conflicts():
+        try:
+            sent = await ledger.run(messages.send(ledger.core, wanted, idempotency_key))
+        except ValidationError as error:
+            raise contradiction(error) from error
     return _result(wanted, sent)
 
 
@@ -101,13 +88,16 @@ def _message_id(message: Track) -> bytes:
 
 def _result(wanted: Messages, sent: Sent) -> MessagesResult:
     """Letters are of slabs; clients know trees."""
-    trees: dict[str, list[str]] = {letter: [] for letter in "ADCR"}
+    trees: dict[str, list[str]] = {letter: [] for letter in "ADCRW"}
     for track in wanted.tracks:
         first = ids.anchor_at(ids.slab_of(track.anchor), 0)
         trees[sent.letters[first]].append(str(track.anchor))
     return MessagesResult(
         track=TrackResult(
-            tracked=len(trees["A"]), duplicates=len(trees["D"]), conflicts=trees["C"], rejected=trees["R"]
+            tracked=len(trees["A"]),
+            duplicates=len(trees["D"]),
+            conflicts=trees["C"],
+            rejected=trees["R"] + trees["W"],
         ),
         ack=AckResult(late=sent.updated.late, orphaned=sent.updated.orphaned),
         fail=FailMessagesResult(

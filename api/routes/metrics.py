@@ -13,6 +13,7 @@ from starlette.responses import Response
 from acker import aio, histogram, history, totals
 from acker.buckets import BUCKETS
 from acker.errors import UnknownTopology
+from acker.health import CODES, Health
 from acker.history import COLUMNS
 from api.live import LiveDep
 from api.problems import declared
@@ -72,7 +73,7 @@ async def get_metrics(service: ServiceDep, live: LiveDep) -> Response:
     return Response(generate_latest(registry), media_type=_MEDIA_TYPE)
 
 
-_Read = tuple[str, dict[str, float], dict[int, int]]
+_Read = tuple[str, dict[str, float], dict[int, int], Health]
 
 
 async def _read(service: Service, name: str) -> _Read | None:
@@ -82,7 +83,8 @@ async def _read(service: Service, name: str) -> _Read | None:
         return None
     values, latencies = await ledger.run(history.read(ledger.core))
     columns = dict(zip(COLUMNS, values, strict=True))
-    return name, {**columns, "unreadable": await ledger.run(totals.unreadable(ledger.core))}, latencies
+    columns["unreadable"] = await ledger.run(totals.unreadable(ledger.core))
+    return name, columns, latencies, await service.health(ledger)
 
 
 class _Collector(Collector):
@@ -99,22 +101,30 @@ class _Collector(Collector):
             unit = _UNITS.get(name, "_trees")
             help_text = f"{_WHAT.get(name, name.capitalize())} since the topology was made."
             family = CounterMetricFamily(f"acker_{name}{unit}", help_text, labels=["topology"])
-            for topology, values, _ in self._reads:
+            for topology, values, *_ in self._reads:
                 family.add_metric([topology], values[name])
             yield family
         pending = GaugeMetricFamily(
             "acker_pending_trees", "Trees in flight, by time bucket.", labels=["topology", "bucket"]
         )
-        for topology, values, _ in self._reads:
+        for topology, values, *_ in self._reads:
             for bucket in BUCKETS:
                 pending.add_metric([topology, bucket], max(0.0, values[bucket]))
         yield pending
         for name, help_text in _GAUGES.items():
             gauge = GaugeMetricFamily(f"acker_{_NAMES.get(name, name)}", help_text, labels=["topology"])
-            for topology, values, _ in self._reads:
+            for topology, values, *_ in self._reads:
                 gauge.add_metric([topology], values[name])
             yield gauge
         yield self._latencies()
+        trouble = GaugeMetricFamily(
+            "acker_trouble", "1 where a rule of health has found something.", labels=["topology", "trouble"]
+        )
+        for topology, *_, found in self._reads:
+            there = {one.code for one in found.troubles}
+            for code in CODES:
+                trouble.add_metric([topology, code], code in there)
+        yield trouble
 
     def _latencies(self) -> HistogramMetricFamily:
         family = HistogramMetricFamily(
@@ -122,7 +132,7 @@ class _Collector(Collector):
             "Seconds from track to ack. Counts are exact; the sum is of the middles of narrower buckets.",
             labels=["topology"],
         )
-        for topology, _, latencies in self._reads:
+        for topology, _, latencies, _ in self._reads:
             buckets = [
                 (
                     f"{histogram.bounds(edge)[0] / 1000:.3f}",

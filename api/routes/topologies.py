@@ -2,15 +2,24 @@
 
 import asyncio
 from dataclasses import asdict
-from typing import Annotated, Any
+from http import HTTPStatus
+from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from acker import aio, steps
+from acker import aio, config, steps
+from acker import health as rules
 from acker.buckets import BUCKETS
 from acker.config import TopologyConfig
-from acker.errors import UnknownTopology
+from acker.errors import (
+    MissingRights,
+    StoreError,
+    TopologyConfigError,
+    UnknownTopology,
+    UnreadableRecord,
+    ValidationError,
+)
 from acker.stream_totals import StreamTotals, stream_totals
 from acker.totals import BucketTotals, ShardTotals, Totals
 from api.fields import Name, instant
@@ -23,17 +32,20 @@ from api.models.topologies import (
     Removed,
     ShardState,
     Step,
+    Stored,
     StreamState,
     SubscriptionState,
+    Thresholds,
+    ThresholdsBody,
     Topologies,
+    TopologySettings,
     TopologyState,
     TopologySummary,
     Trouble,
 )
-from api.problems import declared
+from api.problems import Refused, contradiction, declared, differs
 from api.service import LedgerDep, Service, ServiceDep
 
-NEARLY_FULL = 0.8
 PERCENTILES = (0.5, 0.95, 0.99)
 _AT_ONCE = 8
 
@@ -68,12 +80,14 @@ async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery,
 
 
 @router.get("/{topology}", responses=declared(404))
-async def get_topology(ledger: LedgerDep) -> TopologyState:
+async def get_topology(service: ServiceDep, ledger: LedgerDep) -> TopologyState:
     """A topology's configuration and counters, and how full and old its shards and buckets are."""
     read = await ledger.totals()
+    found = await service.health(ledger, read)
     p50, p95, p99 = await ledger.latency(*PERCENTILES)
     return TopologyState(
-        **_summary_fields(ledger.config, read),
+        **_summary_fields(ledger.config, read, found),
+        thresholds=Thresholds(**asdict(found.thresholds)),
         at=None if read.at is None else instant(read.at),
         latency=Latency(p50=p50, p95=p95, p99=p99),
         oldest_age=read.oldest_age,
@@ -84,6 +98,35 @@ async def get_topology(ledger: LedgerDep) -> TopologyState:
         streams=[_stream(stream) for stream in await ledger.run(stream_totals(ledger.core))],
         steps=[_step(step) for step in await ledger.run(steps.steps(ledger.core))],
     )
+
+
+@router.put(
+    "/{topology}", responses={201: {"model": Stored, "description": "It is new."}, **declared(409, 413, 429)}
+)
+async def put_topology(
+    service: ServiceDep, topology: Annotated[Name, Path()], body: TopologySettings, response: Response
+) -> Stored:
+    """Stores a topology with these settings, where there is none.
+
+    200 where it is stored with them already, 409 where it is stored with others: `errors` names each.
+    """
+    settings = cast(config.Settings, body.model_dump(exclude_none=True))
+    try:
+        try:
+            ledger = await aio.open_ledger(service.store, topology, create=False, **settings)
+        except UnknownTopology:
+            ledger = await aio.open_ledger(service.store, topology, **settings)
+            response.status_code = HTTPStatus.CREATED
+    except TopologyConfigError as error:
+        raise differs(error) from error
+    except ValidationError as error:
+        raise contradiction(error) from error
+    except StoreError as error:
+        if isinstance(error, MissingRights | UnreadableRecord) or not body.wait_fsync:
+            raise
+        detail = f"wait_fsync: expected a store that has an append-only file, got {error}"
+        raise Refused(HTTPStatus.CONFLICT, "unsupported-setting", detail) from error
+    return Stored(topology=topology, configuration=_configuration(ledger.config))
 
 
 class RemovalQuery(BaseModel):
@@ -109,31 +152,43 @@ async def _summary_of(service: Service, name: str) -> TopologySummary | None:
         ledger = await service.ledger(name)
     except UnknownTopology:
         return None
-    return TopologySummary(**_summary_fields(ledger.config, await ledger.totals()))
+    read = await ledger.totals()
+    return TopologySummary(**_summary_fields(ledger.config, read, await service.health(ledger, read)))
 
 
-def health(config: TopologyConfig, rotation_age: float | None, use: float, backlog: int) -> Health:
-    """Whether a topology needs a human. rotation_age: seconds; use: of the fullest shard, 1 is full."""
-    ticking = rotation_age is None or rotation_age <= config.tick_ms / 1000 + config.tick_limit
-    troubles: list[Trouble] = []
-    if not ticking:
-        troubles.append("no-ticks")
-    if use >= NEARLY_FULL:
-        troubles.append("full" if use >= 1 else "nearly-full")
-    if backlog > 1:
-        troubles.append("drain-behind")
-    return Health(ticking=ticking, troubles=troubles)
+@router.patch("/{topology}/thresholds", responses=declared(404, 413, 429))
+async def set_thresholds(service: ServiceDep, ledger: LedgerDep, body: ThresholdsBody) -> Thresholds:
+    """Sets from where on something is a trouble of this topology; what is left out stays as it is."""
+    wanted = await ledger.run(rules.set_thresholds(ledger.core, body.model_dump(exclude_none=True)))
+    service.forget_health(ledger.config.name)
+    return Thresholds(**asdict(wanted))
+
+
+def health(found: rules.Health) -> Health:
+    """Whether a topology needs a human, as it is told."""
+    return Health(
+        ticking=found.ticking,
+        troubles=[
+            Trouble(
+                code=one.code,
+                text=one.text,
+                advice=one.advice,
+                since=None if one.since is None else instant(one.since),
+            )
+            for one in found.troubles
+        ],
+    )
 
 
 def _configuration(config: TopologyConfig) -> Configuration:
     return Configuration.model_validate({**config.settings, "tick_period": config.tick_ms / 1000})
 
 
-def _summary_fields(config: TopologyConfig, read: Totals) -> dict[str, Any]:
+def _summary_fields(config: TopologyConfig, read: Totals, found: rules.Health) -> dict[str, Any]:
     return {
         "topology": config.name,
         "configuration": _configuration(config),
-        "health": health(config, read.rotation_age, read.high_water_use, read.backlog),
+        "health": health(found),
         "counters": Counters(**read.counters),
         "pending": max(0, read.pending),
         "held": max(0, read.held),

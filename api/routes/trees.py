@@ -73,7 +73,7 @@ class TreesQuery(BaseModel):
 
 @router.get("/trees", responses=declared(404))
 async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -> Trees:
-    """Trees in flight, by shard and in it those that expire next first; or those of a message id.
+    """Trees in flight, those that expire next first; or those of a message id.
 
     A page reads a bounded piece of the ledger, so it may hold fewer trees than its limit, or none, and a
     cursor all the same: go on until there is none.

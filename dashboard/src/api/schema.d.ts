@@ -56,7 +56,13 @@ export interface paths {
          * @description A topology's configuration and counters, and how full and old its shards and buckets are.
          */
         get: operations["get_topology"];
-        put?: never;
+        /**
+         * Put Topology
+         * @description Stores a topology with these settings, where there is none.
+         *
+         *     200 where it is stored with them already, 409 where it is stored with others: `errors` names each.
+         */
+        put: operations["put_topology"];
         post?: never;
         /**
          * Remove Topology
@@ -237,6 +243,101 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/spouts/{spout}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Put Spout
+         * @description Makes a spout known to its topology, before its first track; a track does so, too.
+         */
+        put: operations["put_spout"];
+        post?: never;
+        /**
+         * Remove Spout
+         * @description Removes a spout that owes nothing, so that there is room for another: a topology has 64 at most.
+         *
+         *     Refused while it has trees in flight, outcomes that are not confirmed, kept rows or dead letters. Stop it
+         *     first: who still tracks under its name makes it anew.
+         */
+        delete: operations["remove_spout"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/spouts/{spout}/outcomes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Spout Outcomes
+         * @description The outcomes of a spout that are not confirmed, acked ones too: each at least once.
+         *
+         *     Go on until the cursor is null, confirm what you are done with, and begin anew without a cursor: what is
+         *     not confirmed comes again. In a shard the oldest come first.
+         */
+        get: operations["list_spout_outcomes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/spouts/{spout}/outcomes/confirm": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Confirm Outcomes
+         * @description Confirms outcomes by their receipts: they are told no more, and make room for further trees.
+         *
+         *     Sent again it changes nothing; under the same key it is answered the same, too.
+         */
+        post: operations["confirm_outcomes"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/spouts/{spout}/outcomes/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Stream Spout Outcomes
+         * @description The outcomes of a spout as they come, from those on that are not confirmed.
+         *
+         *     What is not confirmed within a minute, or a message timeout where that is shorter, comes again. Of a
+         *     shard at most 100 entries wait to be confirmed; more are told when these are.
+         */
+        get: operations["stream_spout_outcomes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/stats": {
         parameters: {
             query?: never;
@@ -257,6 +358,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/thresholds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Set Thresholds
+         * @description Sets from where on something is a trouble of this topology; what is left out stays as it is.
+         */
+        patch: operations["set_thresholds"];
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/trees": {
         parameters: {
             query?: never;
@@ -266,7 +387,7 @@ export interface paths {
         };
         /**
          * List Trees
-         * @description Trees in flight, by shard and in it those that expire next first; or those of a message id.
+         * @description Trees in flight, those that expire next first; or those of a message id.
          *
          *     A page reads a bounded piece of the ledger, so it may hold fewer trees than its limit, or none, and a
          *     cursor all the same: go on until there is none.
@@ -544,6 +665,31 @@ export interface components {
              * @description How many replicas have a track when it is answered.
              */
             wait_replicas: number;
+            /**
+             * Waiting Bytes
+             * @description Most bytes of messages in each shard that wait for the track of their tree.
+             */
+            waiting_bytes: number;
+        };
+        /**
+         * ConfirmBody
+         * @description Outcomes that the client is done with.
+         */
+        ConfirmBody: {
+            /** Receipts */
+            receipts: string[];
+        };
+        /**
+         * Confirmed
+         * @description What was confirmed.
+         */
+        Confirmed: {
+            /**
+             * Trees
+             * @description How many trees were confirmed by this; those confirmed before are none.
+             * @example 1200
+             */
+            trees: number;
         };
         /**
          * Counters
@@ -792,7 +938,7 @@ export interface components {
         };
         /**
          * Health
-         * @description Whether something needs a human.
+         * @description Whether something needs a human: the same rules in all places, with the thresholds of the topology.
          */
         Health: {
             /**
@@ -801,7 +947,7 @@ export interface components {
              */
             ticking: boolean;
             /** Troubles */
-            troubles: ("no-ticks" | "nearly-full" | "full" | "drain-behind")[];
+            troubles: components["schemas"]["Trouble"][];
         };
         /**
          * Latency
@@ -1218,6 +1364,64 @@ export interface components {
             waiting_slabs: number;
         };
         /**
+         * Spout
+         * @description A spout of a topology.
+         */
+        Spout: {
+            /**
+             * Spout
+             * @example wordcount
+             */
+            spout: string;
+            /**
+             * Topology
+             * @example wordcount
+             */
+            topology: string;
+        };
+        /**
+         * SpoutOutcomes
+         * @description Trees that ended together, with one outcome.
+         */
+        SpoutOutcomes: {
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            at: string;
+            /**
+             * Reason
+             * @description Of a failure; anybody's text.
+             */
+            reason: string;
+            /**
+             * Receipt
+             * @description Confirms them, and those before them that came with null: they ended together.
+             */
+            receipt: string | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "acked" | "failed" | "expired";
+            /** Trees */
+            trees: components["schemas"]["ToldTree"][];
+        };
+        /**
+         * SpoutOutcomesPage
+         * @description Outcomes that are not confirmed, from the oldest of some shard on.
+         */
+        SpoutOutcomesPage: {
+            /**
+             * Cursor
+             * @description Of the next page; null at the end.
+             */
+            cursor: string | null;
+            /** Outcomes */
+            outcomes: components["schemas"]["SpoutOutcomes"][];
+        };
+        /**
          * Stats
          * @description Series of a topology, column by column: the n-th value of each is of the n-th point.
          *
@@ -1293,6 +1497,11 @@ export interface components {
          * @description A spout or bolt of a Spark job, as it has said of itself.
          */
         Step: {
+            /**
+             * Age
+             * @description Seconds since then, by the store's clock.
+             */
+            age: number | null;
             /** Application */
             application: string;
             /** Application Id */
@@ -1341,6 +1550,18 @@ export interface components {
              * @example 12.5
              */
             seconds: number;
+        };
+        /**
+         * Stored
+         * @description A topology as it is stored.
+         */
+        Stored: {
+            configuration: components["schemas"]["Configuration"];
+            /**
+             * Topology
+             * @example wordcount
+             */
+            topology: string;
         };
         /**
          * StreamState
@@ -1413,6 +1634,102 @@ export interface components {
             unread_age: number | null;
         };
         /**
+         * Thresholds
+         * @description From where on something is a trouble; 0 switches its rule off.
+         */
+        Thresholds: {
+            /**
+             * Behind
+             * @description How long rows wait for a subscription, in message timeouts.
+             */
+            behind: number;
+            /**
+             * Dead Letters
+             * @description How many dead letters.
+             */
+            dead_letters: number;
+            /**
+             * Expired
+             * @description Share of the trees that ended in the last ten minutes.
+             */
+            expired: number;
+            /**
+             * Failed
+             * @description Share of the trees that ended in the last ten minutes.
+             */
+            failed: number;
+            /**
+             * Full
+             * @description The fullest shard's share of what it may hold.
+             */
+            full: number;
+            /**
+             * Latency
+             * @description p99 in the last ten minutes, in message timeouts.
+             */
+            latency: number;
+            /**
+             * Silence
+             * @description Seconds without a sign of the bolts of a stream with rows, or a spout with outcomes.
+             */
+            silence: number;
+            /**
+             * Unreadable
+             * @description How many records that could not be read.
+             */
+            unreadable: number;
+        };
+        /**
+         * ThresholdsBody
+         * @description Thresholds to set. Those that are left out stay.
+         */
+        ThresholdsBody: {
+            /** Behind */
+            behind?: number | null;
+            /** Dead Letters */
+            dead_letters?: number | null;
+            /** Expired */
+            expired?: number | null;
+            /** Failed */
+            failed?: number | null;
+            /** Full */
+            full?: number | null;
+            /** Latency */
+            latency?: number | null;
+            /** Silence */
+            silence?: number | null;
+            /** Unreadable */
+            unreadable?: number | null;
+        };
+        /**
+         * ToldTree
+         * @description A tree that has its outcome.
+         */
+        ToldTree: {
+            /**
+             * Anchor
+             * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
+             * @example -4611686018427387903
+             */
+            anchor: string;
+            /**
+             * Latency
+             * @description Seconds from its track to its end.
+             * @example 12.5
+             */
+            latency: number;
+            /**
+             * Message Id
+             * @description As text; null where it is unknown or no UTF-8.
+             */
+            message_id: string | null;
+            /**
+             * Message Id Base64
+             * @description Its bytes; null where it is unknown.
+             */
+            message_id_base64: string | null;
+        };
+        /**
          * Topologies
          * @description A page of topologies, by name.
          */
@@ -1424,6 +1741,52 @@ export interface components {
             cursor: string | null;
             /** Topologies */
             topologies: components["schemas"]["TopologySummary"][];
+        };
+        /**
+         * TopologySettings
+         * @description The settings of a topology. One that is left out is taken as it is stored, or else from its default.
+         */
+        TopologySettings: {
+            /**
+             * Ackers
+             * @description Shards of the ledger; 0: tracking is off.
+             */
+            ackers?: number | null;
+            /**
+             * High Water Mark
+             * @description Most trees held; at least one for each shard.
+             */
+            high_water_mark?: number | null;
+            /**
+             * Message Timeout
+             * @description Seconds.
+             */
+            message_timeout?: number | null;
+            /**
+             * Outcomes Kept
+             * @description How many of its latest failed or expired trees each shard keeps.
+             */
+            outcomes_kept?: number | null;
+            /**
+             * Slab Limit
+             * @description Most trees in a slab that acker makes by itself.
+             */
+            slab_limit?: number | null;
+            /**
+             * Wait Fsync
+             * @description 1: a track is on the disk when it is answered.
+             */
+            wait_fsync?: number | null;
+            /**
+             * Wait Replicas
+             * @description How many replicas have a track when it is answered.
+             */
+            wait_replicas?: number | null;
+            /**
+             * Waiting Bytes
+             * @description Most bytes of messages that wait in each shard for the track of their tree.
+             */
+            waiting_bytes?: number | null;
         };
         /**
          * TopologyState
@@ -1480,6 +1843,7 @@ export interface components {
             steps: components["schemas"]["Step"][];
             /** Streams */
             streams: components["schemas"]["StreamState"][];
+            thresholds: components["schemas"]["Thresholds"];
             /**
              * Topology
              * @example wordcount
@@ -1738,6 +2102,32 @@ export interface components {
             cursor: string | null;
             /** Trees */
             trees: components["schemas"]["Tree"][];
+        };
+        /**
+         * Trouble
+         * @description Something that needs a human.
+         */
+        Trouble: {
+            /**
+             * Advice
+             * @description What to do.
+             */
+            advice: string;
+            /**
+             * Code
+             * @enum {string}
+             */
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "behind" | "no-bolt" | "no-spout" | "dead-letters" | "unreadable";
+            /**
+             * Since
+             * @description By the store's clock; null where that is not known.
+             */
+            since: string | null;
+            /**
+             * Text
+             * @description In words.
+             */
+            text: string;
         };
         /**
          * Violation
@@ -2148,6 +2538,200 @@ export interface operations {
                      *       "status": 404,
                      *       "title": "Not Found",
                      *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    put_topology: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TopologySettings"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Stored"];
+                };
+            };
+            /** @description It is new. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Stored"];
+                };
+            };
+            /** @description The body is no text. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is no text.",
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "urn:acker:bad-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not agree with what was there before. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It does not agree with what was there before.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:topology-in-use"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is too large.",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:acker:body-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -3803,6 +4387,868 @@ export interface operations {
             };
         };
     };
+    put_spout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                spout: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Spout"];
+                };
+            };
+            /** @description It is new. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Spout"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not agree with what was there before. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It does not agree with what was there before.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:topology-in-use"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    remove_spout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                spout: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Spout"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not agree with what was there before. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It does not agree with what was there before.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:topology-in-use"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_spout_outcomes: {
+        parameters: {
+            query?: {
+                /** @description Seconds to wait for the first outcome, where there is none. */
+                wait?: number;
+                /** @description Most trees. */
+                limit?: number;
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                topology: string;
+                spout: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SpoutOutcomesPage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    confirm_outcomes: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names the call, for an hour: sent again with the same messages, it takes effect once. */
+                "Idempotency-Key"?: string | null;
+            };
+            path: {
+                topology: string;
+                spout: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ConfirmBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Confirmed"];
+                };
+            };
+            /** @description The body is no text. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is no text.",
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "urn:acker:bad-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description It does not agree with what was there before. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "It does not agree with what was there before.",
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "urn:acker:topology-in-use"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is too large.",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stream_spout_outcomes: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the last event that was seen: what came before it waits to be confirmed. */
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                topology: string;
+                spout: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Server-sent events `outcomes`, whose data is a SpoutOutcomes each. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example event: outcomes
+                     *     id: 0-1795230245678-0
+                     *     data: {"status":"acked"}
+                     */
+                    "text/event-stream": {
+                        data: string;
+                        /** @enum {string} */
+                        event: "outcomes";
+                        /** @description What was told and is not confirmed. */
+                        id?: string;
+                        retry?: number;
+                    };
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_stats: {
         parameters: {
             query?: {
@@ -3874,6 +5320,191 @@ export interface operations {
                      *       "status": 404,
                      *       "title": "Not Found",
                      *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    set_thresholds: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ThresholdsBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Thresholds"];
+                };
+            };
+            /** @description The body is no text. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is no text.",
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "urn:acker:bad-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is too large.",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:acker:body-too-large"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

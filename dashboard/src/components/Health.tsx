@@ -1,14 +1,5 @@
 import type { Schemas } from "../api/client";
-import { duration, percent } from "../lib/format";
-
-type Trouble = Schemas["Health"]["troubles"][number];
-
-const TROUBLES: Record<Trouble, string> = {
-  "no-ticks": "No ticker runs: nothing expires.",
-  "nearly-full": "Nearly full: soon tracks are rejected.",
-  full: "Full: tracks are rejected.",
-  "drain-behind": "Expired trees are drained too slowly.",
-};
+import { duration, instant, percent } from "../lib/format";
 
 /** Whether a topology needs a human, in a word and a shape. known: whether that is so now. */
 export function HealthBadge({ health, known }: { health: Schemas["Health"]; known: boolean }) {
@@ -26,17 +17,47 @@ export function HealthBadge({ health, known }: { health: Schemas["Health"]; know
   );
 }
 
-export function Troubles({ health }: { health: Schemas["Health"] }) {
+/** What needs a human: in words, and unless it is to be brief, since when, and what to do. */
+export function Troubles({ health, brief = false }: { health: Schemas["Health"]; brief?: boolean }) {
   if (health.troubles.length === 0) return null;
   return (
-    <ul className="troubles">
+    <ul className="troubles" aria-label="What needs a look">
       {health.troubles.map((trouble) => (
-        <li key={trouble} title={TROUBLES[trouble]}>
-          <span aria-hidden="true">▲</span> {TROUBLES[trouble]}
+        <li key={trouble.code} data-trouble={trouble.code}>
+          <span aria-hidden="true">▲</span>{" "}
+          <span>
+            {capital(trouble.text)}.{" "}
+            {!brief && (
+              <span className="advice">
+                {trouble.since !== null && (
+                  <>
+                    Since <time dateTime={trouble.since}>{instant(trouble.since)}</time>.{" "}
+                  </>
+                )}
+                {trouble.advice}
+              </span>
+            )}
+          </span>
         </li>
       ))}
     </ul>
   );
+}
+
+/** The first trouble on one line, which leads to all of them. */
+export function TroubleLine({ health }: { health: Schemas["Health"] }) {
+  const [first, ...others] = health.troubles;
+  if (first === undefined) return null;
+  return (
+    <a className="trouble-line" href="#health" title={first.text}>
+      {capital(first.text)}
+      {others.length > 0 && `, and ${others.length} more`}
+    </a>
+  );
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** How full something is, as a bar and in per cent. */

@@ -99,7 +99,7 @@ function Card({ of, refresh, known }: { of: Schemas["TopologySummary"]; refresh:
         <Figure kind="rejected" label="rejected" value={of.counters.rejected} />
       </dl>
       <Vitals of={of} />
-      <Troubles health={of.health} />
+      <Troubles health={of.health} brief />
     </article>
   );
 }

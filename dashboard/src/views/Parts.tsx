@@ -4,7 +4,6 @@ import { Link } from "react-router";
 import type { Schemas } from "../api/client";
 import { DataTable } from "../components/DataTable";
 import { Meter } from "../components/Health";
-import { useNow } from "../hooks/now";
 import { count, duration, NOTHING } from "../lib/format";
 
 type Shard = Schemas["ShardState"];
@@ -87,9 +86,9 @@ function Part({
   );
 }
 
-function Ago({ at }: { at: string | null | undefined }) {
-  const now = useNow();
-  return at == null ? NOTHING : `${duration(Math.max(0, Math.round((now - Date.parse(at)) / 1000)))} ago`;
+/** By the store's clock: the browser's may be another. */
+function ago(step: Step | undefined): string {
+  return step?.age == null ? NOTHING : `${duration(step.age)} ago`;
 }
 
 const number = { number: true };
@@ -144,7 +143,7 @@ function spoutColumns(topology: string): ColumnDef<Spout>[] {
     {
       header: "Last seen",
       accessorFn: ({ step }) => step?.last_seen ?? "",
-      cell: ({ row }) => <Ago at={row.original.step?.last_seen} />,
+      cell: ({ row }) => ago(row.original.step),
       meta: number,
     },
     {
@@ -190,7 +189,7 @@ const BOLTS: ColumnDef<Step>[] = [
   {
     header: "Last seen",
     accessorFn: (step) => step.last_seen ?? "",
-    cell: ({ row }) => <Ago at={row.original.last_seen} />,
+    cell: ({ row }) => ago(row.original),
     meta: number,
   },
 ];

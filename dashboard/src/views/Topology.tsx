@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useParams } from "react-router";
 import { client, data, type Schemas } from "../api/client";
-import { HealthBadge, Troubles, Vitals } from "../components/Health";
+import { HealthBadge, TroubleLine, Troubles, Vitals } from "../components/Health";
 import { Loaded } from "../components/Notice";
 import { RefreshControl } from "../components/RefreshControl";
 import { useRefresh } from "../hooks/refresh";
@@ -34,7 +34,7 @@ export function Topology() {
         {state.data && (
           <>
             <HealthBadge health={state.data.health} known={state.error === null} />
-            <Troubles health={state.data.health} />
+            <TroubleLine health={state.data.health} />
           </>
         )}
         <RefreshControl
@@ -76,6 +76,13 @@ export function Topology() {
         </section>
       )}
       {state.data && <Parts of={state.data} />}
+      {/* At the end, so that nothing moves when one comes up. */}
+      {state.data && state.data.health.troubles.length > 0 && (
+        <section id="health" aria-labelledby="health-title">
+          <h2 id="health-title">What needs a look</h2>
+          <Troubles health={state.data.health} />
+        </section>
+      )}
     </>
   );
 }

@@ -1,0 +1,205 @@
+"""Outcomes of a spout as they come: a page that waits for the first of them, and a stream of events.
+
+Nothing is kept here that outlives a connection, and nothing counts as told before it is confirmed.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from fastapi.sse import format_sse_event
+
+from acker import outcome_pages
+from acker.aio import AsyncLedger
+from acker.errors import AckerError
+from acker.outcome_pages import Page, Told
+from acker.outcomes import Place
+from api.events import RETRY_MS
+from api.fields import instant, message_id_fields
+from api.live import Live
+from api.models.spouts import SpoutOutcomes, ToldTree
+from api.service import Service
+from api.stream import PING_SECONDS
+
+AGAIN_SECONDS = 60.0
+"""Seconds after which a stream tells again what is not confirmed; a message timeout where that is less."""
+EVENT_SHARDS = 64
+"""Most shards that the id of an event names."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+_LOOK_SECONDS = 1.0
+"""After so many seconds outcomes are looked at, also where their number is the same."""
+
+
+async def page(
+    live: Live,
+    ledger: AsyncLedger,
+    spout: str,
+    *,
+    limit: int,
+    cursor: str | None,
+    wait: float,
+    gone: Callable[[], Awaitable[bool]],
+) -> Page:
+    """A page of outcomes; the first waits for outcomes, up to `wait` seconds, unless its client is `gone`."""
+    deadline, pause = time.monotonic() + wait, _FIRST_PAUSE
+    while True:
+        found = await ledger.run(outcome_pages.page(ledger.core, spout, limit=limit, cursor=cursor))
+        left = deadline - time.monotonic()
+        if found.told or cursor is not None or left <= 0 or live.closed or await gone():
+            return found
+        await asyncio.sleep(min(pause, left))
+        pause = min(_LONGEST_PAUSE, 2 * pause)
+
+
+class Seen:
+    """The entries that a stream has told: they are not told again, unless they are not confirmed for long.
+
+    That they may is what makes up for all that an id can not know: a store that lost its latest moments gives
+    entries that nobody has seen ids from before those that were seen.
+    """
+
+    def __init__(self, last_event_id: str, again: float) -> None:
+        self._began = time.monotonic()
+        self._again = again
+        self._before = _parsed(last_event_id)
+        self._told: dict[Place, float] = {}
+        self._there: set[Place] = set()
+
+    def begin(self) -> None:
+        """A reading begins: what is not there any more by its end is forgotten."""
+        self._there = set()
+
+    def skip(self, place: Place) -> bool:
+        """Whether an entry that is there is not to be told now."""
+        self._there.add(place)
+        if place not in self._told and _id(place) <= self._before.get(place.shard, (-1, 0)):
+            self._told[place] = self._began
+        at = self._told.get(place)
+        return at is not None and time.monotonic() < at + self._again
+
+    def told(self, place: Place) -> None:
+        """Notes that all of an entry was told."""
+        self._told[place] = time.monotonic()
+
+    def end(self) -> None:
+        """A reading of all that is there has ended."""
+        self._told = {place: at for place, at in self._told.items() if place in self._there}
+
+    @property
+    def id(self) -> str:
+        """What was told and is not confirmed, as far as one id says it: the last entry of each shard."""
+        last: dict[int, tuple[int, int]] = {}
+        for place in self._told:
+            last[place.shard] = max(_id(place), last.get(place.shard, (0, 0)))
+        return ",".join(
+            f"{shard}-{milliseconds}-{sequence}"
+            for shard, (milliseconds, sequence) in list(last.items())[-EVENT_SHARDS:]
+        )
+
+
+async def events(
+    service: Service, live: Live, client: str, topology: str, spout: str, last_event_id: str
+) -> AsyncIterator[bytes]:
+    """The outcomes of a spout that are not confirmed, then those that come.
+
+    It ends after `ACKER_STREAM_SECONDS`, when the service stops, when the store is away, and when the
+    topology or the spout is removed.
+    """
+    deadline = time.monotonic() + service.settings.stream_seconds * random.uniform(0.9, 1.0)
+    spoke_at, pause = time.monotonic(), _FIRST_PAUSE
+    with live.waiting(client):
+        yield b": hello\n\n"
+        reading = _Reading(service, topology, spout, last_event_id)
+        while not live.closed and time.monotonic() < deadline:
+            try:
+                async for part in reading.look():
+                    yield part
+                    spoke_at, pause = time.monotonic(), _FIRST_PAUSE
+            except AckerError:  # also where one is removed: who comes again is answered why
+                return
+            if time.monotonic() - spoke_at >= PING_SECONDS:
+                yield b": ping\n\n"
+                spoke_at = time.monotonic()
+            await asyncio.sleep(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause)
+
+
+class _Reading:
+    """What a stream has read, and goes on from."""
+
+    def __init__(self, service: Service, topology: str, spout: str, last_event_id: str) -> None:
+        self._service, self._topology, self._spout = service, topology, spout
+        self._last_event_id = last_event_id
+        self._ledger: AsyncLedger | None = None
+        self._counted: tuple[int, ...] = ()
+        self._looked_at = 0.0
+
+    async def look(self) -> AsyncIterator[bytes]:
+        """Events of what is new, if anything is. Raises AckerError."""
+        now = time.monotonic()
+        if self._ledger is None or now - self._looked_at >= _LOOK_SECONDS:
+            ledger = await self._service.ledger(self._topology)
+            if self._spout not in ledger.core.spouts:
+                raise AckerError(f"topology {self._topology!r} has no spout {self._spout!r} any more")
+            if self._ledger is None:
+                again = min(AGAIN_SECONDS, ledger.config.message_timeout)
+                self._seen = Seen(self._last_event_id, again)
+            self._ledger, self._counted, self._looked_at = ledger, (), now
+        counted = await self._ledger.run(outcome_pages.lengths(self._ledger.core, self._spout))
+        if counted == self._counted:
+            return
+        async for told in _unseen(self._ledger, self._spout, self._seen):
+            if told.last:
+                self._seen.told(told.place)
+            yield event(told, self._seen.id)
+        self._counted = counted
+
+
+async def _unseen(ledger: AsyncLedger, spout: str, seen: Seen) -> AsyncIterator[Told]:
+    """What a reading of all shards finds that is to be told now."""
+    seen.begin()
+    cursor = None
+    while True:
+        asked = outcome_pages.page(ledger.core, spout, cursor=cursor, skip=seen.skip)
+        found = await ledger.run(asked)
+        for told in found.told:
+            yield told
+        cursor = found.cursor
+        if cursor is None:
+            break
+    seen.end()
+
+
+def outcome(told: Told) -> SpoutOutcomes:
+    """Trees that ended together, as they are told."""
+    return SpoutOutcomes(
+        receipt=told.receipt,
+        status=told.status,  # type: ignore[arg-type]
+        reason=told.reason,
+        at=instant(told.at),
+        trees=[
+            ToldTree(anchor=str(tree.anchor), latency=tree.latency, **message_id_fields(tree.message_id))
+            for tree in told.trees
+        ],
+    )
+
+
+def event(told: Told, last: str) -> bytes:
+    """The same as an event."""
+    return format_sse_event(
+        event="outcomes", data_str=outcome(told).model_dump_json(), id=last or None, retry=RETRY_MS
+    )
+
+
+def _parsed(last_event_id: str) -> dict[int, tuple[int, int]]:
+    found = {}
+    for part in last_event_id.split(",") if last_event_id else []:
+        shard, milliseconds, sequence = map(int, part.split("-"))
+        found[shard] = milliseconds, sequence
+    return found
+
+
+def _id(place: Place) -> tuple[int, int]:
+    milliseconds, _, sequence = place.id.partition(b"-")
+    return int(milliseconds), int(sequence)

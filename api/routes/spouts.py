@@ -1,0 +1,198 @@
+"""Spouts that are clients of the service, in any language: they read their outcomes, and confirm them."""
+
+from contextlib import nullcontext
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import StreamingResponse
+
+from acker import outcome_pages
+from acker.errors import ValidationError
+from api import outcome_stream
+from api.fields import Cursor, Name
+from api.live import LiveDep
+from api.logs import note
+from api.models.spouts import ConfirmBody, Confirmed, Spout, SpoutOutcomes, SpoutOutcomesPage
+from api.problems import conflicts, declared, not_found, unknown_cursor, unknown_spout
+from api.routes.messages import IdempotencyKey
+from api.service import LedgerDep, ServiceDep
+
+LONGEST_WAIT = 30.0
+"""Seconds for which a page waits at most."""
+
+router = APIRouter(prefix="/topologies/{topology}/spouts/{spout}", tags=["spouts"])
+
+SpoutName = Annotated[Name, Path()]
+
+
+async def _known(ledger: LedgerDep, spout: SpoutName) -> str:
+    if spout not in ledger.core.spouts:
+        raise unknown_spout(ledger.config.name, spout)
+    return spout
+
+
+SpoutDep = Annotated[str, Depends(_known)]
+"""The spout that the path names, which the topology has."""
+
+
+class SpoutOutcomesQuery(BaseModel):
+    """Which page of outcomes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    wait: Annotated[float, Field(ge=0, le=LONGEST_WAIT)] = Field(
+        default=0.0, description="Seconds to wait for the first outcome, where there is none.", examples=[10]
+    )
+    limit: Annotated[int, Field(ge=1, le=outcome_pages.PAGE)] = Field(
+        default=outcome_pages.PAGE, description="Most trees."
+    )
+    cursor: Cursor | None = None
+
+
+@router.put("", responses={201: {"model": Spout, "description": "It is new."}, **declared(404, 409, 429)})
+async def put_spout(ledger: LedgerDep, spout: SpoutName, response: Response) -> Spout:
+    """Makes a spout known to its topology, before its first track; a track does so, too."""
+    new = spout not in ledger.core.spouts
+    with conflicts():
+        await ledger.run(ledger.core.register_spout(spout))
+    response.status_code = HTTPStatus.CREATED if new else HTTPStatus.OK
+    return Spout(topology=ledger.config.name, spout=spout)
+
+
+@router.delete("", responses=declared(404, 409, 429))
+async def remove_spout(ledger: LedgerDep, spout: SpoutName) -> Spout:
+    """Removes a spout that owes nothing, so that there is room for another: a topology has 64 at most.
+
+    Refused while it has trees in flight, outcomes that are not confirmed, kept rows or dead letters. Stop it
+    first: who still tracks under its name makes it anew.
+    """
+    try:
+        await ledger.remove_spout(spout)
+    except ValidationError as error:
+        raise unknown_spout(ledger.config.name, spout) from error
+    return Spout(topology=ledger.config.name, spout=spout)
+
+
+@router.get("/outcomes", responses=declared(404, 429))
+async def list_spout_outcomes(
+    request: Request,
+    service: ServiceDep,
+    live: LiveDep,
+    ledger: LedgerDep,
+    spout: SpoutDep,
+    query: Annotated[SpoutOutcomesQuery, Query()],
+) -> SpoutOutcomesPage:
+    """The outcomes of a spout that are not confirmed, acked ones too: each at least once.
+
+    Go on until the cursor is null, confirm what you are done with, and begin anew without a cursor: what is
+    not confirmed comes again. In a shard the oldest come first.
+    """
+    wait = min(query.wait, service.settings.stream_seconds)
+    if wait:
+        live.check_room(request.state.client)
+    try:
+        with live.waiting(request.state.client) if wait else nullcontext():
+            found = await outcome_stream.page(
+                live,
+                ledger,
+                spout,
+                limit=query.limit,
+                cursor=query.cursor,
+                wait=wait,
+                gone=request.is_disconnected,
+            )
+    except ValidationError as error:
+        raise unknown_cursor() from error
+    return SpoutOutcomesPage(
+        outcomes=[outcome_stream.outcome(told) for told in found.told], cursor=found.cursor
+    )
+
+
+LastEventId = Annotated[
+    str,
+    Header(
+        alias="Last-Event-ID",
+        max_length=4_096,
+        pattern=(
+            r"^([0-9]{1,4}-[0-9]{1,20}-[0-9]{1,20}(,[0-9]{1,4}-[0-9]{1,20}-[0-9]{1,20})"
+            rf"{{0,{outcome_stream.EVENT_SHARDS - 1}}})?$"
+        ),
+        description="The id of the last event that was seen: what came before it waits to be confirmed.",
+        examples=["0-1795230245678-0,2-1795230245679-0"],
+    ),
+]
+
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Server-sent events `outcomes`, whose data is a SpoutOutcomes each.",
+        "content": {
+            "text/event-stream": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "event": {"type": "string", "enum": ["outcomes"]},
+                        "data": {"type": "string", "contentMediaType": "application/json"},
+                        "id": {"type": "string", "description": "What was told and is not confirmed."},
+                        "retry": {"type": "integer", "minimum": 0},
+                    },
+                    "required": ["event", "data"],
+                },
+                "example": 'event: outcomes\nid: 0-1795230245678-0\ndata: {"status":"acked"}\n\n',
+            }
+        },
+    }
+}
+
+
+@router.get(
+    "/outcomes/events",
+    responses={**_STREAM, **declared(404, 429)},
+    response_class=StreamingResponse,
+    response_model=None,
+)
+async def stream_spout_outcomes(
+    request: Request,
+    service: ServiceDep,
+    live: LiveDep,
+    ledger: LedgerDep,
+    spout: SpoutDep,
+    last_event_id: LastEventId = "",
+) -> StreamingResponse:
+    """The outcomes of a spout as they come, from those on that are not confirmed.
+
+    What is not confirmed within a minute, or a message timeout where that is shorter, comes again. Of a
+    shard at most 100 entries wait to be confirmed; more are told when these are.
+    """
+    live.check_room(request.state.client)
+    return StreamingResponse(
+        outcome_stream.events(service, live, request.state.client, ledger.config.name, spout, last_event_id),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+@router.post("/outcomes/confirm", responses=declared(404, 409, 413, 429))
+async def confirm_outcomes(
+    request: Request,
+    ledger: LedgerDep,
+    spout: SpoutDep,
+    body: ConfirmBody,
+    idempotency_key: IdempotencyKey = None,
+) -> Confirmed:
+    """Confirms outcomes by their receipts: they are told no more, and make room for further trees.
+
+    Sent again it changes nothing; under the same key it is answered the same, too.
+    """
+    note(request, spout=spout, receipts=len(body.receipts), key=idempotency_key)
+    with conflicts():
+        try:
+            confirming = outcome_pages.confirm(ledger.core, spout, body.receipts, idempotency_key)
+            return Confirmed(trees=await ledger.run(confirming))
+        except ValidationError as error:
+            raise not_found("unknown-receipt", str(error)) from error
+
+
+SCHEMAS = (SpoutOutcomes,)
+"""What clients parse that no answer's schema names."""
