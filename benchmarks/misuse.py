@@ -25,14 +25,16 @@ WRITERS = 1_000_000
 class Sizes:
     """Options. minutes: of samples. timeout: the message timeout. mark: the high-water mark, of two shards.
 
-    records: in each step. calls: of new writers in each step; writers: how many the shard that they send to
-    takes. samples: seconds between two. warm: most minutes until a kind is at its bound. tolerance: how much
-    the last quarter may be over the second.
+    waiting: bytes that may wait for their track in each of them. records: in each step. calls: of new
+    writers in each step; writers: how many the shard that they send to takes. samples: seconds between two.
+    warm: most minutes until a kind is at its bound. tolerance: how much the last quarter may be over the
+    second.
     """
 
     minutes: float = 30.0
     timeout: float = 2.0
     mark: int = 2_000
+    waiting: int = 1 << 20
     records: int = 200
     calls: int = 1_000
     writers: int = WRITERS
@@ -63,6 +65,16 @@ def orphans(topology: Topology, sizes: Sizes) -> Iterator[bool]:
         anchors = np.concatenate([ids.new_anchors(sizes.records // 2), *one[:alone]])
         ledger.update(anchors, ids.new_ids(len(anchors)))
         ledger.fail(np.concatenate(one[alone:]), "nobody tracks this")
+        yield ledger.counters()["orphaned"] > sizes.mark
+
+
+def early(topology: Topology, sizes: Sizes) -> Iterator[bool]:
+    """Acks and fails that come without a track ever, of the last tree of a slab each."""
+    ledger = topology.ledger
+    while True:
+        last = [ids.anchor_at(ids.slab_of(int(ids.new_anchors(2)[0])), 4095) for _ in range(sizes.records)]
+        ledger.update(last[::2], ids.new_ids(len(last[::2])))
+        ledger.fail(last[1::2], "nobody tracks this".ljust(1024))
         yield ledger.counters()["orphaned"] > sizes.mark
 
 
@@ -128,6 +140,7 @@ def _taken(topology: Topology, calls: Sequence[Call]) -> int:
 KINDS: dict[str, Work] = {
     "overload": overload,
     "orphans": orphans,
+    "early": early,
     "unconfirmed": unconfirmed,
     "never-acked": never_acked,
     "writers": writers,

@@ -10,6 +10,7 @@ each size, and updated by one client process and by four:
     rejected   as many are sent again, and rejected
     dense      every tree is emitted to, in the order of the slabs, and then acked, which completes it
     scattered  trees picked at random among all, 1,000 to a call: 1 % and less of the trees of a slab
+    early      whole slabs of which none is tracked yet: what comes before its track waits for it
     finished   slabs some of whose trees, picked at random, are finished: all others are emitted to. Each is a
                slab here, and ratios are against slabs of which none is finished
 
@@ -93,6 +94,7 @@ def _round(url: str, workers: dict[int, Clients], sizes: Sizes) -> Iterator[Samp
         yield from _tracks(url, slab, sizes)
         if slab > 1:
             yield from _partly_finished(url, slab, sizes)
+            yield _early(url, slab, sizes)
         for count, clients in workers.items():
             yield from _slabs(url, clients, slab, count, sizes)
 
@@ -135,6 +137,31 @@ def _partly_finished(url: str, slab: int, sizes: Sizes) -> Iterator[Sample]:
         yield replace(_rate(name, "slabs/s", took, _TURNS * slabs), against=against)
         if ledger.counters()["late"]:
             raise RuntimeError(f"nothing should be late: {ledger.counters()}")
+
+
+def _early(url: str, slab: int, sizes: Sizes) -> Sample:
+    """Whole updates of slabs that are tracked after that."""
+    with client(url) as raw:
+        raw.execute_command("FLUSHALL", "SYNC")
+    ledger = opened(url, ackers=1, slab_limit=slab)
+    slabs = new_slabs(max(1, sizes.trees // slab // _TURNS) * slab, slab)
+    anchors = np.concatenate([one.anchors for one in slabs])
+    values = np.concatenate([one.values for one in slabs])
+    cpu, start = cpu_seconds(url), time.perf_counter()
+    for _ in range(_TURNS - 1):
+        emitted = ids.new_ids(len(anchors))
+        values ^= emitted
+        ledger.update(anchors, emitted)
+    ledger.update(anchors, values)
+    took = Took(time.perf_counter() - start, cpu_seconds(url) - cpu)
+    track(ledger, slabs)
+    counters = ledger.counters()
+    if (counters["acked"], counters["orphaned"]) != (len(anchors), 0):
+        raise RuntimeError(f"all that came early should be acked when it is tracked: {counters}")
+    against = f"slabs of {slab:,}, none finished, dense"
+    return replace(
+        _rate(f"slabs of {slab:,}, early, dense", "slabs/s", took, _TURNS * len(slabs)), against=against
+    )
 
 
 def _slabs(url: str, clients: Clients, slab: int, count: int, sizes: Sizes) -> Iterator[Sample]:
