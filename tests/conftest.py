@@ -56,6 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if len(slow) < len(items):  # who names slow tests only wants them
             config.hook.pytest_deselected(items=slow)
             items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    # What starts Spark comes first and together: one worker has it, and the other takes over from the end.
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     for item in items:
         heavy = item.get_closest_marker("slow") or item.get_closest_marker("spark")
         if heavy and not item.get_closest_marker("timeout"):

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import redis
 
 from acker.config import MAX_SPOUTS
+from acker.health import CODES, THRESHOLDS
 from acker.histogram import PER_DOUBLING
 from acker.steps import MOST_STEPS
 
@@ -23,6 +24,7 @@ PERMANENT = {
     "outcomes": "stream",
     "streams": "set",
     "steps": "hash",
+    "health": "hash",
     "schema": "string",
     "entries": "stream",
     "counts": "hash",
@@ -45,6 +47,7 @@ WHILE_TREES_LIVE = {
     "expired": "set",
     "ack": "string",
     "ones": "hash",
+    "early": "hash",
     "finished": "hash",
     "payload": "string",
     "kept": "hash",
@@ -59,7 +62,7 @@ WHILE_TREES_LIVE = {
 
 TEMPORARY = {
     "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
-    "taken", "readers", "suspect", "verdict",
+    "taken", "readers", "bound", "suspect", "verdict",
 }  # fmt: skip
 """What has a time to live, always."""
 
@@ -69,6 +72,7 @@ MOST = {
     "counters": 64,
     "latency": 64 * PER_DOUBLING,
     "steps": MOST_STEPS,
+    "health": len(THRESHOLDS) + len(CODES),
     "history": 30 * 144,
     "quarantine": 1000,
     "writers": 1_000_000,

@@ -14,6 +14,8 @@ from acker.outcomes import Entry, OutcomeReader
 from tests.model import Model, signed
 
 TRACKED = 2
+WAITING_SLAB = 256
+"""Bytes that a slab counts which waits, beside its words and reasons (lua/includes/waiting.lua)."""
 Told = tuple[str, int, str, str]
 
 
@@ -24,6 +26,7 @@ class StoredShard:
     slabs: dict[bytes, tuple[bool, str, int, int]]
     words: dict[bytes, dict[int, int]]
     failures: dict[bytes, dict[int, str]]
+    waiting_bytes: int
     message_ids: set[bytes]
     buckets: list[set[bytes]]
     aside: dict[int, set[bytes]]
@@ -36,21 +39,38 @@ def shard_key(ledger: Ledger, number: int, name: str) -> bytes:
     return b"acker:{%s:%d}:%s" % (ledger.config.name.encode(), number, name.encode())
 
 
-def move_clock(raw: "redis.Redis", ledger: Ledger, name: str, milliseconds: int) -> None:
-    """Moves a time that each shard has noted, as if so much time had passed or been taken back."""
+def pass_time(raw: "redis.Redis", ledger: Ledger, milliseconds: int) -> None:
+    """As if a ticker had found the last rotation of each shard older by so much."""
     for number in range(ledger.config.ackers):
-        clock = shard_key(ledger, number, "clock")
-        raw.hset(clock, name, int(raw.hget(clock, name) or 0) + milliseconds)
+        clock = shard_key(ledger, number, "clock").decode()
+        rotations, measured = raw.hmget(clock, "rotations", "measured")
+        *stamp, age = (measured or b"%d 0 0 0" % int(rotations or 0)).split()
+        raw.hset(clock, "measured", b" ".join([*stamp, b"%d" % (int(age) + milliseconds)]))
+        raw.hincrby(clock, "rotated_at", -milliseconds)
+
+
+def age_writers(raw: "redis.Redis", ledger: Ledger, milliseconds: int) -> None:
+    """As if the last rotation of the writers of each shard were older by so much."""
+    for number in range(ledger.config.ackers):
+        raw.hincrby(shard_key(ledger, number, "clock").decode(), "writers_at", -milliseconds)
 
 
 def failures_of(packed: bytes) -> dict[int, str]:
     """The failures that wait for a track: index -> reason."""
-    found, at = {}, 0
+    found: dict[int, str] = {}
+    at = 0
     while at < len(packed):
-        index, length = struct.unpack_from("<HH", packed, at)
-        found[index] = packed[at + 4 : at + 4 + length].decode()
-        at += 4 + length
+        many, length = struct.unpack_from("<HH", packed, at)
+        indexes = struct.unpack_from(f"<{many}H", packed, at + 4)
+        at += 4 + 2 * many + length
+        assert not found.keys() & set(indexes)
+        found |= dict.fromkeys(indexes, packed[at - length : at].decode())
     return found
+
+
+def early_of(packed: bytes) -> dict[int, int]:
+    """The words that wait beyond the end of a vector."""
+    return dict(struct.iter_unpack("<Hq", packed))
 
 
 def read_shards(client: "redis.Redis", ledger: Ledger) -> list[StoredShard]:
@@ -60,6 +80,7 @@ def read_shards(client: "redis.Redis", ledger: Ledger) -> list[StoredShard]:
     for shard in shards:
         many.hgetall(shard.slabs)
         many.hgetall(shard_key(ledger, shard.number, "failures"))
+        many.hgetall(shard.early)
         many.hkeys(shard.message_ids)
         for bucket in range(3):
             many.smembers(shard.bucket(bucket))
@@ -68,8 +89,8 @@ def read_shards(client: "redis.Redis", ledger: Ledger) -> list[StoredShard]:
     replies = many.execute()
     found = []
     for shard in shards:
-        own = replies[8 * shard.number : 8 * shard.number + 8]
-        headers, failures, message_ids, *buckets, counters, clock = own
+        own = replies[9 * shard.number : 9 * shard.number + 9]
+        headers, failures, early, message_ids, *buckets, counters, clock = own
         rotations, drained = (int(value or 0) for value in clock[:2])
         spouts = registries.names(clock[2] or b"")
         slabs = {}
@@ -85,8 +106,9 @@ def read_shards(client: "redis.Redis", ledger: Ledger) -> list[StoredShard]:
         found.append(
             StoredShard(
                 slabs,
-                {},
+                {slab: early_of(packed) for slab, packed in early.items()},
                 {slab: failures_of(packed) for slab, packed in failures.items()},
+                sum(map(len, [*failures.values(), *early.values()])),
                 set(message_ids),
                 buckets,
                 {rotation: set() for rotation in range(drained, rotations)},
@@ -96,10 +118,14 @@ def read_shards(client: "redis.Redis", ledger: Ledger) -> list[StoredShard]:
         )
     rest = iter(many.execute())
     for stored in found:
-        for slab in stored.slabs:
+        for slab, (tracked, *_) in stored.slabs.items():
             vector = next(rest) or b""
             words = struct.unpack(f"<{len(vector) // 8}q", vector)
-            stored.words[slab] = {index: value for index, value in enumerate(words) if value}
+            beyond = stored.words.get(slab, {})
+            assert all(index >= len(words) and value for index, value in beyond.items())
+            stored.words[slab] = {index: value for index, value in enumerate(words) if value} | beyond
+            if not tracked:
+                stored.waiting_bytes += WAITING_SLAB + (0 if ids.is_one(slab) else len(vector))
         for rotation in stored.aside:
             stored.aside[rotation] = next(rest)
     return found
@@ -130,6 +156,7 @@ def assert_same(client: "redis.Redis", ledger: Ledger, model: Model) -> None:
             in_bucket[f"bucket:{slab.entered % 3}" if name in recent else "expiring"] += len(slab.pending)
         for counter, count in {**in_bucket, "held": model.held(number)}.items():
             assert stored.counters.get(counter, 0) == count, counter
+        assert stored.counters.get("waiting_bytes", 0) == stored.waiting_bytes
         assert stored.counters.get("waiting", 0) == sum(not slab.tracked for slab in slabs.values())
         totals.update({name: stored.counters.get(name, 0) for name in COUNTERS})
     assert totals == Counter({name: model.counters[name] for name in COUNTERS})

@@ -1,7 +1,7 @@
 """The ledger in a few lines of Python, after the transition table of the design: what tests compare with.
 
 It knows no vectors, no calls and no keys: a tree is an object, a message changes one tree. One model is one
-topology; all shards rotate together, as they do under forced ticks.
+topology; all shards rotate together, as they do under forced ticks. There is room for all that waits.
 """
 
 from collections import Counter
@@ -79,12 +79,9 @@ class Model:
     def _at(self, anchor: int) -> tuple[Slab | None, int]:
         return self.slabs.get(ids.slab_of(anchor)), ids.index_of(anchor)
 
-    def _wait(self, anchor: int) -> Slab | None:
+    def _wait(self, anchor: int) -> Slab:
         name = ids.slab_of(anchor)
-        shard = ids.shard_of(name, self.ackers)
-        if sum(not slab.tracked for slab in self.slabs.values() if slab.shard == shard) >= self.limit:
-            return None
-        self.slabs[name] = Slab(shard, self.rotation)
+        self.slabs[name] = Slab(ids.shard_of(name, self.ackers), self.rotation)
         return self.slabs[name]
 
     def _tell(self, slab: Slab, anchor: int, status: str, reason: str = "") -> None:
@@ -134,15 +131,13 @@ class Model:
                 self._tell(slab, anchor + ids.STEP * index, "acked")
         return "A"
 
-    def update(self, deltas: Mapping[int, int]) -> tuple[int, int]:
-        """XORs deltas, one for each anchor; returns (late, orphaned)."""
-        late = orphaned = 0
+    def update(self, deltas: Mapping[int, int]) -> int:
+        """XORs deltas, one for each anchor; returns how many were late."""
+        late = 0
         for anchor, delta in deltas.items():
             slab, index = self._at(anchor)
             slab = slab or self._wait(anchor)
-            if slab is None:
-                orphaned += 1
-            elif not slab.tracked:
+            if not slab.tracked:
                 slab.trees.setdefault(index, Tree()).value ^= delta & MASK
             elif index in slab.pending:
                 slab.trees[index].value ^= delta & MASK
@@ -151,18 +146,15 @@ class Model:
             else:
                 late += 1
         self.counters["late"] += late
-        self.counters["orphaned"] += orphaned
-        return late, orphaned
+        return late
 
-    def fail(self, anchors: Sequence[int], reason: str) -> tuple[int, int, int]:
-        """Fails trees; returns (failed, late, orphaned)."""
-        failed = late = orphaned = 0
+    def fail(self, anchors: Sequence[int], reason: str) -> tuple[int, int]:
+        """Fails trees; returns (failed, late)."""
+        failed = late = 0
         for anchor in anchors:
             slab, index = self._at(anchor)
             slab = slab or self._wait(anchor)
-            if slab is None:
-                orphaned += 1
-            elif not slab.tracked:
+            if not slab.tracked:
                 tree = slab.trees.setdefault(index, Tree())
                 tree.failure = reason if tree.failure is None else tree.failure
             elif index in slab.pending:
@@ -171,8 +163,7 @@ class Model:
             else:
                 late += 1
         self.counters["late"] += late
-        self.counters["orphaned"] += orphaned
-        return failed, late, orphaned
+        return failed, late
 
     def reset_timeout(self, anchors: Sequence[int]) -> int:
         """Sends slabs back to the nursery; returns how many."""

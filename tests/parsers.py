@@ -26,7 +26,7 @@ from acker import (
     steps,
     topologies,
 )
-from acker.config import TopologyConfig
+from acker.config import SCHEMA_VERSION, TopologyConfig
 from acker.errors import AckerError
 from acker.messages import Messages
 from acker.operations import Core
@@ -165,7 +165,7 @@ def _history(data: bytes) -> None:
 
 
 def _steps(data: bytes) -> None:
-    answered(steps.steps(core()), [fields(data)])
+    answered(steps.steps(core()), [[1_700_000_000, 0], fields(data)])
 
 
 def _topology(data: bytes) -> None:
@@ -258,8 +258,8 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "at": b"1700000000000", "roots": roots.record().encode(), "row": rows,
     }  # fmt: skip
     config = {
-        "schema": "3", "ackers": "4", "message_timeout_ms": "30000", "high_water_mark": "1000",
-        "slab_limit": "1024", "spouts": "1", "spout:s": "1",
+        "schema": str(SCHEMA_VERSION), "ackers": "4", "message_timeout_ms": "30000",
+        "high_water_mark": "1000", "slab_limit": "1024", "spouts": "1", "spout:s": "1",
     }  # fmt: skip
     options = {"url": "redis://h:1/0", "topology": "t", "stream": "s", "message_id": "id", "outcomes": "true"}
     step = {

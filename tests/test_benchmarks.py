@@ -39,6 +39,7 @@ NAMES = {
         "slabs of 1, dense, one client", "slabs of 1,024: memory", "slabs of 1,024, tracked",
         "slabs of 1,024, rejected", "slabs of 1,024, scattered, one client",
         "slabs of 1,024, dense, one client", "slabs of 1,024, none finished, dense",
+        "slabs of 1,024, early, dense",
         *(f"slabs of 1,024, {share} % finished, dense" for share in (25, 50, 90)),
     },
     "single": {

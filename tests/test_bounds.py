@@ -18,7 +18,7 @@ from acker.streams.spout import StreamSpout
 from acker.submissions import NewSlab
 from acker.writers import HORIZON
 from tests.leaks import assert_no_leaks
-from tests.ledger_state import move_clock, shard_key
+from tests.ledger_state import age_writers, shard_key
 from tests.ledgers import Trees, opened, told
 from tests.servers import Raw, wait_until
 
@@ -113,7 +113,7 @@ def limit_writers(raw: "redis.Redis", ledger: Ledger, most: int) -> None:
 def forget_writers(raw: "redis.Redis", ledger: Ledger) -> None:
     """Lets so much time pass that silent writers are forgotten."""
     for _ in range(2):
-        move_clock(raw, ledger, "writers_at", -int(HORIZON * 1000))
+        age_writers(raw, ledger, int(HORIZON * 1000))
         ledger.tick(force=True)
 
 
@@ -169,7 +169,7 @@ def test_a_writer_is_counted_once_also_when_the_ticks_have_it_in_both_generation
     ledger = opened(url)
     limit_writers(raw, ledger, 2)
     Trees(1).complete(ledger)
-    move_clock(raw, ledger, "writers_at", -int(HORIZON * 1000))
+    age_writers(raw, ledger, int(HORIZON * 1000))
     ledger.tick(force=True)
     Trees(1).complete(ledger)
     Trees(1).complete(opened(url))

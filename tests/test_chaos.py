@@ -17,6 +17,7 @@ from tests.chaos.plan import KINDS, Fault, Store, plan
 from tests.chaos.records import (
     FAILURES,
     FALSE_ACK,
+    OTHER_TREE,
     POISON,
     TOLD_AGAIN,
     TWO_OUTCOMES,
@@ -48,6 +49,10 @@ def test_a_seed_repeats_its_plan() -> None:
 def test_a_plan_has_all_kinds_of_its_store_in_order_and_in_time(store: Store) -> None:
     faults = plan(3, 10.0, store, every=2.0)
     assert {fault.kind for fault in faults} == {name for name, kind in KINDS.items() if store in kind.stores}
+    some = plan(3, 10.0, store, every=2.0, server="redis")
+    assert {fault.kind for fault in faults} - {fault.kind for fault in some} <= {"server's clock steps"}
+    few = plan(3, 10.0, store, every=2.0, only=["spout killed", "poison"])
+    assert {fault.kind for fault in few} == {"spout killed", "poison"}
     assert 250 <= len(faults) <= 350
     assert [fault.at for fault in faults] == sorted(fault.at for fault in faults)
     assert all(0 < fault.at < 600 for fault in faults)
@@ -60,6 +65,12 @@ def test_a_plan_has_all_kinds_of_its_store_in_order_and_in_time(store: Store) ->
 
 def test_a_longer_plan_begins_as_the_shorter_one() -> None:
     assert plan(1, 20.0)[: len(plan(1, 5.0))] == plan(1, 5.0)
+
+
+@pytest.mark.parametrize("only", [["Tuesdays"], ["server's clock steps"]])
+def test_a_plan_of_what_the_store_can_not_have_is_refused(only: list[str]) -> None:
+    with pytest.raises(ValidationError, match="only: "):
+        plan(1, 1.0, "cluster", only=only)
 
 
 @pytest.mark.parametrize(("minutes", "every"), [(0.0, 3.0), (20_000.0, 3.0), (1.0, 0.0), (1.0, 4000.0)])
@@ -146,6 +157,17 @@ def test_an_outcome_that_comes_again_in_one_life_is_noted(records: Records) -> N
     assert records.oddities()[0].since is not None
 
 
+def test_an_outcome_of_another_tree_than_the_one_tracked_is_noted(records: Records) -> None:
+    records.add(2)
+    records.emit(2, 2, life=1)
+    records.track({"1/1": -(2**63) + 1, "2/1": 5})
+    assert records.flying(1) == ["1/1"]
+    records.tell([Told("1/1", "acked", "", ledger=True, anchor=-(2**63) + 1)], 1)
+    assert not records.oddities()
+    records.tell([Told("2/1", "acked", "", ledger=True, anchor=7)], 1)
+    assert [(one.kind, one.what) for one in records.oddities()] == [(OTHER_TREE, "2/1: 7, not 5")]
+
+
 # The verdict
 
 
@@ -161,10 +183,10 @@ def good() -> Collected:
         ],
         sink={"1/2": list(enumerate(words(first))), "2/1": list(enumerate(words(second)))[:-1]},
         oddities=[],
-        counters={"tracked": 3, "acked": 1, "failed": 1, "expired": 1},
+        counters={"tracked": 3, "acked": 1, "failed": 1, "expired": 1, "rotations": 7},
         pending=0,
         held=0,
-        service={"tracked": 3, "acked": 1, "failed": 1, "expired": 1},
+        service={"tracked": 3, "acked": 1, "failed": 1, "expired": 1, "rotations": 8},
         calm=100.0,
         message_timeout=15.0,
     )
@@ -202,6 +224,7 @@ TWICE = Oddity(TWO_OUTCOMES, "1/2: acked, expired", since=50.0, at=60.0)
             "within 35 s after the faults: 1/1 (36.0 s)",
         ),
         ({"oddities": [Oddity(FALSE_ACK, "1/2: nothing", None, 5.0)]}, "false ack: 1/2: nothing"),
+        ({"oddities": [Oddity(OTHER_TREE, "1/2: 5, not 3", None, 5.0)]}, "of another tree: 1/2: 5, not 3"),
         ({"oddities": [Oddity(UNKNOWN, "9/9", None, 5.0)]}, "unknown outcome: 9/9"),
         ({"oddities": [TWICE]}, "two outcomes: 1/2: acked, expired"),
         ({"oddities": [TWICE], "rollbacks": [(10.0, 49.0), (61.0, 70.0)]}, "two outcomes"),
@@ -214,6 +237,7 @@ TWICE = Oddity(TWO_OUTCOMES, "1/2: acked, expired", since=50.0, at=60.0)
         ({"oddities": [TWICE._replace(kind=TOLD_AGAIN)]}, "outcome told again in one life"),
         ({"service": None}, "the service does not answer"),
         ({"service": {**good().counters, "acked": 2}}, "the service tells other counters: acked"),
+        ({"service": {**good().counters, "rotations": 6}}, "the service tells other counters: rotations"),
         ({"died": {"source": 1}}, "the source ended by itself 1 times"),
     ],
 )
@@ -292,7 +316,7 @@ class Chaos(Run):
 def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path, java_home: Path) -> None:
     told = tmp_path / "report.json"
     run = Chaos(
-        tmp_path, "--seed", "2", "--minutes", "0.58", "--every", "1.8", "--message-timeout", "20",
+        tmp_path, "--seed", "144", "--minutes", "0.58", "--every", "1.8", "--message-timeout", "20",
         "--json", str(told),
     )  # fmt: skip
     try:
@@ -303,6 +327,6 @@ def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path, java_home:
         run.close()
     found = json.loads(told.read_text())
     assert found["problems"] == []
-    assert found["took"] == len(plan(2, 0.58, "server", 1.8)) >= 20, table
+    assert found["took"] == len(plan(144, 0.58, "server", 1.8)) >= 20, table
     assert found["records"] == found["acked"] + found["dead"] > 100
     run.assert_nothing_is_left()

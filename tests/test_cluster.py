@@ -346,7 +346,7 @@ def test_a_topology_on_a_master_that_hangs_keeps_no_other_from_its_ticks(still: 
     for name in (stuck, good):
         ledger = opened(still.url, name, timeout=60)
         ledger.tick()  # its clock begins
-        store.send([command("HINCRBY", clock_of(ledger, 0), "rotated_at", -10_000_000)])
+        store.send([command("HSET", clock_of(ledger, 0), "measured", "0 0 0 10000000")])
     ticker = Ticker(Store(still.url, timeout=1.0), [stuck, good])
     with frozen(still.servers[0].pid):
 

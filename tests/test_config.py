@@ -28,6 +28,7 @@ def test_other_names_are_an_error(name: object) -> None:
         ("high_water_mark", 4, 10**9),
         ("slab_limit", 1, 4096),
         ("outcomes_kept", 1, 100_000),
+        ("waiting_bytes", 0, 1 << 40),
         ("wait_replicas", 0, 16),
         ("wait_fsync", 0, 1),
     ],
@@ -42,7 +43,16 @@ def test_each_setting_has_its_range(setting: str, lowest: float, highest: float)
 
 
 @pytest.mark.parametrize(
-    "setting", ["ackers", "high_water_mark", "slab_limit", "outcomes_kept", "wait_replicas", "wait_fsync"]
+    "setting",
+    [
+        "ackers",
+        "high_water_mark",
+        "slab_limit",
+        "outcomes_kept",
+        "waiting_bytes",
+        "wait_replicas",
+        "wait_fsync",
+    ],
 )
 def test_counts_are_whole_numbers(setting: str) -> None:
     with pytest.raises(ValidationError, match=setting):

@@ -12,7 +12,7 @@ from acker import Topology, cli
 from acker.address import parse
 from acker.aio import AsyncStore
 from acker.demo.options import Options as DemoOptions
-from acker.errors import StoreMisconfigured
+from acker.errors import MissingRights, StoreMisconfigured
 from acker.requests import command
 from acker.spark.options import Options
 from acker.store import Store
@@ -36,7 +36,7 @@ def address(new_server: NewServer) -> Iterator[str]:
 
 @pytest.mark.parametrize("user", ["", ":wrong@", "reader:reader@"])
 def test_a_refused_client_is_told_so_and_does_not_wait_for_the_timeout(address: str, user: str) -> None:
-    with pytest.raises(StoreMisconfigured, match="refuses this client") as refused:
+    with pytest.raises((StoreMisconfigured, MissingRights), match="refuses this client") as refused:
         Store(f"redis://{user}{address}", timeout=300).send(ASKED)
     assert "@" not in str(refused.value)
 

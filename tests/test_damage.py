@@ -34,7 +34,7 @@ def damage_header(ledger: Ledger, raw: Any, slab: bytes, rng: Random) -> None:
         broken = bytearray(header)
         for _ in range(rng.randint(1, 3)):
             broken[rng.randrange(len(broken)) if broken else 0 :] = broken[1:] or b"\xff"
-        raw.hset(key, slab, rng.choice([bytes(broken), b"\x03" + header[1:], header + b"x", header[:7], b""]))
+        raw.hset(key, slab, rng.choice([bytes(broken), b"\x09" + header[1:], header + b"x", header[:7], b""]))
 
 
 def damage_words(ledger: Ledger, raw: Any, slab: bytes, rng: Random) -> None:

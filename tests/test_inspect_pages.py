@@ -71,7 +71,8 @@ def test_what_expires_next_comes_first(ledger: Ledger) -> None:
         track_singles(ledger, 20)
         ledger.run(ledger.core.rotate(force=True))
     track_singles(ledger, 20)
-    for shard in range(4):
+    assert len({tree.shard for tree in listed(ledger)}) == 4
+    for shard in (None, 0, 1, 2, 3):  # over all shards, too
         order = [BUCKETS.index(tree.bucket) for tree in listed(ledger, 7, shard=shard) if tree.bucket]
         assert order == sorted(order, reverse=True)
         assert order[0] == 3
@@ -179,6 +180,13 @@ def test_a_cursor_made_by_hand_does_no_harm(ledger: Ledger) -> None:
     forged = cursors.Position(shard=3, generation=10**15, scan=2**64 - 1, first=65_535, slabs=[slab])
     page = ledger.run(inspect.trees(ledger.core, cursor=cursors.encode(forged, query)))
     assert page == Page((), None)
+    for clocks in ([(10**15, 255)] * 4, [(-1, 0)] * 4):
+        forged = cursors.Position(shard=3, generation=10**15, turn=2, clocks=clocks)
+        ledger.run(inspect.trees(ledger.core, cursor=cursors.encode(forged, query)))
+    for shards in (3, 5):
+        forged = cursors.Position(turn=1, clocks=[(1, 0)] * shards)
+        with pytest.raises(ValidationError):
+            ledger.run(inspect.trees(ledger.core, cursor=cursors.encode(forged, query)))
 
 
 def test_without_tracking_there_is_nothing_to_read(url: str) -> None:

@@ -233,3 +233,25 @@ def test_an_entry_that_says_something_else_than_what_was_read_is_not_confirmed(v
     assert ledger.confirm("s", [entry.place._replace(digest=b"0" * 16)]) == 0
     assert ledger.outcomes(OutcomeReader(ledger.core, "s")) == [entry]
     assert ledger.confirm("s", [entry.place]) == 3
+
+
+def test_what_was_read_before_an_interrupt_does_not_hide_what_a_rollback_brings(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    ledger = opened(valkey_url, "back")
+    trees = Trees(3).track(ledger)
+    reader = OutcomeReader(ledger.core, "s")
+    trees.complete(ledger, 0)
+    [first] = ledger.outcomes(reader)
+    ledger.confirm("s", [first.place])
+    reader.confirmed([first.place])
+    before = reader.place
+    trees.complete(ledger, 1)
+    assert ledger.outcomes(reader) != []
+    reader.place = before  # as where an interrupt came before anybody was told
+    stream = ledger.core.shards[0].outcomes("s")
+    raw: Any = valkey_raw
+    [(_, fields)] = raw.xrange(stream)
+    raw.delete(stream)
+    raw.xadd(stream, fields, id="1-0")  # by a clock that is behind
+    assert [entry.place.id for entry in ledger.outcomes(reader)] == [b"1-0"]

@@ -6,15 +6,16 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
-from acker import aio, history, keys, steps, topologies
+from acker import aio, health, history, keys, steps, topologies
 from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
 from acker.ledger import Ledger, open_ledger
 from acker.removal import remove
 from acker.requests import Operation, command
 from acker.steps import Step
 from acker.store import Store
-from acker.streams import StreamWriter, settler, subscriptions
+from acker.streams import StreamWriter, giving_back, settler
 from acker.streams.roots import Tracking
+from acker.streams.segments import new_token
 from acker.streams.spout import StreamSpout
 from tests.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
 from tests.ledgers import Trees, confirm_all, opened, told
@@ -56,10 +57,11 @@ def filled(url: str, name: str) -> Ledger:
     settler.settle(ledger)
     writer = StreamWriter(ledger, "words")
     writer.write(pa.table({"word": ["to", "be"]}))
-    batch = take(ledger, "lines", "one")
-    ledger.run(subscriptions.give_back(core, "lines", batch.slot, batch.reader))
+    batch = take(ledger, "lines", "one", reader=new_token())
+    ledger.run(giving_back.give_back(core, "lines", batch.slot, batch.reader))
     take(ledger, "lines", "two")
     ledger.run(steps.register(core, Step("split", "bolt", "app")))
+    ledger.run(health.set_thresholds(core, {"failed": 0}))
     assert ledger.run(history.record(core)) is not None
     for _ in range(3):
         ledger.run(core.rotate(force=True))  # sets aside what nobody drains

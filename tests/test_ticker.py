@@ -17,6 +17,7 @@ from acker.store import Store
 from acker.submissions import NewSlab, Ticked
 from acker.ticker import Ticker
 from acker.totals import due
+from tests.ledger_state import pass_time
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -46,12 +47,6 @@ def running(*tickers: Ticker) -> Iterator[None]:
         assert not any(thread.is_alive() for thread in threads)
 
 
-def age_clocks(raw: "redis.Redis", ledger: Ledger, milliseconds: int) -> None:
-    """Makes the last rotation of each shard older than it is."""
-    for shard in ledger.core.shards:
-        raw.hincrby(shard.clock, "rotated_at", -milliseconds)
-
-
 def rotations(ledger: Ledger) -> int:
     return ledger.counters()["rotations"]
 
@@ -62,7 +57,7 @@ def test_a_round_ticks_what_is_due_and_nothing_else(url: str, raw: "redis.Redis"
     one = Ticker(Store(url), on_tick=lambda name, ticked: told.append((name, ticked)))
     one.step()  # the shards' clocks begin
     assert (rotations(soon), rotations(late), told) == (0, 0, [])
-    age_clocks(raw, soon, 30_000)
+    pass_time(raw, soon, 30_000)
     Ticker(Store(url), on_tick=lambda name, ticked: told.append((name, ticked))).step()
     assert (rotations(soon), rotations(late)) == (2, 0)
     assert told == [("soon", Ticked(rotated=2))]
@@ -72,7 +67,7 @@ def test_a_round_tells_when_the_next_one_is_due(url: str, raw: "redis.Redis") ->
     ledger = opened(url, "timed", 4.0)
     one = Ticker(Store(url), ["timed"])
     assert 0 < one.step() <= 2.0
-    age_clocks(raw, ledger, 1_500)
+    pass_time(raw, ledger, 1_500)
     assert Ticker(Store(url), ["timed"]).step() < 0.6
     opened(url, "rare", 86_400.0)
     assert Ticker(Store(url), ["rare"]).step() == pytest.approx(ticker.LOOK_EVERY, abs=0.5)

@@ -10,7 +10,7 @@ from acker.errors import UnreadableRecord
 from acker.store import Store
 from acker.ticker import Ticker
 from acker.totals import totals
-from tests.ledger_state import shard_key
+from tests.ledger_state import pass_time, shard_key
 from tests.ledgers import Trees, opened
 from tests.test_unreadable import counter, expire, first, slab_of, states
 
@@ -44,7 +44,9 @@ def test_pages_pass_over_what_is_no_name_of_a_slab(url: str, raw: Any) -> None:
     ledger.remove(force=True)
 
 
-@pytest.mark.parametrize("field", ["rotations", "rotated_at", "drained", "writers_at", "spouts"])
+@pytest.mark.parametrize(
+    "field", ["rotations", "rotated_at", "drained", "measured", "passed", "writers_at", "spouts"]
+)
 @pytest.mark.parametrize("value", ["", "soon", "1.5", "-7", "4000000000", "9" * 30])
 def test_a_clock_that_is_unreadable_holds_up_neither_other_shards_nor_other_topologies(
     url: str, raw: Any, field: str, value: str
@@ -53,8 +55,7 @@ def test_a_clock_that_is_unreadable_holds_up_neither_other_shards_nor_other_topo
     one = Ticker(Store(url), ["broken", "good"])
     one.step()  # the clocks begin
     for ledger in (broken, good):
-        for shard in ledger.core.shards:
-            raw.hincrby(shard.clock, "rotated_at", -PERIOD)
+        pass_time(raw, ledger, PERIOD)
     raw.hset(broken.core.shards[0].clock, field, value)
     Ticker(Store(url), ["broken", "good"]).step()
     made = [raw.hget(ledger.core.shards[1].clock, "rotations") for ledger in (broken, good)]
@@ -62,7 +63,7 @@ def test_a_clock_that_is_unreadable_holds_up_neither_other_shards_nor_other_topo
     assert raw.hget(good.core.shards[0].clock, "rotations") == b"1"
 
 
-@pytest.mark.parametrize("field", ["rotated_at", "drained", "writers_at"])
+@pytest.mark.parametrize("field", ["rotated_at", "drained", "measured", "passed", "writers_at"])
 def test_what_a_clock_needs_not_to_know_it_finds_out_again(url: str, raw: Any, field: str) -> None:
     ledger = opened(url)
     trees = Trees(3).track(ledger)

@@ -89,6 +89,15 @@ def test_bad_messages_change_nothing(
     counted(ledger)
 
 
+def test_an_anchor_that_is_none_is_refused_where_tracking_is_off_too(
+    client: httpx.Client, valkey_url: str
+) -> None:
+    open_ledger(Store(valkey_url), "words", ackers=0)
+    answer = client.post(PATH, json={"messages": track(anchor="0")})
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:acker:contradiction")
+    assert client.post(PATH, json={"messages": track()}).json()["track"]["tracked"] == 1
+
+
 def test_a_topology_has_64_spouts_at_most(client: httpx.Client, ledger: Ledger) -> None:
     for number in range(64):
         ledger.register_spout(f"s{number}")

@@ -1,6 +1,11 @@
+import re
+from pathlib import Path
+
 import redis
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from acker.health import RULES
 from acker.ledger import open_ledger
 from acker.store import Store
 from tests.api import patient
@@ -36,4 +41,20 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
     assert found["acker_tracked_trees_total", ("topology", "untracked")] == 0
     assert found["acker_topologies",] == 2
     names = {name for _, *labels in found for name, _ in labels}
-    assert names == {"topology", "bucket", "le"}
+    assert names == {"topology", "bucket", "le", "trouble"}
+
+
+def test_the_alerts_are_of_metrics_that_there_are_and_of_each_kind_of_trouble(
+    address: str, valkey_url: str
+) -> None:
+    open_ledger(Store(valkey_url), "words", ackers=1)
+    said = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"}).text
+    told = {sample.name for family in text_string_to_metric_families(said) for sample in family.samples}
+    file = Path(__file__).parents[2] / "deploy" / "prometheus-rules.yml"
+    [group] = yaml.safe_load(file.read_text())["groups"]
+    advice = {}
+    for rule in group["rules"]:
+        assert set(re.findall(r"acker_\w+", rule["expr"])) <= told
+        for code in re.findall(r'trouble="([^"]+)"', rule["expr"]):
+            advice[code] = rule["annotations"]["description"]
+    assert advice == {rule.code: rule.advice for rule in RULES}

@@ -3,10 +3,8 @@ import pytest
 import redis
 
 from acker import steps
-from acker.config import TopologyConfig
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
-from api.routes.topologies import health
 from tests.api.conftest import READ, calling
 from tests.ledgers import Trees, confirm_all, told
 
@@ -53,17 +51,31 @@ def test_a_topology_tells_its_counts_and_how_full_it_is(client: httpx.Client, le
     assert [(step["name"], step["reads"], step["last_seen"] is None) for step in found["steps"]] == [
         ("split", ["lines"], False)
     ]
-    assert found["health"] == {"ticking": True, "troubles": []}
+    assert found["health"]["ticking"]
+    assert [trouble["code"] for trouble in found["health"]["troubles"]] == ["failing", "unreadable"]
 
 
-@pytest.mark.parametrize("timeout", [1.0, 30.0, 604800.0])
-def test_a_late_tick_is_a_trouble_only_when_nobody_seems_to_tick(timeout: float) -> None:
-    config = TopologyConfig("t", message_timeout=timeout)
-    due = config.tick_ms / 1000
-    for age in (None, 0.0, due, due + 1.5, due + config.tick_limit):
-        assert health(config, age, 0.0, 0).model_dump() == {"ticking": True, "troubles": []}
-    found = health(config, due + config.tick_limit + 0.1, 0.0, 0)
-    assert found.model_dump() == {"ticking": False, "troubles": ["no-ticks"]}
+def test_troubles_are_told_in_words_and_thresholds_can_be_set(
+    client: httpx.Client, address: str, ledger: Ledger
+) -> None:
+    trees = Trees(20).track(ledger)
+    ledger.fail(trees.anchors, "bad")
+    [trouble] = client.get("/topologies/words").json()["health"]["troubles"]
+    assert trouble["code"] == "failing"
+    assert trouble["text"] == "20 of 20 trees failed so far, 100%"
+    [card] = client.get("/topologies").json()["topologies"]
+    assert card["health"]["troubles"] == [trouble]
+    metrics = client.get(f"{address}/metrics").text
+    assert 'acker_trouble{topology="words",trouble="failing"} 1.0' in metrics
+    assert 'acker_trouble{topology="words",trouble="full"} 0.0' in metrics
+    answer = client.patch("/topologies/words/thresholds", json={"failed": 0})
+    assert (answer.status_code, answer.json()["failed"], answer.json()["expired"]) == (200, 0.0, 0.05)
+    found = client.get("/topologies/words").json()
+    assert (found["health"]["troubles"], found["thresholds"]) == ([], answer.json())
+    for wrong in (-1, False, "1"):
+        assert client.patch("/topologies/words/thresholds", json={"failed": wrong}).status_code == 422
+    with calling(address, READ) as reader:
+        assert reader.patch("/topologies/words/thresholds", json={"failed": 1}).status_code == 403
 
 
 def test_a_topology_is_removed_when_no_tree_is_in_flight_or_it_is_forced(
@@ -89,10 +101,10 @@ def test_a_topology_is_removed_when_no_tree_is_in_flight_or_it_is_forced(
 
 def test_a_path_tells_all_methods_that_it_has(client: httpx.Client, ledger: Ledger) -> None:
     for path, methods in (
-        ("/topologies/words", "DELETE, GET, HEAD"),
+        ("/topologies/words", "DELETE, GET, HEAD, PUT"),
         ("/topologies/words/stats", "GET, HEAD"),
     ):
-        answer = client.put(path)
+        answer = client.post(path)
         assert (answer.status_code, answer.headers["allow"]) == (405, methods)
 
 

@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 from types import FrameType
 
-from tests.chaos.plan import plan
 from tests.chaos.runner import NotReady, Options, Run
 from tests.servers import KINDS
 
@@ -35,6 +34,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--message-timeout", type=float, default=15.0, help="seconds")
     parser.add_argument("--json", type=Path, help="where to write the report, too")
     parser.add_argument("--keep", action="store_true", help="leave the directory with logs and databases")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="KIND", help="of fault; may be given several times"
+    )
     parser.add_argument("--plan", action="store_true", help="show the plan, and do nothing")
     return parser.parse_args(arguments)
 
@@ -47,10 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs; returns the status."""
     given = _parse(arguments)
     options = Options(
-        given.seed, given.minutes, given.store, given.kind, given.every, given.rate, given.message_timeout
-    )
+        given.seed, given.minutes, given.store, given.kind, given.every, given.rate, given.message_timeout,
+        given.only,
+    )  # fmt: skip
     if given.plan:
-        for fault in plan(options.seed, options.minutes, options.store, options.every):
+        for fault in options.plan():
             sys.stdout.write(f"{fault.at:8.1f} s  {fault.kind} for {fault.duration:.1f} s\n")
         return 0
     signal.signal(signal.SIGTERM, _stop)

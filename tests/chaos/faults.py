@@ -15,15 +15,24 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from acker import keys
 from acker.embedded import EmbeddedServer
+from acker.errors import AckerError
+from acker.requests import command
+from acker.store import Store as AckerStore
 from tests.chaos import clock
 from tests.chaos.network import Copies, Slow
-from tests.chaos.pipeline import Pipeline, Supervised
-from tests.chaos.plan import Fault
+from tests.chaos.pipeline import TOPOLOGY, Pipeline, Supervised
+from tests.chaos.plan import CLIENT_TIMEOUT, Fault
 from tests.chaos.records import HANG, POISON
+from tests.chaos.source import INTERRUPTS
 from tests.proxy import Proxy, every_call_once
 
 HOUR = 3600.0
+_STEPS = (10.0, -10.0, 2 * HOUR, -2 * HOUR, 48 * HOUR, -48 * HOUR)
+"""By so many seconds the server's clock steps, and back again."""
+_SYNC = 20.0
+"""Seconds that a new replica may take to get a copy."""
 _POISONED = 3
 _FAILOVER = 5.0
 """Seconds after a node is back in which a master that was replaced may still tell what was lost."""
@@ -118,6 +127,108 @@ def _master_killed(pipeline: Pipeline, fault: Fault) -> Injected:
         return True
 
     return Injected(end)
+
+
+def _replica_promoted(pipeline: Pipeline, fault: Fault) -> Injected:
+    """A replica that has not heard of the last moments takes the place of its master."""
+    [server] = pipeline.servers()
+    options = {"replicaof": f"127.0.0.1 {server.port}"}
+    replica = pipeline.another_server(options=options)
+    deadline = time.monotonic() + _SYNC
+
+    def synced(raw: Any) -> bool:
+        file = raw.info("persistence")
+        busy = file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"]
+        return bool(raw.role()[3] == b"connected" and not busy)
+
+    try:
+        with client(server) as raw:
+            raw.ping()
+        with client(replica.start()) as raw:
+            while not synced(raw):
+                if time.monotonic() > deadline or not server.running:
+                    raise NoEffect("the replica got no copy")
+                time.sleep(0.05)
+            raw.execute_command("REPLICAOF", "NO", "ONE")
+        cut = time.monotonic()
+        time.sleep(fault.duration)  # what is answered now is lost
+        server.kill()
+    finally:
+        replica.stop()
+    pipeline.server = pipeline.another_server(replica.directory, port=server.port).start()
+    pipeline.rollbacks.append((cut, time.monotonic() + _FAILOVER))
+    return Injected()
+
+
+def _file_cut(pipeline: Pipeline, fault: Fault) -> Injected:
+    """The server ends, and the end of its file is gone, as by power."""
+    [server] = pipeline.servers()
+
+    def end_of_file() -> tuple[Path, int]:
+        files = (server.directory / "appendonlydir").glob("*.incr.aof")
+        newest = max(files, key=lambda file: file.stat().st_mtime)
+        return newest, newest.stat().st_size
+
+    with client(server) as raw:
+        raw.ping()
+    cut, (file, size) = time.monotonic(), end_of_file()
+    time.sleep(fault.duration)
+    if end_of_file()[0] != file or end_of_file()[1] <= size:
+        raise NoEffect("nothing was written, or another file was begun")
+    server.kill()
+    os.truncate(file, size)
+    server.start()
+    pipeline.rollbacks.append((cut, time.monotonic() + _FAILOVER))
+    return Injected()
+
+
+def _server_clock_steps(pipeline: Pipeline, fault: Fault) -> Injected:
+    server, server_clock = _target(pipeline, fault), pipeline.server_clock
+    assert server_clock is not None
+    step = _STEPS[fault.choose(len(_STEPS))]
+    server_clock.set(step)
+    seen = False
+
+    def took() -> bool:
+        nonlocal seen
+        if not seen:
+            with contextlib.suppress(redis.RedisError), client(server) as raw:
+                seen = abs(raw.time()[0] - time.time()) > 5
+        return seen
+
+    def end() -> bool:
+        server_clock.set(0.0)
+        return True
+
+    return Injected(end, took)
+
+
+def _registration_lost(pipeline: Pipeline, fault: Fault) -> Injected:
+    """The configuration and the names of the spouts alone, as of their master in a cluster."""
+    try:
+        [gone] = AckerStore(pipeline.url, timeout=CLIENT_TIMEOUT).send(
+            [command("DEL", keys.config(TOPOLOGY))]
+        )
+        if fault.choose(2):  # half the time another spout is the first to come
+            pipeline.rival.work()
+    except AckerError as error:
+        raise NoEffect(f"the store does not answer: {error}") from error
+    if not gone:
+        raise NoEffect("there was no registration")
+    return Injected()
+
+
+def _spout_interrupted(pipeline: Pipeline, fault: Fault) -> Injected:
+    if not pipeline.source.ready:
+        raise NoEffect("the source is not at work")
+    before = pipeline.records.fact(INTERRUPTS) or 0.0
+    chance, deadline = random.Random(fault.target), time.monotonic() + fault.duration
+    while time.monotonic() < deadline:
+        for pid in pipeline.source.members():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
+        time.sleep(chance.uniform(0.0, 0.2))
+    return Injected(took=lambda: (pipeline.records.fact(INTERRUPTS) or 0.0) > before)
 
 
 def _killed(fault: Fault, *processes: Supervised) -> Injected:
@@ -343,6 +454,11 @@ def _bolt_hangs(pipeline: Pipeline, fault: Fault) -> Injected:
 _FAULTS: dict[str, Callable[[Pipeline, Fault], Injected]] = {
     "server killed": _server_killed,
     "master killed": _master_killed,
+    "replica promoted": _replica_promoted,
+    "file cut": _file_cut,
+    "server's clock steps": _server_clock_steps,
+    "registration lost": _registration_lost,
+    "spout interrupted": _spout_interrupted,
     "executor killed": _executor_killed,
     "driver killed": _driver_killed,
     "spout killed": lambda pipeline, fault: _killed(fault, pipeline.source),

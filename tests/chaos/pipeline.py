@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
@@ -23,6 +24,8 @@ from tests.chaos import clock
 from tests.chaos.network import Network
 from tests.chaos.plan import CLIENT_TIMEOUT, Store
 from tests.chaos.records import Records
+from tests.chaos.rival import Rival
+from tests.clocks import ShiftedClock
 from tests.clusters import Cluster
 from tests.servers import binary
 
@@ -125,12 +128,15 @@ class Pipeline:
         self.server: EmbeddedServer | None = None
         self.cluster: Cluster | None = None
         self.network: Network | None = None
+        self.server_clock: ShiftedClock | None = None
+        self._stack = stack
+        self._servers = 0
         if store == "server":
-            options = {"auto-aof-rewrite-min-size": "16mb"}
-            self.server = EmbeddedServer(
-                directory / "server", binary=binary(kind), options=options, start_timeout=120.0
-            )
-            self.url = stack.enter_context(self.server).url
+            # Debian's Redis takes no clock of ours.
+            self.server_clock = ShiftedClock(directory / "server-clock") if kind == "valkey" else None
+            self._binary = self.server_clock.binary if self.server_clock else binary(kind)
+            self.server = self.another_server()
+            self.url = self.server.start().url
             self.network = Network(self.url)
             stack.callback(self.network.close)
             source, applications = self.network.urls
@@ -138,6 +144,8 @@ class Pipeline:
             self.cluster = Cluster(directory / "cluster", binary=binary(kind))
             stack.enter_context(self.cluster)
             self.url = source = applications = self.cluster.url
+        self.rival = Rival(self.url, TOPOLOGY, message_timeout, self.records)
+        stack.callback(self.rival.close)
         self.port = free_port()
         self._home = _spark_home(directory)
         self._rate = rate
@@ -168,6 +176,21 @@ class Pipeline:
             return self.cluster.servers
         assert self.server is not None
         return [self.server]
+
+    def another_server(self, directory: Path | None = None, **how: Any) -> EmbeddedServer:
+        """A single server, not started, in a directory of its own or in one that is there."""
+        self._servers += 1
+        options = {
+            "auto-aof-rewrite-min-size": "16mb",
+            "repl-diskless-sync-delay": "0",
+            **how.pop("options", {}),
+        }
+        made = EmbeddedServer(
+            directory or self.directory / f"server-{self._servers}",
+            binary=self._binary, options=options, start_timeout=120.0, **how,
+        )  # fmt: skip
+        self._stack.callback(made.close)
+        return made
 
     def hangs(self) -> int:
         """At how many records the bolt has hung."""

@@ -1,6 +1,7 @@
 """What happens when: a plan follows from its seed alone."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -17,19 +18,25 @@ TARGETS = 1_000
 class Kind:
     """A kind of fault.
 
-    often: how many of it are in each deck of faults. low, high: seconds that one lasts. stores: the stores
-    that can have it.
+    often: how many of it are in each deck of faults. low, high: seconds that one lasts. stores, servers: the
+    stores and kinds of servers that can have it.
     """
 
     often: int
     low: float
     high: float
     stores: tuple[Store, ...] = ("server", "cluster")
+    servers: tuple[str, ...] = ("valkey", "redis")
 
 
 KINDS: dict[str, Kind] = {
     "server killed": Kind(4, 0.1, 1.5 * CLIENT_TIMEOUT, ("server",)),
     "master killed": Kind(4, 3.0, 10.0, ("cluster",)),
+    "replica promoted": Kind(2, 0.5, 1.5, ("server",)),
+    "file cut": Kind(2, 0.5, 1.5, ("server",)),
+    "server's clock steps": Kind(4, 1.0, 8.0, ("server",), ("valkey",)),
+    "registration lost": Kind(2, 0.0, 0.0),
+    "spout interrupted": Kind(4, 0.5, 1.5),
     "executor killed": Kind(2, 0.0, 0.0),
     "driver killed": Kind(1, 0.0, 4.0),
     "spout killed": Kind(4, 0.0, 4.0),
@@ -66,8 +73,17 @@ class Fault:
         return self.target * count // TARGETS
 
 
-def plan(seed: int, minutes: float, store: Store = "server", every: float = 3.0) -> list[Fault]:
+def plan(
+    seed: int,
+    minutes: float,
+    store: Store = "server",
+    every: float = 3.0,
+    server: str = "valkey",
+    only: Sequence[str] = (),
+) -> list[Fault]:
     """The faults of a run, in their order: one about each `every` seconds (0.1 to 3,600).
+
+    only: of these kinds; none named: of all that the store and this kind of server can have.
 
     They are dealt from shuffled decks that hold each kind, so even a short run has most of them. The same
     arguments give the same plan. Raises ValidationError.
@@ -76,13 +92,22 @@ def plan(seed: int, minutes: float, store: Store = "server", every: float = 3.0)
         raise ValidationError(f"minutes: expected more than 0, and at most a week, got {minutes!r}")
     if not 0.1 <= every <= 3_600:
         raise ValidationError(f"every: expected 0.1 to 3,600 seconds, got {every!r}")
+    if unknown := [name for name in only if name not in KINDS]:
+        raise ValidationError(f"only: expected kinds of faults ({', '.join(KINDS)}), got {unknown}")
+    kinds = {
+        name: kind
+        for name, kind in KINDS.items()
+        if store in kind.stores and server in kind.servers and (not only or name in only)
+    }
+    if not kinds:
+        raise ValidationError(f"only: a store of kind {store} on {server} can have none of {list(only)}")
     chance = random.Random(f"{seed} {store}")
     deck: list[str] = []
     found: list[Fault] = []
     at = every * chance.uniform(0.5, 1.5)
     while at < 60 * minutes:
         if not deck:
-            deck = [name for name, kind in KINDS.items() if store in kind.stores for _ in range(kind.often)]
+            deck = [name for name, kind in kinds.items() for _ in range(kind.often)]
             chance.shuffle(deck)
         kind = KINDS[name := deck.pop()]
         duration = chance.uniform(kind.low, kind.high)

@@ -5,7 +5,7 @@ Times are of the monotonic clock, which all processes of a machine share and no 
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,11 @@ from typing import NamedTuple
 POISON, HANG = "poison", "hang"
 """Words of a record: one that always fails, one at which the bolt hangs when it has it for the first time."""
 UNKNOWN, TWO_OUTCOMES, FALSE_ACK = "unknown outcome", "two outcomes", "false ack"
+OTHER_TREE = "outcome of another tree"
 TOLD_AGAIN = "outcome told again in one life"
 """What is odd: of a tree that was never emitted; of one tree, both told by the store; words are missing; the
-store's outcome came again though nobody who was told it had died."""
+tree is not the one that was tracked for the message id; the store's outcome came again though nobody who was
+told it had died."""
 FAILURES = 3
 """After so many fails a record is given up. One that expired is tried again as long as it takes."""
 _SCHEMA = """
@@ -40,7 +42,8 @@ CREATE TABLE IF NOT EXISTS trees (
     ledger TEXT NOT NULL DEFAULT '',
     told_life INTEGER NOT NULL DEFAULT 0,
     told_at REAL,
-    reason TEXT NOT NULL DEFAULT ''
+    reason TEXT NOT NULL DEFAULT '',
+    anchor INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_told ON trees (told, emitted);
 CREATE TABLE IF NOT EXISTS oddities (kind TEXT NOT NULL, what TEXT NOT NULL, since REAL, at REAL NOT NULL);
@@ -82,12 +85,13 @@ class Oddity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An outcome. ledger: whether the store told it, not the spout's own timer."""
+    """An outcome. ledger: whether the store told it, not the spout's own timer; anchor: of which tree."""
 
     message_id: str
     status: str
     reason: str
     ledger: bool
+    anchor: int | None = None
 
 
 def words(line: str) -> list[str]:
@@ -154,6 +158,19 @@ class Records:
             )
         return made
 
+    def track(self, anchors: Mapping[str, int]) -> None:
+        """Notes the trees of message ids."""
+        with self._write() as database:
+            database.executemany(
+                "UPDATE trees SET anchor = ? WHERE message_id = ?",
+                [(anchor, message_id) for message_id, anchor in anchors.items()],
+            )
+
+    def flying(self, most: int) -> list[str]:
+        """Message ids of trees in flight."""
+        found = self._database.execute("SELECT message_id FROM trees WHERE told IS NULL LIMIT ?", (most,))
+        return [message_id for (message_id,) in found]
+
     def tell(self, outcomes: Iterable[Told], life: int) -> None:
         """Notes what the source is told in one of its lives: a tree's first outcome decides on its record."""
         with self._write() as database:
@@ -162,13 +179,16 @@ class Records:
 
     def _tell(self, database: sqlite3.Connection, one: Told, life: int) -> None:
         tree = database.execute(
-            "SELECT number, attempt, told, ledger, told_life, told_at FROM trees WHERE message_id = ?",
+            "SELECT number, attempt, told, ledger, told_life, told_at, anchor FROM trees "
+            "WHERE message_id = ?",
             (one.message_id,),
         ).fetchone()
         if tree is None:
             self._odd(database, UNKNOWN, f"{one.message_id} {one.status}")
             return
-        number, attempt, told, ledger, told_life, told_at = tree
+        number, attempt, told, ledger, told_life, told_at, anchor = tree
+        if None not in (anchor, one.anchor) and anchor != one.anchor:
+            self._odd(database, OTHER_TREE, f"{one.message_id}: {one.anchor}, not {anchor}")
         if one.ledger:
             if ledger and ledger != one.status:
                 self._odd(database, TWO_OUTCOMES, f"{one.message_id}: {ledger}, {one.status}", told)

@@ -3,7 +3,7 @@
 import json
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,11 @@ class Options:
     every: float = 3.0
     rate: float = 20.0
     message_timeout: float = 15.0
+    only: Sequence[str] = ()
+
+    def plan(self) -> list[Fault]:
+        """The faults of the run."""
+        return plan(self.seed, self.minutes, self.store, self.every, self.kind, self.only)
 
 
 @dataclass(slots=True)
@@ -79,7 +84,7 @@ class Run:
         with pipeline(self.directory, asked.store, asked.kind, asked.message_timeout, asked.rate) as running:
             self.say(f"store {running.url}; the pipeline starts")
             self._start(running)
-            self._harm(running, plan(asked.seed, asked.minutes, asked.store, asked.every))
+            self._harm(running, asked.plan())
             running.records.note(OPEN, 0)
             calm = self._calm_down(running)
             self._rest(running)
@@ -190,6 +195,7 @@ class Run:
         """Waits until each record has its end, and the ledger has nothing left."""
 
         def resting() -> bool:
+            running.rival.take()
             states = running.records.states()
             if running.records.wishes() or states.get("waiting") or states.get("flying"):
                 return False

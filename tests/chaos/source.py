@@ -12,17 +12,18 @@ import sqlite3
 import sys
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pyarrow as pa
 
-from acker import Topology
+from acker import Outcome, Topology
 from acker.demo.children import READY
 from acker.errors import AckerError
 from acker.spout import Spout
 from acker.streams import StreamWriter
 from tests.chaos import clock
+from tests.chaos.interrupts import Interrupted, Interrupts
 from tests.chaos.plan import CLIENT_TIMEOUT
 from tests.chaos.records import FALSE_ACK, Records, Told, words
 
@@ -34,8 +35,9 @@ EVERY = 0.5
 """Seconds between two emissions."""
 OWN_TIMER = 1.8
 """Message timeouts after which trees of an earlier life are taken for lost; the store needs 1.5 to tell."""
-BEAT, OPEN, LIFE = "beat", "open", "life"
-"""Facts: when the source was last at work; whether it makes records; which of its lives this is."""
+BEAT, OPEN, LIFE, INTERRUPTS = "beat", "open", "life", "interrupts"
+"""Facts: when the source was last at work; whether it makes records; which of its lives this is; how many
+interrupts have come in a call of acker."""
 
 
 class Source:
@@ -48,8 +50,10 @@ class Source:
         self.rate = rate
         self.life = int(records.fact(LIFE) or 0) + 1
         records.note(LIFE, self.life)
+        self._interrupted = int(records.fact(INTERRUPTS) or 0)
         self.began = time.monotonic()
         self._spout: Spout | None = None
+        self._interrupts = Interrupts()
         self._writer = StreamWriter(topology.ledger, "lines")
         self._next = self.began
         self._made = 0.0
@@ -66,6 +70,8 @@ class Source:
                 self._emit(self._spout)
         except AckerError as error:
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        except Interrupted:
+            self.records.note(INTERRUPTS, self._interrupted + self._interrupts.count)
         self._look_after_earlier_lives()
         self.records.note(BEAT, time.monotonic())
 
@@ -87,28 +93,42 @@ class Source:
         # What goes wrong from here on leaves trees that nobody completes: they expire, and their records are
         # tried again.
         try:
-            batch = self._writer.batch(rows)
-            anchors, _ = spout.emit_many(names, values=batch.ids(), timeout=CLIENT_TIMEOUT)
-        except AckerError as error:
-            # The spout tells nothing of these.
+            with self._interrupts:
+                batch = self._writer.batch(rows)
+                anchors, _ = spout.emit_many(names, values=batch.ids(), timeout=CLIENT_TIMEOUT)
+        except (AckerError, Interrupted) as error:
+            # The spout tells nothing of these, or that they expired.
             reason = f"not emitted: {type(error).__name__}"
             self.records.tell((Told(name, "expired", reason, ledger=False) for name in names), self.life)
             raise
-        self._writer.publish(batch, anchors)
+        self.records.track(dict(zip(names, anchors.tolist(), strict=True)))
+        with self._interrupts:
+            self._writer.publish(batch, anchors)
 
     def _take(self, spout: Spout) -> None:
-        found = list(spout.outcomes(timeout=0.1))
-        if not found:
-            return
+        found: list[Outcome] = []
+        try:
+            with self._interrupts:
+                for outcome in spout.outcomes(timeout=0.1):
+                    found.append(outcome)  # noqa: PERF402 - each is here before an interrupt can come
+        finally:
+            self._tell(spout, found)
+
+    def _tell(self, spout: Spout, found: list[Outcome]) -> None:
         told = []
         for outcome in found:
             name = outcome.message_id.decode()
             if outcome.status == "acked" and (missing := self._missing(name)):
                 self.records.odd(FALSE_ACK, f"{name}: {missing}")
-            told.append(Told(name, outcome.status, outcome.reason, outcome.latency is not None))
+            ledger = outcome.latency is not None
+            told.append(
+                Told(name, outcome.status, outcome.reason, ledger, outcome.anchor if ledger else None)
+            )
         self.records.tell(told, self.life)
         for outcome in found:
-            spout.confirm(outcome)
+            with suppress(Interrupted), self._interrupts:
+                spout.confirm(outcome)
+            spout.confirm(outcome)  # again, which changes nothing
 
     def _missing(self, name: str) -> str:
         """What the sink lacks of a tree that is said to be acked."""

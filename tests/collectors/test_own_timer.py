@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import re
 import time
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from acker import StoreUnavailable, Topology, Tuple
 from acker.embedded import EmbeddedServer
 from acker.spout import Spout
 from tests.collectors.conftest import told_unflushed
+from tests.proxy import proxied
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def test_a_store_that_lost_everything_has_its_trees_told_as_expired_in_time(
     quick.flush()
     with redis.Redis.from_url(away.url) as client:
         client.flushall()
-    outcomes = list(itertools.islice(spout.outcomes(timeout=10), 3))
+    outcomes = told_unflushed(spout, 3)  # each when its own time has come
     assert 2.0 <= time.monotonic() - start <= 4.0
     assert {(o.message_id, o.status, o.latency) for o in outcomes} == {
         (f"m{number}".encode(), "expired", None) for number in range(3)
@@ -148,3 +150,22 @@ def test_an_emit_that_waits_is_freed_by_the_own_timer(quick: Topology, away: Emb
         client.flushall()
     spout.emit("next", timeout=10)
     assert [(o.message_id, o.status) for o in spout.outcomes()] == [(b"lost", "expired")]
+
+
+def test_a_slow_store_is_not_taken_for_one_that_lost_everything(
+    away: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with proxied(away.url) as proxy:
+        proxy.passed = lambda *_: time.sleep(0.12)
+        topology = Topology(proxy.url, "slow", ackers=2, message_timeout=1.0, linger=0.001)
+        spout, bolt = topology.spout("s"), topology.bolt("b")
+        found = []
+        for number in range(9):
+            bolt.ack(spout.emit(f"m{number}")[0])
+        for outcome in itertools.islice(spout.outcomes(timeout=20), 9):
+            found.append((outcome.status, outcome.reason))
+            spout.confirm(outcome)
+        assert found == [("acked", "")] * 9
+        [said] = [record.message for record in caplog.records if record.name == "acker.inbox"]
+        assert re.search(r"takes 0\.\d+ s to answer.* message timeout of 1 s", said)
+        topology.close()

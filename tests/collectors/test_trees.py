@@ -308,3 +308,23 @@ def test_a_tuple_that_came_twice_is_taken_once_and_its_children_are_registered(m
         bolt.ack(pickle.loads(pickle.dumps(other)))
     assert statuses(told(spout, 2)) == {b"m": "acked", b"n": "acked"}
     assert bolt.repeated == 5
+
+
+def test_a_tuple_that_two_processes_ack_expires_and_is_never_taken_for_done(make: Make) -> None:
+    """Each process knows what it has acked itself: a queue has to deliver a tuple to the same one again."""
+    topologies = [make(), make()]
+    spout, bolts = topologies[0].spout("s"), [topology.bolt("b") for topology in topologies]
+    [given] = spout.emit("m")
+    topologies[0].flush()
+    left = []
+    for bolt in bolts:
+        again = Tuple.parse(str(given))
+        left += bolt.emit([again], 2)
+        bolt.ack(again)
+        bolt.topology.flush()
+    for child in left:
+        bolts[1].ack(Tuple.parse(str(child)))
+    topologies[1].flush()
+    for _ in range(3):
+        topologies[0].tick(force=True)
+    assert statuses(told(spout)) == {b"m": "expired"}

@@ -12,7 +12,7 @@ from acker.ledger import Ledger
 from acker.outcomes import OutcomeReader
 from acker.submissions import Failed, Updated
 from tests.leaks import WHILE_TREES_LIVE, assert_settled, kind_of
-from tests.ledger_state import shard_key
+from tests.ledger_state import WAITING_SLAB, shard_key
 from tests.ledgers import Trees, confirm_all, counted, opened, told
 
 pytestmark = pytest.mark.cluster
@@ -199,8 +199,8 @@ def test_a_reset_lets_waiting_messages_wait_for_another_three_ticks(ledger: Ledg
     assert len(told(ledger, trees)) == 1
 
 
-def test_messages_over_the_limit_of_waiting_slabs_are_orphaned_and_their_tree_expires(url: str) -> None:
-    ledger = opened(url, high_water_mark=2)
+def test_messages_over_the_bytes_that_may_wait_are_orphaned_and_their_tree_expires(url: str) -> None:
+    ledger = opened(url, waiting_bytes=2 * WAITING_SLAB)
     first, second, third = (Trees(1) for _ in range(3))
     first.complete(ledger)
     second.complete(ledger)

@@ -104,7 +104,10 @@ def staged_by(url: str) -> set[str]:
     with redis.Redis.from_url(url) as client:
         for key in client.scan_iter(count=1000):
             if b":payload:" in key or b":failing:" in key:
-                payload = client.get(key) if client.ttl(key) > 0 else None
+                staged = client.ttl(key) > 0
+                payload = (
+                    (client.get(key) if b":payload:" in key else client.hget(key, "rows")) if staged else None
+                )
                 if payload is not None:
                     found |= names_in(pa.Table.from_batches(segments.decode(payload)).to_pylist())
     return found

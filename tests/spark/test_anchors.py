@@ -34,6 +34,21 @@ def outer_joined(rows: DataFrame, collector: Collector) -> None:
     collector.emit(known.join(rows, "line", "left"), "copies")
 
 
+def filled_with_zeros(rows: DataFrame, collector: Collector) -> None:
+    """After a full join whose other side is left out of what anchors the rows."""
+    left, right = rows.filter("line < '5'"), rows.filter("line >= '5'").select("line")
+    both = left.join(right, "line", "full")
+    collector.emit(both.withColumn("_acker", F.coalesce("_acker", F.lit(0))), "copies")
+
+
+def filled_with_zeros_in_arrays(rows: DataFrame, collector: Collector) -> None:
+    collector.emit(rows.withColumn("_acker", F.array(F.lit(0).cast("bigint"))), "many")
+
+
+def failed_with_zeros(rows: DataFrame, collector: Collector) -> None:
+    collector.fail(rows.withColumn("_acker", F.lit(0).cast("bigint")), "bad")
+
+
 def concatenated(rows: DataFrame, collector: Collector) -> None:
     """Null is what comes of an array and null."""
     both = F.concat(F.array("a._acker"), "b.many").alias("_acker")
@@ -62,6 +77,14 @@ def failed_through_pandas(rows: DataFrame, collector: Collector) -> None:
     collector.fail(rows.groupBy(F.lit("all")).applyInPandas(shown, "line string, _acker bigint"), "bad")
 
 
+def failed_after_an_outer_join(rows: DataFrame, collector: Collector) -> None:
+    """All that is to be failed has null: nothing is emitted, and nothing would be failed."""
+    grouped = rows.groupBy("line").agg(F.collect_list("_acker").alias("_acker"))
+    left, right = grouped.filter("line < '5'").alias("left"), grouped.filter("line >= '5'").alias("right")
+    both = left.join(right, F.col("left.line") == F.col("right.line"), "full")
+    collector.fail(both.select(F.concat("left._acker", "right._acker").alias("_acker")), "bad")
+
+
 def of_other_rows(rows: DataFrame, collector: Collector) -> None:
     """Reading acks nothing, so these rows are somebody else's."""
     source = rows.sparkSession.read.format("acker").options(**collector_options(collector, "others"))
@@ -80,9 +103,13 @@ def test_a_job_whose_rows_lost_their_anchors_acks_nothing(pipeline: Pipeline) ->
         collected_without_alias: NO_ANCHORS,
         outer_joined: f"1 {NO_ANCHORS}",
         concatenated: "899 rows for stream 'many' have no anchors",
+        filled_with_zeros: "455 rows for stream 'copies' have 0 in their column _acker, .* anchored=False",
+        filled_with_zeros_in_arrays: "900 rows for stream 'many' have 0 in their column _acker",
+        failed_with_zeros: "900 rows to be failed have 0 in their column _acker",
         mapped: f"900 {NO_ANCHORS}",
         through_pandas: "anchors: expected odd numbers.* Pandas makes floats",
         failed_through_pandas: "anchors: expected odd numbers.* Pandas makes floats",
+        failed_after_an_outer_join: "900 rows are to be failed, and have null in their column _acker",
         of_other_rows: "rows for stream 'copies' are anchored to 1 trees that are not of what",
     }
     for work, message in refused.items():
@@ -152,11 +179,14 @@ def test_queries_that_read_their_stream_without_anchors_are_refused_when_they_em
 
 def test_a_query_that_writes_rows_without_anchors_is_refused_unless_it_says_so(pipeline: Pipeline) -> None:
     pipeline.spout(["a"])
-    rows = pipeline.read_stream("lines").select("line")
-    with pytest.raises(Exception, match=NO_ANCHORS):
-        pipeline.finish(pipeline.writing("direct", rows, "copies"))
-    assert pipeline.counters() == {"tracked": 1}
-    assert pipeline.rows("copies") == []
+    read = pipeline.read_stream("lines")
+    rows = read.select("line")
+    zeros = read.withColumn("_acker", F.lit(0).cast("bigint"))
+    for lost, message in ((zeros, "1 rows for stream 'copies' have 0 in their"), (rows, NO_ANCHORS)):
+        with pytest.raises(Exception, match=message):
+            pipeline.finish(pipeline.writing("direct", lost, "copies"))
+        assert pipeline.counters() == {"tracked": 1}
+        assert pipeline.rows("copies") == []
     pipeline.finish(pipeline.writing("direct", rows, "copies", anchored="false"))
     assert len(pipeline.rows("copies")) == 1
     assert pipeline.counters() == {"tracked": 1, "acked": 1}
@@ -179,3 +209,23 @@ def test_anchors_of_any_shape_are_put_together_once_each(pipeline: Pipeline) -> 
     assert sorted(all_of_a._acker) == [high, 3, 5, 7]
     with pytest.raises(ValidationError, match="expected a column or more"):
         anchors()
+
+
+def test_a_schema_names_the_column_of_anchors_as_spark_lets_it(pipeline: Pipeline) -> None:
+    """To read with, and of what is held."""
+    rows = pipeline.spark.readStream.format("acker").schema("line string, _ACKER bigint")
+
+    @bolt(url=pipeline.url, topology="t", name="keep")
+    def keep(batch: DataFrame, collector: Collector) -> None:
+        held = collector.held("line string, _ACKER bigint")
+        collector.emit(held, stream="copies")
+        collector.hold(batch)
+
+    for line in ("a", "b"):
+        pipeline.spout([line])
+        query = rows.options(**pipeline.options("lines")).load().writeStream.foreachBatch(keep)
+        checkpoint = str(pipeline.directory / "keep")
+        pipeline.finish(query.option("checkpointLocation", checkpoint).trigger(availableNow=True))
+    assert [row["line"] for row in pipeline.rows("copies")] == ["a"]
+    consume(pipeline, "copies")
+    assert pipeline.counters() == {"tracked": 2, "acked": 1}

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from acker.ledger import open_ledger
+from acker.spark.options import Options
+from acker.spark.writing import Writer
 from acker.store import Store
 from acker.streams import settler
 from acker.streams.replays import Stepped
@@ -47,6 +50,22 @@ def test_a_second_producer_of_a_run_hears_that_its_rows_are_in_no_stream(pipelin
     with pytest.raises(PySparkException, match=r"RunCommitted: run 'monday' .* with 50 rows emitted.*7 rows"):
         other.write.format("acker").mode("append").options(**given).save()
     assert_written_once(pipeline)
+
+
+def test_a_write_without_a_name_leaves_no_commit_and_what_it_published_is_not_aborted(
+    pipeline: Pipeline,
+) -> None:
+    given = pipeline.options("numbers", message_id="id", spout="s")
+    writer = Writer(Options.parse(given), pipeline.spark.range(1).schema)
+    messages = [writer.write(iter([pa.record_batch({"id": range(25 * n, 25 * n + 25)})])) for n in range(2)]
+    writer.commit(messages)
+    assert not keys_of(pipeline.url, "*:commits:*")
+    writer.abort(messages)  # Spark does so where commit() raises, even after its end
+    assert_written_once(pipeline)
+    lost = [writer.write(iter([pa.record_batch({"id": range(9)})]))]
+    writer.abort(lost)
+    assert not keys_of(pipeline.url, "*:staged:*")
+    assert not keys_of(pipeline.url, "*:rows:*")
 
 
 def test_two_drivers_that_write_the_same_run_at_once(pipeline: Pipeline) -> None:

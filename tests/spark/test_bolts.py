@@ -1,5 +1,6 @@
 """What a bolt can do with a batch: many inputs and outputs, rows held; and batch jobs."""
 
+import secrets
 from typing import Any
 
 import pytest
@@ -214,6 +215,22 @@ def test_a_job_joins_holds_maps_and_fails_as_a_bolt_does(pipeline: Pipeline) -> 
     assert counted.pop("late") > 0
     assert counted == {"tracked": 8, "acked": 5, "failed": 2}  # the order 3 is held
     assert not pipeline.without_time_to_live("staged", "failing", "notes")
+
+
+def test_rows_of_a_query_that_is_not_deterministic_are_the_same_in_each_call(pipeline: Pipeline) -> None:
+    """A row that another evaluation puts on the other side of a filter would be in neither stream."""
+    side = F.udf(lambda: secrets.randbelow(2), "int").asNondeterministic()
+
+    @bolt(url=pipeline.url, topology="t", name="divide")
+    def divide(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch.filter("side = 0"), stream="left")
+        collector.emit(batch.filter("side = 1"), stream="right")
+
+    pipeline.spout([str(n) for n in range(100)], segments=2)
+    sided = pipeline.read_stream("lines").withColumn("side", side())
+    pipeline.finish(pipeline._checkpointed("divide", sided.writeStream.foreachBatch(divide)))
+    lines = [int(str(row["line"])) for stream in ("left", "right") for row in pipeline.rows(stream)]
+    assert sorted(lines) == list(range(100))
 
 
 @pytest.mark.connect(only=False)

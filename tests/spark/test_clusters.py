@@ -29,7 +29,7 @@ def run_everywhere(
     directory: Path, where: str, python: list[str] | None = None, options: list[str] | None = None
 ) -> None:
     """Runs these tests on a master, or with the Spark Connect server of a URL: there, some more."""
-    command = [*(python or [sys.executable]), "-m", "pytest", "tests/spark", "-q", "-x"]
+    command = [*(python or [sys.executable]), "-m", "pytest", "tests/spark", "-q", "-x", "-n0"]
     marks = "everywhere or connect" if where.startswith("sc://") else "everywhere"
     command += ["-m", marks, "-p", "no:cacheprovider", "--color=no"]
     command += ["--basetemp", str(directory / "inner"), *(options or [])]

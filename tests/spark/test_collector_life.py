@@ -1,16 +1,18 @@
 """A collector belongs to its batch: what comes after it, or has failed in it, is never acked in silence."""
 
 import contextlib
+import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
-from acker.errors import AckerError, SchemaMismatch, ValidationError
-from acker.spark import Collector, bolt, job, track
+from acker.errors import AckerError, FailedException, SchemaMismatch, ValidationError
+from acker.spark import Collector, bolt, functions, job, track
 from tests.spark.pipeline import Diary, Pipeline
 from tests.spark.test_exactness import consume
 
@@ -137,4 +139,47 @@ def test_a_function_that_returns_its_work_undone_acks_nothing(pipeline: Pipeline
     pipeline.spout(["a"])
     with pytest.raises(Exception, match="has returned generator, so its work is not done"):
         pipeline.run("lazy", "lines", lazy)
+    assert len(pipeline.rows("lines")) == 1
+
+
+def test_a_function_that_returns_what_still_works_is_refused_and_what_that_raised_is_raised() -> None:
+    def given(result: object) -> None:
+        functions.call(lambda batch, collector: result, "lazy", None, None)
+
+    waiting, done, bad, left = (Future[int]() for _ in range(4))
+    done.set_result(1)
+    bad.set_exception(FailedException("no such word"))
+    left.set_exception(SystemExit(3))
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait, daemon=True)
+    for result, kind in ((waiting, "Future"), ([done, waiting], "Future"), (thread, "Thread")):
+        with pytest.raises(AckerError, match=f"has returned {kind}, so its work is not done"):
+            given(result)
+    thread.start()
+    try:
+        with pytest.raises(AckerError, match="has returned Thread, so its work is not done"):
+            given((done, thread))
+    finally:
+        stop.set()
+        thread.join()
+    given([done, thread])
+    with pytest.raises(FailedException, match="no such word"):
+        given(bad)
+    with pytest.raises(AckerError, match=r"'lazy' has raised SystemExit\(3\)"):
+        given(left)
+
+
+def test_a_function_that_ends_the_program_ends_its_query_with_a_word_and_acks_nothing(
+    pipeline: Pipeline,
+) -> None:
+    @bolt(url=pipeline.url, topology="t", name="leaves")
+    def leaves(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch, stream="copies")
+        sys.exit("no configuration")
+
+    pipeline.spout(["a"])
+    with pytest.raises(
+        Exception, match=r"'leaves' has raised SystemExit\(no configuration\): its query ends"
+    ):
+        pipeline.run("leaves", "lines", leaves)
     assert len(pipeline.rows("lines")) == 1

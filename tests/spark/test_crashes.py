@@ -90,7 +90,7 @@ def test_a_driver_killed_in_or_after_a_commit_is_restarted_with_other_partitions
 
 
 @pytest.mark.parametrize(
-    ("die", "state"), [("before", ""), ("1", "stored"), ("12", "tracked"), ("after", "done")]
+    ("die", "state"), [("before", ""), ("2", "stored"), ("12", "tracked"), ("after", "done")]
 )
 def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_runs_again(
     pipeline: Pipeline, die: str, state: str, tmp_path: Path
@@ -104,7 +104,7 @@ def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_ru
     assert run_job("--die", die, "--partitions", 1) == -9
     assert staged(pipeline) > 0
     core = pipeline.ledger.core
-    assert pipeline.ledger.run(commits._begin(core, "split:monday", 0, ""))[0] == state
+    assert pipeline.ledger.run(commits._begin(core, "split:monday", 0, ""))[0].partition(" ")[0] == state
     published = len(pipeline.rows("words"))
     assert (published > 0) is (state == "done")
     assert pipeline.counters().get("tracked") == (550 if state in ("tracked", "done") else 500)

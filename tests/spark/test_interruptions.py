@@ -15,6 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from acker.ledger import open_ledger
 from acker.spark import Collector, bolt
 from acker.store import Store
+from acker.streams import Stream
 from acker.totals import totals
 from tests.conftest import NewServer
 from tests.proxy import proxied
@@ -150,6 +151,31 @@ def test_staged_data_that_ran_out_of_time_is_staged_again(pipeline: Pipeline, si
     # The vectors of the lines wait for their ack, those of the words are gone.
     assert keys_of(pipeline.url, "*staged*") <= 3
     pipeline.finish(splitting(pipeline, sink, pipeline.url, fail_three))
+    assert_done(pipeline, sink)
+
+
+@both_sinks
+def test_a_query_whose_rows_are_given_back_before_its_commit_writes_nothing(
+    pipeline: Pipeline, sink: str
+) -> None:
+    def give_back() -> None:
+        stream = Stream(pipeline.ledger, "lines")
+        [reader] = stream.readers()
+        assert stream.give_back(reader) == 1
+
+    def run() -> None:
+        pipeline.finish(splitting(pipeline, sink, proxy.url, fail_three, timeout=LONG))
+
+    pipeline.spout(["a b"] * 40)
+    with (
+        proxied(pipeline.url) as proxy,
+        pytest.raises(Exception, match=r"ReaderFenced|given back to the others"),
+    ):
+        run_with_pauses(pipeline.spark, run, proxy, (stores, give_back))
+    assert pipeline.rows("words") == []
+    assert pipeline.counters() == {"tracked": 40}
+    again = Pipeline(pipeline.spark, pipeline.ledger, pipeline.url, pipeline.directory / "new")
+    again.finish(splitting(again, sink, pipeline.url, fail_three))
     assert_done(pipeline, sink)
 
 

@@ -69,6 +69,23 @@ def test_records_that_raise_fail_alone_with_type_and_text() -> None:
     }
 
 
+def test_results_that_are_work_nobody_has_done_fail_their_record() -> None:
+    async def fetch(number: int) -> str:
+        return str(number)
+
+    results = (
+        lambda record: (record["n"], fetch(record["n"])),
+        lambda record: (record["n"], map(str, [1])),
+        lambda record: {"n": record["n"], "text": (part for part in "ab")},
+        lambda record: (record["n"], "done"),
+    )
+    rows, failed = mapped(lambda record: results[record["n"]](record), range(4))
+    assert [row["text"] for row in rows] == ["done"]
+    assert [failed[1000 + n].split(":")[1] for n in range(3)] == [
+        f" expected a value, got a {kind}" for kind in ("coroutine", "map", "generator")
+    ]
+
+
 def test_reasons_are_bounded() -> None:
     def function(record: dict[str, Any]) -> Any:
         raise ValueError("ü" * 2000)

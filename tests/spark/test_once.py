@@ -183,6 +183,9 @@ def test_rows_that_a_replay_would_not_have_are_refused_where_they_go_on(pipeline
         r"keep: expected a name that no column of the rows has, got 'Line'": lambda rows, to: to.once(
             rows, "line", keep="Line"
         ),
+        r"once: expected rows without the column _acker_once, got those of an earlier once": (
+            lambda rows, to: to.once(rows, "line", sink="other")
+        ),
     }
     for message, use in refused.items():
         with pytest.raises(ValidationError, match=message):

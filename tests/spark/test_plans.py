@@ -1,10 +1,11 @@
 """A batch acks what its own run has read by its own plan, and a checkpoint goes on at its own place only."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import BooleanType
@@ -20,19 +21,25 @@ from tests.spark.pipeline import Pipeline
 from tests.spark.test_exactness import consume
 
 
-def query(pipeline: Pipeline, rows: DataFrame, way: str, works: Path) -> DataStreamWriter:
-    """A query that copies rows, as a bolt or by itself; it ends in its batch as long as a file is missing."""
+def checks(works: Path) -> Callable[[str], Column]:
+    """What raises, of a column of lines, as long as a file is missing."""
 
     def ready(line):  # type: ignore[no-untyped-def]
         if not works.exists():
             raise RuntimeError("on purpose")
         return True
 
+    return F.udf(ready, BooleanType())
+
+
+def query(pipeline: Pipeline, rows: DataFrame, way: str, works: Path) -> DataStreamWriter:
+    """A query that copies rows, as a bolt or by itself; it ends in its batch as long as a file is missing."""
+    check = checks(works)
+
     @bolt(url=pipeline.url, topology="t", name="copy")
     def copy(batch: DataFrame, collector: Collector) -> None:
         collector.emit(batch.filter(check("line")), stream="copies")
 
-    check = F.udf(ready, BooleanType())
     if way == "writer":
         return pipeline.writing("copy", rows.filter(check("line")), "copies")
     writer = rows.writeStream.foreachBatch(copy).trigger(availableNow=True)
@@ -88,7 +95,9 @@ def test_what_a_run_that_was_cut_has_read_is_not_acked_by_the_next(pipeline: Pip
     assert pipeline.counters() == {"tracked": 5, "acked": 5}
 
 
-@pytest.mark.parametrize("way", ["bolt", "writer", "spout"])
+@pytest.mark.parametrize(
+    "way", ["bolt", "writer", pytest.param("spout", marks=pytest.mark.connect(only=False))]
+)
 def test_a_checkpoint_that_was_restored_two_batches_back_is_an_error(pipeline: Pipeline, way: str) -> None:
     """Else the commit of the batch that had its number would be taken for its own, its rows passed over."""
     works, files = pipeline.directory / "works", pipeline.directory / "files"
@@ -120,6 +129,35 @@ def test_a_checkpoint_that_was_restored_two_batches_back_is_an_error(pipeline: P
         run("n3")
     assert pipeline.counters() == {**before, "tracked": 3 if way == "spout" else 4}
     assert pipeline.rows("copies") == []
+
+
+def test_a_checkpoint_that_was_restored_to_before_a_crash_is_an_error(pipeline: Pipeline) -> None:
+    """Of a query that writes as a spout; the rerun after the crash has stored the commit."""
+    works, files = pipeline.directory / "works", pipeline.directory / "files"
+    checkpoint, copy = pipeline.directory / "copy", pipeline.directory / "restored"
+    files.mkdir()
+
+    def run(line: str) -> None:
+        (files / line).write_text(line)
+        texts = pipeline.spark.readStream.text(str(files)).withColumnRenamed("value", "line")
+        pipeline.finish(
+            pipeline.writing("copy", texts.filter(checks(works)("line")), "copies", message_id="line")
+        )
+
+    works.touch()
+    run("n0")
+    shutil.copytree(checkpoint, copy)
+    works.unlink()
+    with pytest.raises(Exception, match="on purpose"):
+        run("n1")
+    works.touch()
+    run("n2")
+    assert pipeline.counters() == {"tracked": 3}
+    shutil.rmtree(checkpoint)
+    shutil.copytree(copy, checkpoint)
+    with pytest.raises(Exception, match=r"CommitOrderError: batch 1 of query .* has a commit of that"):
+        run("n3")
+    assert pipeline.counters() == {"tracked": 3}
 
 
 def reader_of(pipeline: Pipeline, stream: str, **options: object) -> SparkReader:

@@ -12,7 +12,7 @@ from acker.errors import CommitOrderError, StagingExpired, UnreadableRecord
 from acker.ledger import Ledger, open_ledger
 from acker.requests import command
 from acker.store import Store
-from acker.streams import commits, inputs
+from acker.streams import commits, inputs, origins, vectors
 from acker.streams.commits import Commit
 from acker.streams.origins import Origin
 from tests.servers import raw_client
@@ -28,6 +28,7 @@ from tests.streaming import (
     run_cut,
     stage,
     take,
+    taken,
 )
 
 pytestmark = pytest.mark.cluster
@@ -144,10 +145,12 @@ def test_a_late_copy_of_a_stage_call_does_not_undo_what_happened_since(ledger: L
 
 def test_reasons_of_their_own_take_no_writers_of_their_own(ledger: Ledger) -> None:
     anchors, reasons = emit(ledger, 500), [f"no {number}" for number in range(500)]
+    [segment] = [piece.segment for piece in taken(ledger, take(ledger, "lines"))]
+    places = vectors.places(ledger.core, segment)
     ledger.store.send([command("HSET", shard.clock, "most_writers", 60) for shard in ledger.core.shards])
     for _ in range(2):
-        ledger.run(inputs.fail_once(ledger.core, "of a task", anchors, reasons))
-    ledger.run(inputs.fail_once(ledger.core, "of a task", anchors[:100], reasons[:100]))
+        ledger.run(inputs.fail_once(ledger.core, places, anchors, reasons))
+    ledger.run(inputs.fail_once(ledger.core, places, anchors[:100], reasons[:100]))
     found = counters(ledger)
     assert (found["failed"], found["duplicates"]) == (500, 600)
     assert found.get("late", 0) == 0
@@ -201,9 +204,19 @@ def test_a_batch_over_other_ranges_than_the_commit_of_its_number_is_an_error(
         (Origin(frozenset({("a", 0, 2)}), whole=False), Origin(frozenset({("a", 0, 3)}), whole=False), True),
         (Origin(others="x"), Origin(others="y"), True),
         (Origin(others="x"), Origin(), False),
+        (Origin(others="at 1"), Origin(others="at 2"), True),
+        (Origin(others="run a"), Origin(others="run b"), True),
+        (Origin(others="at 1"), Origin(others="digest"), False),
     ],
 )
 def test_origins_contradict_each_other_as_far_as_they_are_known(
     one: Origin, other: Origin, contradict: bool
 ) -> None:
     assert one.contradicts(other) is other.contradicts(one) is contradict
+
+
+def test_a_run_has_planned_itself_what_it_did_not_find_in_its_checkpoint() -> None:
+    """So a commit of a batch that an earlier run had logged is of another one; not the other way round."""
+    logged, planned = Origin(others=origins.at("1")), Origin(others=origins.by("run"))
+    assert logged.contradicts(planned)
+    assert not planned.contradicts(logged)

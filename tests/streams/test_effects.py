@@ -45,6 +45,11 @@ def stage(ledger: Ledger, found: list[bytes], failed: list[str | None], horizon:
     return ledger.run(staging.stage(ledger.core, how, rows.to_batches()))
 
 
+def record(ledger: Ledger, horizon: int, had: list[bytes]) -> None:
+    token = ledger.run(effects.stage(ledger.core, 60, had))
+    ledger.run(effects.record(ledger.core, horizon, token))
+
+
 def test_effects_are_known_once_a_commit_recorded_them_and_not_before(ledger: Ledger) -> None:
     had = digests(5000)
     staged = stage(ledger, had, [None] * 5000, HOUR)
@@ -92,8 +97,8 @@ def test_a_commit_cut_anywhere_records_the_same_effects(url: str) -> None:
 def test_an_effect_is_remembered_for_its_horizon_and_is_gone_after_one_and_a_half(ledger: Ledger) -> None:
     """Horizons of seconds, on the server's own clock."""
     had = digests(300)
-    ledger.run(effects.record(ledger.core, 2000, had[:200]))
-    ledger.run(effects.record(ledger.core, 2000, had[100:]))
+    record(ledger, 2000, had[:200])
+    record(ledger, 2000, had[100:])
     started = _server_time(ledger)
     last = started
     while known(ledger, had, 2000) == 300:
@@ -125,7 +130,7 @@ def test_a_segment_holds_no_column_of_digests(ledger: Ledger) -> None:
 def test_a_topology_without_tracking_remembers_effects_too(url: str) -> None:
     ledger = open_ledger(Store(url), "untracked", ackers=0)
     had = digests(10)
-    ledger.run(effects.record(ledger.core, HOUR, had))
+    record(ledger, HOUR, had)
     assert known(ledger, had) == 10
 
 

@@ -60,7 +60,7 @@ def test_acks_of_a_batch_whose_trees_have_expired_are_told(
 def test_acks_in_time_and_those_of_trees_that_the_batch_fails_are_not_late(ledger: Ledger) -> None:
     anchors = emit(ledger, 20)
     failed = ledger.run(staging.stage_failures(ledger.core, 60, np.array(anchors[:5]), ["bad"] * 5))
-    staged = (stage(ledger, anchors), Staged("", (), (failed,)))
+    staged = (stage(ledger, anchors), Staged("", (), tuple(failed)))
     assert commit(ledger, Commit(staged, (take(ledger, "lines"),))) == []
     assert commit(ledger, Commit(inputs=(take(ledger, "words"),)), "next") != []  # five of another's fails
     assert (late_acks(ledger), late_acks(ledger, "words")) == (0, 5)

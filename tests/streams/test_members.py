@@ -43,14 +43,14 @@ def test_rows_of_what_was_read_pass_whatever_their_slabs_are(ledger: Ledger) -> 
     every = np.concatenate((dense, few, one.anchors()))
     check(ledger, stage(ledger, every), read, one)
     check(ledger, stage(ledger, every[::-1]), read, one)
-    check(ledger, stage(ledger, [int(dense[7]), 0, int(few[0]), int(dense[2999])]), read)
+    check(ledger, stage(ledger, [int(dense[7]), int(few[0]), int(dense[2999])]), read)
     check(
         ledger,
-        stage(ledger, [[int(dense[5]), 0], [0], [int(one.anchors()[-1]), int(few[0])]], "many"),
+        stage(ledger, [[int(dense[5]), 0], [int(one.anchors()[-1]), int(few[0])]], "many"),
         read,
         one,
     )
-    check(ledger, fail(ledger, [int(dense[0]), int(few[0]), 0]), read)
+    check(ledger, fail(ledger, [int(dense[0]), int(few[0])]), read)
     assert counters(ledger) == {"tracked": 3001}  # looking changes nothing
 
 
@@ -82,12 +82,55 @@ def test_an_anchor_of_no_input_is_refused_and_named(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    ("anchors", "lost"),
-    [([None, 1], 1), ([[None], [], None, [None, 1], [0]], 3), ([0, 1], 0), ([[0], [0, 1]], 0)],
+    ("anchors", "lost", "treeless"),
+    [
+        ([None, 1], 1, 0),
+        ([[None], [], None, [None, 1], [0]], 3, 1),
+        ([0, None, 0, 1], 1, 2),
+        ([[0], [0, 1], [0, None], [0, 0], [], None], 2, 3),
+        ([None], 1, 0),
+    ],
 )
-def test_rows_that_lost_their_anchors_are_counted(anchors: list[Any], lost: int) -> None:
-    kind = pa.list_(pa.int64()) if isinstance(anchors[-1], list) else pa.int64()
-    assert segments.unanchored(pa.array(anchors, kind)) == lost
+def test_rows_that_lost_their_anchors_or_have_no_tree_are_counted(
+    anchors: list[Any], lost: int, treeless: int
+) -> None:
+    kind = pa.list_(pa.int64()) if any(isinstance(one, list) for one in anchors) else pa.int64()
+    column = pa.array([1, *anchors] if kind == pa.int64() else [[1], *anchors], kind)
+    for part in (column, column.slice(1)):
+        assert segments.unanchored(part) == lost
+        assert segments.treeless(part) == treeless
+
+
+def test_rows_that_say_they_have_no_tree_are_refused_where_all_that_was_read_have_one(
+    ledger: Ledger,
+) -> None:
+    anchors = emit(ledger, 10)
+    read = take(ledger, "lines")
+    some, many = (
+        stage(ledger, [int(anchors[0]), 0, 0]),
+        stage(ledger, [[0, 0], [int(anchors[0]), 0]], "many"),
+    )
+    word = "0 in their column _acker, .* puts several together .* anchored=False"
+    with pytest.raises(AckerError, match=f"2 rows for stream 'words' have {word}"):
+        check(ledger, some, read)
+    with pytest.raises(AckerError, match="1 rows for stream 'many' have 0"):
+        check(ledger, many, read)
+    with pytest.raises(AckerError, match="1 rows to be failed have 0"):
+        check(ledger, fail(ledger, [int(anchors[0]), 0]), read)
+    with pytest.raises(AckerError, match="2 rows to be failed have 0"):
+        check(ledger, fail(ledger, [0, 0]), read)
+    check(ledger, some.as_said_unanchored(), read)
+    with pytest.raises(AckerError, match="2 rows for stream 'words' have 0"):
+        check(ledger, some, read, root(ledger, 5))
+    checking = members.check(ledger.core, (some,), (read,), untracked=True)
+    ledger.run(checking)  # rows that a spout let go on untracked
+    mixed = stage(ledger, [int(anchors[0]), 0, None], "mixed")
+    ledger.run(commits.commit(ledger.core, "writer", 0, Commit((mixed,))))
+    also = take(ledger, "mixed")
+    for one in (some, many, fail(ledger, [0])):
+        check(ledger, one, read, also)
+    with pytest.raises(AckerError, match="1 rows for stream 'mixed' have no anchors"):
+        check(ledger, mixed, read, also)
 
 
 def test_rows_without_anchors_are_refused_only_where_something_that_was_read_has_trees(

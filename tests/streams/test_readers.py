@@ -5,11 +5,12 @@ import pytest
 import redis
 
 from acker import keys
-from acker.errors import StoreError
+from acker.errors import ReaderFenced, StoreError
 from acker.ledger import Ledger
 from acker.requests import Request
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
-from tests.streaming import ack, consume, counters, emit, kept, record_requests, take, taken
+from acker.streams.commits import Commit
+from tests.streaming import ack, commit, consume, counters, emit, kept, record_requests, take, taken
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -70,6 +71,15 @@ def test_a_reader_that_is_gone_gives_back_what_it_did_not_ack(ledger: Ledger, ur
     assert stream.totals().subscriptions[0].unread_age is not None
     ack(ledger, take(ledger, "lines", reader="other"))
     assert counters(ledger) == {"tracked": 40, "acked": 40}
+    slow = subscriptions.claim(ledger.core, "lines", first.slot, "gone", first.end)
+    with pytest.raises(ReaderFenced, match="reader gone of stream 'lines'"):
+        ledger.run(slow)
+    # Another one of its name (a job that runs again) goes on after what was given back.
+    emit(ledger, 10)
+    again = take(ledger, "lines", reader="gone")
+    assert (again.start, again.end) == (4, 5)
+    assert commit(ledger, 0, Commit(inputs=(again,)))
+    assert counters(ledger) == {"tracked": 50, "acked": 50}
     assert not kept(url, b"taken")
 
 
@@ -84,8 +94,8 @@ def test_a_reader_that_died_before_its_first_batch_was_logged_is_recovered(
     assert ledger.run(subscriptions.recover(ledger.core, "lines", logged.slot)) == 0
     monkeypatch.setattr(subscriptions, "UNLOGGED", -1.0)
     # The reader is taken for dead, and its batch is logged at that moment.
-    slow = subscriptions.give_back(ledger.core, "lines", logged.slot, "logged", unlogged=True)
-    assert ledger.run(slow) == 0
+    slow = subscriptions.take_back(ledger.core, "lines", logged.slot, "logged", unlogged=True)
+    assert ledger.run(slow) == (0, [])
     assert Stream(ledger, "lines").readers()["logged"] < 60
     assert ledger.run(subscriptions.recover(ledger.core, "lines", logged.slot)) == 1
     assert consume(ledger, "lines") == 1

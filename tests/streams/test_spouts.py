@@ -1,5 +1,6 @@
 """Spouts that keep their rows in the store, on real servers: what is tracked, told and refused."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -115,6 +116,24 @@ def test_outcomes_are_told_again_until_they_are_taken(ledger: Ledger) -> None:
     )  # fmt: skip
     assert all(row["final"] and 0 <= row["latency"] < 60 for row in told if row["status"] == "acked")
     settler.settle(ledger, told=breaks)
+
+
+def test_outcomes_are_told_again_where_their_function_has_left_its_work_undone(ledger: Ledger) -> None:
+    StreamSpout(ledger, HOW).write(lines(20))
+    consume(ledger)
+    told: list[int] = []
+
+    async def later(table: pa.Table) -> None:
+        told.append(0)
+
+    def piecemeal(table: pa.Table) -> Iterator[int]:
+        yield from table.column("attempt").to_pylist()
+
+    for function, kind in ((later, "coroutine"), (piecemeal, "generator")):
+        with pytest.raises(ValidationError, match=f"on_outcomes: expected .* returned a {kind}"):
+            settler.settle(ledger, told=function)
+    settler.settle(ledger, told=lambda table: told.append(table.num_rows))
+    assert told == [20]
 
 
 def test_outcomes_that_somebody_asks_for_are_left_to_who_asks(ledger: Ledger) -> None:

@@ -1,0 +1,246 @@
+"""A whole spout by HTTP: it is made known, tracks, reads its outcomes and confirms them."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import redis
+
+from acker import ids, keys
+from acker.config import RANGES
+from acker.ids import as_ids
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.submissions import NewSlab
+from acker.totals import totals
+from api.models.topologies import TopologySettings
+from tests.api.conftest import READ, calling
+from tests.ledgers import Trees
+from tests.servers import wait_until
+
+OUTCOMES = "/topologies/words/spouts/s/outcomes"
+
+
+@pytest.fixture
+def ledger(valkey_url: str) -> Ledger:
+    ledger = open_ledger(Store(valkey_url), "words", ackers=2, message_timeout=60.0)
+    ledger.register_spout("s")
+    return ledger
+
+
+def pages(client: httpx.Client, **query: Any) -> list[dict[str, Any]]:
+    """What a walk over all pages tells."""
+    found: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        params = query | ({"cursor": cursor} if cursor else {})
+        answer = client.get(OUTCOMES, params=params)
+        assert answer.status_code == 200, answer.text
+        found += answer.json()["outcomes"]
+        cursor = answer.json()["cursor"]
+        if cursor is None:
+            return found
+
+
+def confirm(client: httpx.Client, told: list[dict[str, Any]], **headers: str) -> httpx.Response:
+    receipts = [one["receipt"] for one in told if one["receipt"]]
+    return client.post(f"{OUTCOMES}/confirm", json={"receipts": receipts}, headers=headers)
+
+
+def held(ledger: Ledger) -> int:
+    return sum(shard.held for shard in ledger.run(totals(ledger.core)).shards)
+
+
+@contextmanager
+def stream(client: httpx.Client, last: str = "") -> Iterator[Iterator[tuple[str, dict[str, Any]]]]:
+    headers = {"Last-Event-ID": last} if last else {}
+    with client.stream("GET", f"{OUTCOMES}/events", headers=headers) as answer:
+        assert answer.status_code == 200
+        yield _events(answer.iter_lines())
+
+
+def _events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if not line and "data" in fields:
+            yield fields.get("id", ""), json.loads(fields["data"])
+        fields = fields | {name: value} if line else {}
+
+
+def test_what_is_not_confirmed_comes_again_and_what_is_makes_room(
+    client: httpx.Client, ledger: Ledger
+) -> None:
+    trees = Trees(50).track(ledger)
+    trees.complete(ledger, *range(48))
+    ledger.fail(trees.anchors[48:49], "<b>")
+    before, again = pages(client), pages(client, wait=30)
+    assert before == again
+    told = {tree["anchor"]: (one["status"], tree["message_id"]) for one in again for tree in one["trees"]}
+    assert told[str(trees.anchors[48])] == ("failed", "message 48")
+    assert told[str(trees.anchors[3])] == ("acked", "message 3")
+    assert len(told) == 49
+    assert held(ledger) == 50
+    failed = [one for one in again if one["status"] == "failed"]
+    headers = {"Idempotency-Key": "first"}
+    assert [confirm(client, failed, **headers).json() for _ in range(2)] == [{"trees": 1}] * 2
+    assert confirm(client, failed).json() == {"trees": 0}
+    assert confirm(client, again, **headers).json()["type"] == "urn:acker:key-conflict"
+    assert len(pages(client)) == 1
+    assert confirm(client, again).json() == {"trees": 48}
+    assert (held(ledger), pages(client)) == (1, [])
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+def test_an_entry_of_many_pages_is_confirmed_with_its_last(
+    client: httpx.Client, ledger: Ledger, limit: int
+) -> None:
+    """Whoever has read a part of an entry can confirm nothing, so the rest can not be lost."""
+    slabs = []
+    for count in (1, 10, 3, 1, 20):
+        anchors = ids.new_anchors(count)
+        slabs.append(NewSlab(anchors, as_ids([7] * count), [str(anchor).encode() for anchor in anchors]))
+    ledger.track_slabs(slabs, spout="s")
+    anchors = np.concatenate([slab.anchors for slab in slabs])
+    some = anchors[np.arange(len(anchors)) != 4]  # a part of one slab, all of the others
+    ledger.update(some, as_ids([7] * len(some)))
+    told = pages(client, limit=limit)
+    found = [tree for one in told for tree in one["trees"]]
+    assert sorted(tree["anchor"] for tree in found) == sorted(str(anchor) for anchor in some)
+    assert all(tree["message_id"] == tree["anchor"] for tree in found)
+    assert all(len(one["trees"]) <= limit for one in told)
+    assert limit == 1000 or any(one["receipt"] is None for one in told)
+    assert confirm(client, told).json() == {"trees": 34}
+    assert held(ledger) == 1
+
+
+def test_a_page_waits_for_the_first_outcome_and_not_for_a_cursor(
+    client: httpx.Client, ledger: Ledger
+) -> None:
+    assert client.get(OUTCOMES, params={"wait": 0.05}).json() == {"outcomes": [], "cursor": None}
+    trees = Trees(2).track(ledger)
+    with stream(client) as events:  # its first event comes when the tree is complete, so it waits as well
+        trees.complete(ledger)
+        next(events)
+    assert len(client.get(OUTCOMES, params={"wait": 30}).json()["outcomes"]) == 1
+    assert client.get(OUTCOMES, params={"wait": 31}).status_code == 422
+
+
+def test_a_stream_tells_each_once_and_goes_on_after_its_last_event(
+    client: httpx.Client, ledger: Ledger
+) -> None:
+    one, two, three = Trees(3).track(ledger), Trees(2).track(ledger), Trees(1).track(ledger)
+    one.complete(ledger)
+    with stream(client) as events:
+        _, first = next(events)
+        assert {tree["anchor"] for tree in first["trees"]} == {str(anchor) for anchor in one.anchors}
+        two.complete(ledger)
+        last, second = next(events)
+        assert len(second["trees"]) == 2
+    with stream(client) as events:  # without an id, from what is not confirmed on
+        assert len(next(events)[1]["trees"]) + len(next(events)[1]["trees"]) == 5
+    with stream(client, last) as events:
+        three.complete(ledger)
+        _, third = next(events)
+        assert [tree["anchor"] for tree in third["trees"]] == [str(three.anchors[0])]
+        assert confirm(client, [first, second, third]).json() == {"trees": 6}
+    assert held(ledger) == 0
+
+
+def test_an_id_from_the_future_keeps_nothing_back_for_good(client: httpx.Client, valkey_url: str) -> None:
+    """So it is in a store that lost its latest moments, whose clock was set back: ids begin anew."""
+    ledger = open_ledger(Store(valkey_url), "words", ackers=1, message_timeout=1.0)
+    Trees(1).track(ledger).complete(ledger)
+    with stream(client, "0-99999999999999-0") as events:
+        assert len(next(events)[1]["trees"]) == 1  # after a message timeout, for nobody has confirmed it
+
+
+def test_a_spout_gets_only_its_own_and_a_foreign_receipt_confirms_nothing(
+    client: httpx.Client, address: str, ledger: Ledger
+) -> None:
+    Trees(3).track(ledger, spout="other").complete(ledger)
+    assert pages(client) == []
+    other = client.get(OUTCOMES.replace("/s/", "/other/")).json()["outcomes"]
+    assert confirm(client, other).json() == {"trees": 0}
+    assert held(ledger) == 3
+    wrong = other[0]["receipt"][:-1] + ("0" if other[0]["receipt"][-1] != "0" else "1")
+    path = OUTCOMES.replace("/s/", "/other/") + "/confirm"
+    assert client.post(path, json={"receipts": [wrong]}).json() == {"trees": 0}
+    with calling(address, READ) as reader:
+        assert reader.post(path, json={"receipts": [wrong]}).status_code == 403
+        assert reader.get(OUTCOMES).status_code == 200
+
+
+def test_what_is_wrong_is_named(client: httpx.Client, ledger: Ledger) -> None:
+    for path in (OUTCOMES, f"{OUTCOMES}/events"):
+        answer = client.get(path.replace("/s/", "/nobody/"))
+        assert (answer.status_code, answer.json()["type"]) == (404, "urn:acker:unknown-spout")
+    beyond = {"receipts": ["2-1-0-0123456789abcdef"]}
+    answer = client.post(f"{OUTCOMES}/confirm", json=beyond)
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:acker:unknown-receipt")
+    assert client.post(f"{OUTCOMES}/confirm", json={"receipts": []}).status_code == 422
+    assert client.get(OUTCOMES, params={"cursor": "AAAA"}).json()["type"] == "urn:acker:unknown-cursor"
+    assert client.get(f"{OUTCOMES}/events", headers={"Last-Event-ID": "x"}).status_code == 422
+
+
+def test_an_entry_that_can_not_be_read_holds_up_no_other(
+    client: httpx.Client, ledger: Ledger, valkey_raw: redis.Redis
+) -> None:
+    trees = Trees(2).track(ledger)
+    shard = ids.shard_of(ids.slab_of(int(trees.anchors[0])), 2)
+    valkey_raw.xadd(keys.Shard("words", shard).outcomes("s"), {b"status": b"?"})
+    trees.complete(ledger)
+    assert sum(len(one["trees"]) for one in pages(client)) == 2
+
+
+def test_a_topology_is_made_once_and_other_settings_are_named(client: httpx.Client) -> None:
+    asked = {"ackers": 2, "message_timeout": 45.5}
+    made = client.put("/topologies/new", json=asked)
+    assert (made.status_code, made.json()["configuration"]["message_timeout"]) == (201, 45.5)
+    assert [client.put("/topologies/new", json=body).status_code for body in (asked, {})] == [200, 200]
+    other = client.put("/topologies/new", json={"ackers": 3, "message_timeout": 45.5})
+    assert (other.status_code, other.json()["type"]) == (409, "urn:acker:other-configuration")
+    assert other.json()["errors"] == [
+        {"location": ["body", "ackers"], "detail": "stored is 2, asked for is 3"}
+    ]
+    assert TopologySettings.model_fields.keys() == RANGES.keys()
+    for bad in ({"ackers": 1025}, {"askers": 1}, {"ackers": True}, {"message_timeout": "30"}):
+        assert client.put("/topologies/bad", json=bad).status_code == 422
+    contradiction = client.put("/topologies/bad", json={"ackers": 8, "high_water_mark": 4})
+    assert (contradiction.status_code, contradiction.json()["type"]) == (409, "urn:acker:contradiction")
+    for settings in ({"wait_fsync": 1}, {"wait_fsync": 1, "ackers": 0}):  # the tests' store has no file
+        unsafe = client.put("/topologies/bad", json=settings)
+        assert (unsafe.status_code, unsafe.json()["type"]) == (409, "urn:acker:unsupported-setting")
+    assert client.get("/topologies/bad").status_code == 404
+    assert [client.put("/topologies/new/spouts/s").status_code for _ in range(2)] == [201, 200]
+    assert client.put("/topologies/none/spouts/s").status_code == 404
+    wait_until(lambda: client.get("/topologies/new").json()["spouts"] == ["s"])
+    for number in range(63):
+        client.put(f"/topologies/new/spouts/s{number}")
+    full = client.put("/topologies/new/spouts/one-more")
+    assert (full.status_code, full.json()["type"]) == (409, "urn:acker:too-many-spouts")
+
+
+def test_a_spout_is_removed_when_it_owes_nothing(client: httpx.Client, address: str, ledger: Ledger) -> None:
+    path = "/topologies/words/spouts/s"
+    trees = Trees(3).track(ledger)
+    refused = client.delete(path)
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:acker:spout-in-use")
+    assert "3 trees in flight" in refused.json()["detail"]
+    trees.complete(ledger)
+    assert client.delete(path).status_code == 409  # nobody has confirmed them yet
+    assert confirm(client, pages(client)).json() == {"trees": 3}
+    with calling(address, READ) as reader:
+        assert reader.delete(path).status_code == 403
+    assert "s" in client.get("/topologies/words").json()["spouts"]
+    answer = client.delete(path)
+    assert (answer.status_code, answer.json()) == (200, {"topology": "words", "spout": "s"})
+    assert client.get("/topologies/words").json()["spouts"] == []
+    gone = client.delete(path)
+    assert (gone.status_code, gone.json()["type"]) == (404, "urn:acker:unknown-spout")
+    assert client.get(OUTCOMES).status_code == 404
+    assert client.put(path).status_code == 201

@@ -1,0 +1,127 @@
+"""What a query's source notices of others, and of its own sink, in the store alone: on Spark Connect, too."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from acker import keys, scripts
+from acker.ledger import Ledger
+from acker.requests import Request
+from acker.spark import Collector, bolt, track, tracking
+from acker.spark.company import look_for_trackers
+from acker.spark.microbatches import Batch
+from acker.spark.options import Options
+from acker.spark.reading import Offset, StreamReader
+from acker.spark.versions import TOLD, spark_schema
+from acker.streams import StreamWriter, inputs, schemas
+from acker.streams.subscriptions import Range
+from tests.spark.pipeline import Pipeline
+
+pytestmark = pytest.mark.skipif(not TOLD, reason="before Spark 4.2 a subscription has one query")
+
+
+def source(ledger: Ledger, url: str, **options: str) -> StreamReader:
+    """As Spark makes it for a query."""
+    schema = spark_schema(ledger.run(schemas.read(ledger.core, "lines")))
+    return StreamReader(Options.parse({"url": url, "topology": "t", "stream": "lines", **options}), schema)
+
+
+def write(ledger: Ledger, line: str) -> None:
+    StreamWriter(ledger, "lines").write(pa.table({"line": [line]}))
+
+
+def plan(reader: StreamReader, start: Offset) -> Offset:
+    """As Spark plans a batch."""
+    end = reader.latestOffset(start)
+    reader.partitions(start, end)
+    return end
+
+
+def test_queries_that_share_a_subscription_which_nobody_has_named_are_told(
+    ledger: Ledger, valkey_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(ledger, "a")
+    first, second = (source(ledger, valkey_url) for _ in range(2))
+    start = first.initialOffset()
+    plan(first, start)
+    assert not caplog.records
+    plan(second, second.initialOffset())
+    [told] = [record.getMessage() for record in caplog.records]
+    assert told.startswith(
+        f"another query (reader {start['reader']}) took from stream 'lines' of topology 't'"
+    )
+    caplog.clear()
+    for name in ("default", "audit"):  # who names it, knows
+        sharing = source(ledger, valkey_url, subscription=name)
+        plan(sharing, sharing.initialOffset())
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("acks", [True, False], ids=["acks", "does not"])
+def test_a_query_that_acks_nothing_of_what_it_takes_is_told(
+    ledger: Ledger, valkey_url: str, caplog: pytest.LogCaptureFixture, acks: bool
+) -> None:
+    """As one with a console, or with a function that is no bolt."""
+    write(ledger, "a")
+    reader = source(ledger, valkey_url)
+    at = reader.initialOffset()
+    for line in "bcd":
+        end = plan(reader, at)
+        if acks:
+            batch = Range("lines", end["slot"], end["reader"], at["at"], end["at"])
+            ledger.run(inputs.consume(ledger.core, batch))
+        at = end
+        write(ledger, line)
+    told = [record.getMessage() for record in caplog.records]
+    assert ["has acked nothing of its last batch" in text for text in told] == ([] if acks else [True])
+
+
+def commit_tracked(ledger: Ledger, query: str, source: str, number: int) -> None:
+    """A query's batch of rows of a call of `track`, when it is committed."""
+    at = Batch(query, number, "run", f"{query}'s name")
+    key = keys.tracked("t", query, "run", number)
+    args: list[str | int] = [600, source, 1, 0, 10, "x", "[]", 0]
+    ledger.store.send([Request(key, args, scripts.get("register_roots"), [key])])
+    look_for_trackers(ledger, at, ["lines"])
+    tracking.forget(ledger, at)
+
+
+def test_queries_that_track_the_rows_of_one_dataframe_are_told_once_and_others_are_not(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):  # one that starts again is the same
+        commit_tracked(ledger, "first", "a", number)
+        commit_tracked(ledger, "other", "b", number)
+    assert not caplog.records
+    for number in range(2):
+        commit_tracked(ledger, "second", "a", number)
+        commit_tracked(ledger, "first", "a", 3 + number)
+    [told] = [record.getMessage() for record in caplog.records]
+    assert told.startswith(
+        """queries "second's name" (second) and "first's name" (first) track the rows of one DataFrame for """
+        "spout lines of topology 't'"
+    )
+    assert "with a spout name of its own" in told
+
+
+def test_two_queries_from_what_track_returns_get_a_word(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each has all of the rows, so a message id has an outcome for each."""
+    given = {"url": pipeline.url, "topology": "t"}
+    directory = pipeline.directory / "source"
+    directory.mkdir()
+    (directory / "lines.txt").write_text("a")
+    lines = pipeline.spark.readStream.text(str(directory))
+    rows = track(lines, **given, spout="lines", message_id="value")
+
+    @bolt(**given, name="split")
+    def split(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch, stream="words")
+
+    for name in ("first", "second"):
+        writer = rows.writeStream.foreachBatch(split).queryName(name)
+        pipeline.finish(pipeline._checkpointed(name, writer))
+    assert [record.getMessage()[:18] for record in caplog.records if "track the" in record.getMessage()] == [
+        "queries 'second' ("
+    ]
