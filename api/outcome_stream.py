@@ -64,15 +64,18 @@ class Seen:
         self._again = again
         self._before = _parsed(last_event_id)
         self._told: dict[Place, float] = {}
-        self._there: set[Place] = set()
+        self._there: dict[int, set[Place]] = {}
 
     def begin(self) -> None:
         """A reading begins: what is not there any more by its end is forgotten."""
-        self._there = set()
+        self._there = {}
 
     def skip(self, place: Place) -> bool:
-        """Whether an entry that is there is not to be told now."""
-        self._there.add(place)
+        """Whether an entry that is there is not to be told now; of a shard, only its oldest are."""
+        there = self._there.setdefault(place.shard, set())
+        if place not in there and len(there) >= outcome_pages.WINDOW:
+            return True
+        there.add(place)
         if place not in self._told and _id(place) <= self._before.get(place.shard, (-1, 0)):
             self._told[place] = self._began
         at = self._told.get(place)
@@ -84,7 +87,9 @@ class Seen:
 
     def end(self) -> None:
         """A reading of all that is there has ended."""
-        self._told = {place: at for place, at in self._told.items() if place in self._there}
+        self._told = {
+            place: at for place, at in self._told.items() if place in self._there.get(place.shard, ())
+        }
 
     @property
     def id(self) -> str:

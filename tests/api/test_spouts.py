@@ -14,6 +14,7 @@ from acker import ids, keys
 from acker.config import RANGES
 from acker.ids import as_ids
 from acker.ledger import Ledger, open_ledger
+from acker.outcome_pages import WINDOW
 from acker.store import Store
 from acker.submissions import NewSlab
 from acker.totals import totals
@@ -157,6 +158,22 @@ def test_an_id_from_the_future_keeps_nothing_back_for_good(client: httpx.Client,
     Trees(1).track(ledger).complete(ledger)
     with stream(client, "0-99999999999999-0") as events:
         assert len(next(events)[1]["trees"]) == 1  # after a message timeout, for nobody has confirmed it
+
+
+def test_a_stream_waits_where_a_hundred_entries_of_a_shard_are_not_confirmed(
+    client: httpx.Client, valkey_url: str
+) -> None:
+    """So what a stream remembers is bounded, however many outcomes there are when it begins."""
+    ledger = open_ledger(Store(valkey_url), "words", ackers=1, message_timeout=60.0)
+    for _ in range(WINDOW + 10):
+        Trees(1).track(ledger).complete(ledger)
+    waiting = [one["receipt"] for one in pages(client)]
+    with stream(client) as events:
+        assert [next(events)[1]["receipt"] for _ in range(WINDOW)] == waiting[:WINDOW]
+        # What it had told without being asked to would come before what there is room for now.
+        for receipt in (*waiting[WINDOW:-1], waiting[0]):
+            confirm(client, [{"receipt": receipt}])
+        assert next(events)[1]["receipt"] == waiting[-1]
 
 
 def test_a_spout_gets_only_its_own_and_a_foreign_receipt_confirms_nothing(
