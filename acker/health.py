@@ -4,13 +4,13 @@ Every face shows what is judged here: the API, `acker health` and `stats`, the d
 `judge` is a pure function of `Facts`; `health` reads these.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from acker import history, keys
+from acker import history, keys, scripts
 from acker.config import TopologyConfig, check_number
-from acker.errors import UnreadableRecord, ValidationError
+from acker.errors import UnknownTopology, UnreadableRecord, ValidationError
 from acker.history import Reading
 from acker.operations import FLIGHT_SHARDS, Core
 from acker.requests import Operation, Reply, Request, command
@@ -317,18 +317,33 @@ def health(core: Core, read: Totals | None = None, *, note: bool = False) -> Ope
 
 
 def set_thresholds(core: Core, changes: Mapping[str, float]) -> Operation[Thresholds]:
-    """Sets some thresholds of a topology; returns all. Raises ValidationError before anything has changed."""
-    key = keys.health(core.config.name)
-    [stored] = yield [command("HGETALL", key)]
+    """Sets some thresholds of a topology; returns all.
+
+    Raises ValidationError before anything has changed, and UnknownTopology where it was removed meanwhile.
+    """
+    [stored] = yield [command("HGETALL", keys.health(core.config.name))]
     wanted = _stored(stored)[0].changed(changes)
-    if changes:
-        yield [command("HSET", key, *(part for pair in _fields(changes) for part in pair))]
+    written = {f"threshold:{name}": repr(float(value)) for name, value in changes.items()}
+    if changes and not (yield from _write(core, set_=written)):
+        raise UnknownTopology(f"the store holds no topology {core.config.name!r} any more")
     return wanted
 
 
-def _fields(changes: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    for name, value in changes.items():
-        yield f"threshold:{name}", repr(float(value))
+def _write(
+    core: Core,
+    *,
+    set_: Mapping[str, str] | None = None,
+    noted: Mapping[str, str] | None = None,
+    gone: Sequence[str] = (),
+) -> Operation[bool]:
+    """Sets fields, those that are `noted` where they are new, and drops some; False where the topology is gone."""
+    set_, noted = set_ or {}, noted or {}
+    fields = [part for pair in (*set_.items(), *noted.items()) for part in pair]
+    own = [keys.config(core.config.name), keys.health(core.config.name)]
+    [done] = yield [
+        Request(own[0], [len(set_), len(noted), *fields, *gone], scripts.get("note_health"), own)
+    ]
+    return bool(done)
 
 
 def _stored(reply: Reply) -> tuple[Thresholds, dict[str, float]]:
@@ -349,14 +364,10 @@ def _stored(reply: Reply) -> tuple[Thresholds, dict[str, float]]:
 
 
 def _note(core: Core, facts: Facts, there: set[Code]) -> Operation[None]:
-    key = keys.health(core.config.name)
-    new = [code for code in there if code not in facts.since]
+    new = {f"since:{code}": f"{facts.at:.3f}" for code in there if code not in facts.since}
     gone = [f"since:{code}" for code in facts.since if code not in there]
-    requests = [command("HSETNX", key, f"since:{code}", f"{facts.at:.3f}") for code in new]
-    if gone:
-        requests.append(command("HDEL", key, *gone))
-    if requests:
-        yield requests
+    if new or gone:
+        yield from _write(core, noted=new, gone=gone)
 
 
 def _read(core: Core, read: Totals) -> Operation[Facts]:

@@ -196,6 +196,32 @@ def test_what_a_tick_writes_that_was_under_way_goes_too(url: str) -> None:
     assert not lasting(url, "t")
 
 
+def test_what_a_service_notes_of_its_health_that_was_under_way_goes_too(url: str) -> None:
+    """A service that was stopped before each of its requests in turn, for as long as the removal took."""
+    for stop in range(1, 100):
+        ledger, asked = opened(url, "t", ackers=2), 0
+        ledger.fail(Trees(3).track(ledger).anchors, "bad")
+        looking = health.health(ledger.core, note=True)
+        requests = next(looking)
+        try:
+            while True:
+                asked += 1
+                if asked == stop:
+                    ledger.remove(force=True)
+                requests = looking.send(ledger.store.send(requests))
+        except (StopIteration, AckerError):
+            pass
+        if asked < stop:
+            break
+        assert not lasting(url, "t"), requests
+    assert stop > 5
+    removed = opened(url, "t")
+    removed.remove(force=True)
+    with pytest.raises(UnknownTopology):
+        removed.run(health.set_thresholds(removed.core, {"expired": 1}))
+    assert not lasting(url, "t")
+
+
 def test_a_spout_that_owes_nothing_is_removed_and_makes_room(url: str) -> None:
     ledger, other = opened(url, ackers=2), opened(url, ackers=2)
     trees = Trees(5).track(ledger, "s-0")
