@@ -74,7 +74,8 @@ class Reading(NamedTuple):
 def record(core: Core) -> Operation[int | None]:
     """Reads all counters of a topology and writes them to its history, if nobody else has the turn.
 
-    Returns when, in ms by the store's clock; None where somebody else has the turn or tracking is off.
+    Returns when, in ms by the store's clock; None where somebody else has the turn, tracking is off, or
+    the topology is gone.
     """
     if not core.config.ackers:
         return None
@@ -85,7 +86,7 @@ def record(core: Core) -> Operation[int | None]:
         return None
     values, latencies = yield from read(core)
     args: list[bytes | str | int] = [token, pack(values, latencies)]
-    own = [turn]
+    own = [turn, keys.config(core.config.name)]
     for window in WINDOWS:
         step = STEPS[window]
         own.append(keys.history(core.config.name, step))

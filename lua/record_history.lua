@@ -2,11 +2,13 @@
 -- whose next step has begun. Readings are cumulative, so a coarser stream is some of the same readings.
 --
 -- KEYS  1 turn      string  token of who may write
---       2 ...       streams, one for each step
+--       2 config    of the topology
+--       3 ...       streams, one for each step
 -- ARGV  1 token
 --       2 reading   as acker/history.py packs it
 --       3 ...       for each stream: its step in ms, how many readings it keeps
--- Returns the time of the reading in ms, or 0 where somebody else has the turn.
+-- Returns the time of the reading in ms, or 0 where somebody else has the turn, or the topology
+-- is gone.
 -- A stream begins with an empty reading, of which all counts are zero. Where the server's clock was set back
 -- by a minute or more, the readings that are later than now go; by less, nothing is written until it is as
 -- late as it was. Either way the next reading has the counts of that time, too.
@@ -14,7 +16,7 @@
 -- back.
 local call, floor = redis.call, math.floor
 local SET_BACK = 60000
-if call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if call('GET', KEYS[1]) ~= ARGV[1] or call('EXISTS', KEYS[2]) == 0 then return 0 end
 local instant = call('TIME')
 local now = instant[1] * 1000 + floor(instant[2] / 1000)
 
@@ -27,8 +29,8 @@ local function drop_later(stream)
 end
 
 local dropped = false
-for k = 2, #KEYS do
-  local step, most = tonumber(ARGV[2 * k - 1]), ARGV[2 * k]
+for k = 3, #KEYS do
+  local step, most = tonumber(ARGV[2 * k - 3]), ARGV[2 * k - 2]
   local last = call('XREVRANGE', KEYS[k], '+', '-', 'COUNT', 1)[1]
   local at = last and tonumber(string.match(last[1], '^%d+')) or 0
   if at > now + SET_BACK and not dropped then

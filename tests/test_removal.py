@@ -1,6 +1,8 @@
 """Removing a topology: all of it goes, nothing of another, and no trees by mistake."""
 
 import re
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pytest
 from acker import aio, health, history, keys, steps, topologies
 from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
 from acker.ledger import Ledger, open_ledger
+from acker.operations import Core
 from acker.removal import remove
 from acker.requests import Operation, command
 from acker.steps import Step
@@ -196,25 +199,32 @@ def test_what_a_tick_writes_that_was_under_way_goes_too(url: str) -> None:
     assert not lasting(url, "t")
 
 
-def test_what_a_service_notes_of_its_health_that_was_under_way_goes_too(url: str) -> None:
+@pytest.mark.parametrize("write", [history.record, partial(health.health, note=True)])
+def test_what_a_service_writes_that_was_under_way_goes_too(
+    url: str, write: Callable[[Core], Operation[object]]
+) -> None:
     """A service that was stopped before each of its requests in turn, for as long as the removal took."""
     for stop in range(1, 100):
         ledger, asked = opened(url, "t", ackers=2), 0
         ledger.fail(Trees(3).track(ledger).anchors, "bad")
-        looking = health.health(ledger.core, note=True)
-        requests = next(looking)
+        ledger.store.send([command("UNLINK", keys.turn("t"))])
+        writing = write(ledger.core)
+        requests = next(writing)
         try:
             while True:
                 asked += 1
                 if asked == stop:
                     ledger.remove(force=True)
-                requests = looking.send(ledger.store.send(requests))
+                requests = writing.send(ledger.store.send(requests))
         except (StopIteration, AckerError):
             pass
         if asked < stop:
             break
         assert not lasting(url, "t"), requests
-    assert stop > 5
+    assert stop > 3
+
+
+def test_a_topology_that_is_removed_takes_no_thresholds(url: str) -> None:
     removed = opened(url, "t")
     removed.remove(force=True)
     with pytest.raises(UnknownTopology):
