@@ -340,9 +340,7 @@ def _write(
     set_, noted = set_ or {}, noted or {}
     fields = [part for pair in (*set_.items(), *noted.items()) for part in pair]
     own = [keys.config(core.config.name), keys.health(core.config.name)]
-    [done] = yield [
-        Request(own[0], [len(set_), len(noted), *fields, *gone], scripts.get("note_health"), own)
-    ]
+    [done] = yield [Request(own[0], [len(set_), len(noted), *fields, *gone], scripts.get("note_health"), own)]
     return bool(done)
 
 
