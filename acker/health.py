@@ -336,7 +336,7 @@ def _write(
     noted: Mapping[str, str] | None = None,
     gone: Sequence[str] = (),
 ) -> Operation[bool]:
-    """Sets fields, those that are `noted` where they are new, and drops some; False where the topology is gone."""
+    """Sets fields, and those `noted` where they are new; drops some. False where the topology is gone."""
     set_, noted = set_ or {}, noted or {}
     fields = [part for pair in (*set_.items(), *noted.items()) for part in pair]
     own = [keys.config(core.config.name), keys.health(core.config.name)]
