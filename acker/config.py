@@ -13,6 +13,13 @@ MESSAGE_ID_BYTES = 1024
 REASON_BYTES = 1024
 MAX_ACKERS = 1024
 MAX_SPOUTS = 64
+DEAD_LETTERS = 100_000
+"""Dead letters of a spout from which on outcomes wait until some are replayed or discarded."""
+WAY_OUT = (
+    "replay or discard some. `acker dead-letters {0} --groups` shows them by reason, "
+    "`acker replay {0} --cause ...` and `acker discard {0} --cause ... --yes` take those of one"
+)
+"""What to do where a spout has its most dead letters; to be filled in with the topology."""
 OUTCOMES_KEPT = 10_000
 """How many of its latest outcomes a shard keeps for people, by default."""
 WAITING_BYTES = 64 << 20

@@ -138,7 +138,12 @@ class Spout:
         self.highest = prefix + b"highest"
         """Hash: partition of the source -> the offset after its highest row."""
         self.dead = prefix + b"dead"
-        """Stream: dead letters."""
+        """Stream: what is told of each dead letter (acker/streams/letter_store.py)."""
+
+    @property
+    def letters(self) -> bytes:
+        """Hash: number of a dead letter -> record of its roots, and its row."""
+        return self._prefix + b"letters"
 
     @property
     def slabs(self) -> bytes:

@@ -110,7 +110,7 @@ def _remove_kept(core: Core, spout: str) -> Operation[None]:
     """Removes the rows that a spout keeps, and its dead letters."""
     own = keys.Spout(core.config.name, spout)
     yield from _each(own.kept, lambda token: own.rows(token.decode("utf-8", "replace")))
-    yield [command("UNLINK", *own.declared(), own.highest, own.dead)]
+    yield [command("UNLINK", *own.declared(), own.highest, own.dead, own.letters)]
 
 
 def _remove_shard(core: Core, shard: keys.Shard) -> Operation[None]:

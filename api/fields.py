@@ -1,6 +1,5 @@
 """How values travel in JSON: 64-bit ids as decimal strings, times as ISO 8601 UTC, bytes as base64."""
 
-import base64
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -130,14 +129,3 @@ class MessageIdFields(Answer):
 
     message_id: str | None = Field(description="As text; null where it is unknown or no UTF-8.")
     message_id_base64: str | None = Field(description="Its bytes; null where it is unknown.")
-
-
-def message_id_fields(message_id: bytes | None) -> dict[str, str | None]:
-    """The fields of `MessageIdFields`."""
-    if message_id is None:
-        return {"message_id": None, "message_id_base64": None}
-    try:
-        text: str | None = message_id.decode()
-    except UnicodeDecodeError:
-        text = None
-    return {"message_id": text, "message_id_base64": base64.b64encode(message_id).decode()}

@@ -15,8 +15,9 @@ from acker.aio import AsyncLedger
 from acker.errors import AckerError
 from acker.outcome_pages import Page, Told
 from acker.outcomes import Place
+from acker.plain import message_id_fields
 from api.events import RETRY_MS
-from api.fields import instant, message_id_fields
+from api.fields import instant
 from api.live import Live
 from api.models.spouts import SpoutOutcomes, ToldTree
 from api.service import Service

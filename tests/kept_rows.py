@@ -37,5 +37,7 @@ def pending(ledger: Ledger) -> dict[str, int]:
     return ledger.run(kept.pending(ledger.core, "s"))
 
 
-def letters(ledger: Ledger, **asked: Any) -> list[dead_letters.DeadLetter]:
-    return list(ledger.run(dead_letters.page(ledger.core, **asked)).letters)
+def letters(
+    ledger: Ledger, asked: dead_letters.Filter | None = None, **how: Any
+) -> list[dead_letters.DeadLetter]:
+    return list(ledger.run(dead_letters.page(ledger.core, asked, **how)).letters)

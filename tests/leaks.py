@@ -30,6 +30,7 @@ PERMANENT = {
     "counts": "hash",
     "highest": "hash",
     "dead": "stream",
+    "letters": "hash",
     "history": "stream",
     "subscriptions": "hash",
     "recent": "stream",
@@ -116,6 +117,8 @@ def problems(client: "redis.Redis", settled: bool = False) -> Iterable[str]:
             yield f"{key!r} ({found}) is of no known kind"
         elif kind in TEMPORARY and client.ttl(key) == -1:
             yield f"{key!r} has no time to live"
+        elif kind == "letters" and client.hlen(key) != client.xlen(key.removesuffix(b"letters") + b"dead"):
+            yield f"{key!r} has not the rows of all dead letters, and of them alone"
         elif kind in MOST and entries(client, key, found) > MOST[kind]:
             yield f"{key!r} has more than {MOST[kind]} entries"
 

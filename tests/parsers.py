@@ -35,7 +35,17 @@ from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.verdicts import Verdict
 from acker.stream_totals import stream_totals
-from acker.streams import dead_letters, kept, retention, schemas, segments, subscriptions, vectors
+from acker.streams import (
+    dead_letters,
+    kept,
+    letter_pages,
+    letter_store,
+    retention,
+    schemas,
+    segments,
+    subscriptions,
+    vectors,
+)
 from acker.streams.commits import Commit
 from acker.streams.origins import Origin
 from acker.streams.roots import Roots, Tracking
@@ -173,7 +183,14 @@ def _topology(data: bytes) -> None:
 
 
 def _dead_letter(data: bytes) -> None:
-    answered(dead_letters.get(core(), "1-0@s"), [[[b"1-0", fields(data)]]])
+    told, row = [*parts(data), b"", b""][:2]
+    answered(dead_letters.get(core(), "1-0@s"), [[[b"1-0", fields(told)]]], [row])
+
+
+def _page_of_dead_letters(data: bytes) -> None:
+    asked = dead_letters.Filter()
+    position = letter_pages.decoded(text(data), asked)
+    assert letter_pages.decoded(letter_pages.encoded(position, asked), asked) == position
 
 
 def _rows(data: bytes) -> None:
@@ -255,8 +272,10 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
     kept = [b"status", b"failed", b"at", b"1700000000000", b"reason", b"bad", b"spout", b"s", b"trees", trees]
     letter = {
         "message_id": b"m", "anchor": b"4096", "status": b"failed", "reason": b"bad", "attempts": b"3",
-        "at": b"1700000000000", "roots": roots.record().encode(), "row": rows,
+        "at": b"1700000000000", "stream": b"lines",
     }  # fmt: skip
+    dead_row = letter_store.packed(roots.record(), rows)
+    letters_at = letter_pages.Position(1_700_000_000_000, "s", "5-0", "9-0")
     config = {
         "schema": str(SCHEMA_VERSION), "ackers": "4", "message_timeout_ms": "30000",
         "high_water_mark": "1000", "slab_limit": "1024", "spouts": "1", "spout:s": "1",
@@ -289,7 +308,10 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         ),
         "commit": (commit.dump().encode(),),
         "cursor": (cursors.encode(position, ("q",)).encode(),),
-        "dead letter": (packed(*(x for name, value in letter.items() for x in (name.encode(), value))),),
+        "dead letter": (
+            packed(packed(*(x for name, value in letter.items() for x in (name.encode(), value))), dead_row),
+        ),
+        "page of dead letters": (letter_pages.encoded(letters_at, dead_letters.Filter()).encode(),),
         "header": (bytes([2, 0, 5, 0]) + bytes(20),),
         "history": (packed(reading, reading),),
         "message ids": (b"\x02\0" + b"\x01\0\x02\0abb",),
@@ -320,6 +342,7 @@ _FEEDS: dict[str, Callable[[bytes], object]] = {
     "commit": Commit.load,
     "cursor": _cursor,
     "dead letter": _dead_letter,
+    "page of dead letters": _page_of_dead_letters,
     "header": _header,
     "history": _history,
     "message ids": _message_ids,

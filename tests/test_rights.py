@@ -119,7 +119,7 @@ def service_works(url: str, name: str = "t") -> None:
     settler.settle(ledger)
     letters = ledger.run(dead_letters.page(ledger.core)).letters
     ledger.run(dead_letters.replay(ledger.core, letters[0].id))
-    ledger.run(dead_letters.delete(ledger.core, letters[1].id))
+    ledger.run(dead_letters.discard(ledger.core, [letters[1].id]))
     with serving(url, tokens="operate:operators-token-1") as address, calling(address) as client:
         at = f"/topologies/{name}"
         for path in ("/topologies", at, f"{at}/trees", f"{at}/outcomes", f"{at}/stats", f"{at}/dead-letters"):

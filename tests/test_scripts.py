@@ -132,7 +132,7 @@ def test_all_keys_of_a_call_on_a_spout_lie_in_one_slot(cluster: str) -> None:
     first, *rest = ledger.run(dead_letters.page(ledger.core)).letters
     assert len(rest) == 2
     ledger.run(dead_letters.replay(ledger.core, first.id))
-    ledger.run(dead_letters.delete(ledger.core, rest[0].id))
+    ledger.run(dead_letters.discard(ledger.core, [rest[0].id]))
     assert settler.recover(ledger) == 0
     assert ledger.run(kept.watermark(ledger.core, "orders")) == {"": 10}
     assert ledger.run(kept.pending(ledger.core, "orders")) == {

@@ -8,9 +8,10 @@ import typer
 from acker import health as rules
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import duration, facts, instant, row, show, show_json, table
+from acker.cli.output import duration, facts, row, show, show_json, table
 from acker.errors import ValidationError
 from acker.health import Health
+from acker.plain import instant
 
 
 def health(

@@ -3,11 +3,9 @@
 Message ids and reasons are anybody's bytes: nothing of them may reach a terminal but printable characters.
 """
 
-import base64
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich import box
@@ -15,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from acker.plain import instant, message_id_fields
 from acker.trees import Tree
 
 
@@ -34,11 +33,6 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def instant(seconds: float) -> str:
-    """A time in Unix seconds as ISO 8601 in UTC, to the millisecond."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def duration(seconds: float | None) -> str:
     """Seconds for people: three digits or so, and the unit."""
     if seconds is None:
@@ -52,17 +46,6 @@ def duration(seconds: float | None) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
-def message_id_fields(message_id: bytes | None) -> dict[str, str | None]:
-    """A message id for JSON: as text, null where it is no UTF-8, and always as base64."""
-    if message_id is None:
-        return {"message_id": None, "message_id_base64": None}
-    try:
-        text = message_id.decode()
-    except UnicodeDecodeError:
-        text = None
-    return {"message_id": text, "message_id_base64": base64.b64encode(message_id).decode()}
 
 
 def tree_fields(tree: Tree) -> dict[str, Any]:

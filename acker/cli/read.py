@@ -15,11 +15,12 @@ from acker.buckets import BUCKETS, Bucket
 from acker.cli import options
 from acker.cli.health import fields, in_short, shown
 from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import duration, facts, instant, printable, row, show, show_json, table, tree_fields
+from acker.cli.output import duration, facts, printable, row, show, show_json, table, tree_fields
 from acker.config import TopologyConfig
 from acker.errors import AckerError, UnknownTopology, ValidationError
 from acker.inspect import Page
 from acker.ledger import Ledger, open_ledger
+from acker.plain import instant
 from acker.steps import Step
 from acker.topologies import names as topology_names
 from acker.totals import Totals, totals

@@ -224,11 +224,11 @@ class Demo:
 
 
 def _dead_letters(ledger: Ledger) -> Iterator[DeadLetter]:
-    after = None
+    asked, cursor = dead_letters.Filter(spout=SPOUT), None
     while True:
-        page = ledger.run(dead_letters.page(ledger.core, spout=SPOUT, after=after, count=dead_letters.PAGE))
+        page = ledger.run(dead_letters.page(ledger.core, asked, limit=dead_letters.PAGE, cursor=cursor))
         yield from page.letters
-        if (after := page.cursor) is None:
+        if (cursor := page.cursor) is None:
             return
 
 

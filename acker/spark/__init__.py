@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from acker.spark.bolts import Bolt, bolt, job
     from acker.spark.collector import Collector
     from acker.spark.source import AckerSource, register
-    from acker.spark.spouts import dead_letters, outcomes, replay, settling, track, watermark
+    from acker.spark.spouts import dead_letters, discard, outcomes, replay, settling, track, watermark
     from acker.spark.tuning import tuned
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "anchors",
     "bolt",
     "dead_letters",
+    "discard",
     "job",
     "outcomes",
     "read_again",
@@ -40,7 +41,7 @@ _LATER = {
     "bolts": ("Bolt", "bolt", "job"),
     "collector": ("Collector",),
     "source": ("AckerSource", "register"),
-    "spouts": ("dead_letters", "outcomes", "replay", "settling", "track", "watermark"),
+    "spouts": ("dead_letters", "discard", "outcomes", "replay", "settling", "track", "watermark"),
     "tuning": ("tuned",),
 }
 

@@ -1,7 +1,8 @@
 """Reading the dead letters of a spout, with the columns of their rows: as they come, or what there is.
 
 Their numbers ascend, so an offset is the number of the last one that was read. Reading changes nothing: a
-dead letter stays until it is replayed or deleted, and one that was before a query came to it is passed over.
+dead letter stays until it is replayed or discarded, and one that was before a query came to it is passed
+over.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from acker.config import DEAD_LETTERS
 from acker.errors import SchemaMismatch
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
@@ -22,9 +24,9 @@ from acker.spark.versions import (
     SupportsTriggerAvailableNow,
     arrow_schema,
 )
-from acker.streams import dead_letters as letters
+from acker.streams import letter_tables as letters
 from acker.streams import schemas, segments
-from acker.streams.kept import DEAD_LETTERS
+from acker.streams.letter_store import FIRST
 from acker.streams.segments import ANCHORS
 
 Offset: TypeAlias = dict[str, Any]
@@ -87,7 +89,7 @@ class DeadLetterReader(Shipped, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One, of all."""
-        return [Part(letters.FIRST, "+")]
+        return [Part(FIRST, "+")]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition."""
@@ -104,11 +106,11 @@ class DeadLetterStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAva
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Before the first dead letter."""
-        return {"at": letters.FIRST}
+        return {"at": FIRST}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Notes what is there now as the end of this run."""
-        self._end = self._letters.last(letters.FIRST, "+", DEAD_LETTERS)
+        self._end = self._letters.last(FIRST, "+", DEAD_LETTERS)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """The options' `max_rows`."""
@@ -120,7 +122,7 @@ class DeadLetterStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAva
         A Spark before 4.2 does not tell where it is, and gets all.
         """
         everything = start is None or (TOLD and isinstance(limit, ReadAllAvailable))
-        after = start["at"] if start else letters.FIRST
+        after = start["at"] if start else FIRST
         return {"at": self._letters.last(after, self._end, DEAD_LETTERS if everything else self._most)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -132,4 +134,4 @@ class DeadLetterStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAva
         return self._letters.read(partition)
 
     def commit(self, end: Offset) -> None:
-        """Nothing: dead letters stay until they are replayed or deleted."""
+        """Nothing: dead letters stay until they are replayed or discarded."""

@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from acker import keys
 from acker.config import check_name
-from acker.errors import SchemaMismatch, ValidationError
+from acker.errors import SchemaMismatch, SpoutPendingFull, ValidationError
 from acker.ledger import Ledger
 from acker.requests import command
 from acker.spark.arrow import map_in_arrow
@@ -25,13 +25,15 @@ from acker.spark.tracking import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.versions import arrow_schema, spark_schema
 from acker.streams import dead_letters as letters
 from acker.streams import kept, schemas
+from acker.streams.letter_filter import Filter
+from acker.streams.letter_json import plain
 from acker.streams.replays import OUTCOMES
 from acker.streams.roots import anchored_schema, outcomes_stream, replays_stream
 from acker.streams.settler import Settler
 
 DEAD_LETTERS = (
-    "id string, spout string, message_id binary, anchor bigint, status string, reason string, attempts int, "
-    "at timestamp, stream string, row string"
+    "id string, spout string, message_id binary, anchor bigint, status string, reason string, step string, "
+    "attempts int, at timestamp, stream string, row string"
 )
 """The columns of dead letters (`acker.streams.dead_letters.DeadLetter`); row: as JSON."""
 
@@ -148,33 +150,44 @@ def dead_letters(
     topology: str,
     spout: str | None = None,
     stream: str | None = None,
+    status: str | None = None,
+    step: str | None = None,
+    reason: str = "",
+    cause: str | None = None,
+    older_than: float | None = None,
+    newer_than: float | None = None,
     streaming: bool = False,
     **settings: object,
 ) -> DataFrame:
-    """The dead letters of a spout, or of all, that there are now. `row` holds the record as JSON.
+    """The dead letters of a spout, or of all, that there are now. `row` holds the row's columns as JSON.
 
-    streaming: those of a spout as they come, each once for a query; `row` is a struct of the record's
-    columns. They are those whose replays are published in `stream`: by default that of `track`, where the
-    spout has one, or else the stream of the spout's name. Raises ValidationError, UnknownStream.
+    status, step, reason, cause, older_than, newer_than: only those, as of
+    `acker.streams.letter_filter.Filter`.
+    streaming: those of a spout as they come, each once for a query; `row` is a struct of the row's columns.
+    They are those whose replays are published in `stream`: by default that of `track`, where the spout has
+    one, or else the stream of the spout's name. Raises ValidationError, UnknownStream.
     """
     if streaming:
+        if (status, step, reason, cause, older_than, newer_than) != (None, None, "", None, None, None):
+            raise ValidationError("dead_letters: with streaming=True, filter the DataFrame that is returned")
         return _dead_letters(spark, url, topology, spout, stream, settings)
     if stream is not None:
         raise ValidationError("dead_letters: stream goes with streaming=True")
+    asked = Filter(spout, status, step, reason, cause, None, older_than, newer_than)
     ledger = _ledger(url, topology, settings)
     found: list[tuple[object, ...]] = []
-    after = None
+    cursor = None
     while True:
-        page = ledger.run(letters.page(ledger.core, spout=spout, after=after, count=letters.PAGE))
+        page = ledger.run(letters.page(ledger.core, asked, limit=letters.PAGE, cursor=cursor))
         for one in page.letters:
-            row = json.dumps(one.row, default=str)
+            row = json.dumps(plain(one.row))
             at = pa.scalar(round(one.at * 1e6), pa.timestamp("us", "UTC")).as_py()
             found.append(
-                (one.id, one.spout, one.message_id, one.anchor, one.status, one.reason, one.attempts, at,
-                 one.stream, row)
+                (one.id, one.spout, one.message_id, one.anchor, one.status, one.reason, one.step,
+                 one.attempts, at, one.stream, row)
             )  # fmt: skip
-        after = page.cursor
-        if after is None:
+        cursor = page.cursor
+        if cursor is None:
             return spark.createDataFrame(found, DEAD_LETTERS)
 
 
@@ -202,10 +215,45 @@ def _dead_letters(
     )
 
 
-def replay(*, url: str, topology: str, letter: str, **settings: object) -> int:
-    """Replays a dead letter: see `acker.streams.dead_letters.replay`."""
+def replay(
+    *,
+    url: str,
+    topology: str,
+    letter: str | None = None,
+    matching: Filter | None = None,
+    **settings: object,
+) -> int:
+    """Replays a dead letter and returns its new anchor; or those that a filter takes, and returns how many.
+
+    As `acker.streams.dead_letters.replay` and `replay_some`, to the end. Raises ValidationError,
+    UnknownDeadLetter, and SpoutPendingFull or TrackRejected where there is no room: those before that are
+    replayed.
+    """
+    if (letter is None) == (matching is None):
+        raise ValidationError("replay: expected letter, the id of a dead letter, or matching, a filter")
     ledger = _ledger(url, topology, settings)
-    return ledger.run(letters.replay(ledger.core, letter))
+    if letter is not None:
+        return ledger.run(letters.replay(ledger.core, letter))
+    assert matching is not None
+    count, cursor = 0, None
+    while True:
+        done = ledger.run(letters.replay_some(ledger.core, matching, cursor=cursor))
+        count, cursor = count + len(done.anchors), done.cursor
+        if done.waits:
+            raise SpoutPendingFull(f"{count:,} dead letters were replayed, and no more now: {done.waits}")
+        if cursor is None:
+            return count
+
+
+def discard(*, url: str, topology: str, matching: Filter, **settings: object) -> int:
+    """Drops the dead letters that a filter takes for good, with their rows; returns how many there were."""
+    ledger = _ledger(url, topology, settings)
+    count, cursor = 0, None
+    while True:
+        done = ledger.run(letters.discard_some(ledger.core, matching, cursor=cursor))
+        count, cursor = count + done.count, done.cursor
+        if cursor is None:
+            return count
 
 
 def watermark(*, url: str, topology: str, spout: str, **settings: object) -> dict[str, int]:

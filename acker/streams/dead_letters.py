@@ -1,135 +1,121 @@
-"""Dead letters: rows of a spout whose last attempt was not acked. They are kept until replayed or deleted.
+"""Dead letters: rows of a spout whose last attempt was not acked. They are kept until replayed or discarded.
 
 For a service, which runs operations on a store of its own (`Store.run`, `AsyncStore.run`):
 
-    page = store.run(dead_letters.page(core, after=cursor, count=50))    # GET .../dead-letters
-    store.run(dead_letters.replay(core, letter_id))                      # POST .../dead-letters/{id}/replay
-    store.run(dead_letters.delete(core, letter_id))
+    page = store.run(dead_letters.page(core, Filter(step="prices"), cursor=cursor))  # GET .../dead-letters
+    store.run(dead_letters.groups(core))                                             # .../groups
+    store.run(dead_letters.replay(core, letter_id))                                  # POST .../{id}/replay
+    store.run(dead_letters.discard(core, [letter_id]))
+    store.run(dead_letters.replay_some(core, Filter(cause="...")))         # those of a filter, step by step
 
-Ids are text that is safe in a URL; the id of the last letter of a page is the cursor of the next one. Nothing
-here needs Spark, only pyarrow. Errors: ValidationError for a malformed id or count, UnknownDeadLetter, and
-TrackRejected or SpoutPendingFull where there is no room for a replay: nothing has changed then.
+Ids are text that is safe in a URL. Nothing here needs Spark, only pyarrow. Errors: ValidationError for a
+malformed id or filter, UnknownDeadLetter, and TrackRejected or SpoutPendingFull where there is no room for a
+replay: nothing has changed then.
 """
 
-import re
-from dataclasses import dataclass, replace
-
-import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from acker import keys
 from acker.config import check_name, check_number
-from acker.errors import (
-    AckerError,
-    SpoutPendingFull,
-    TrackRejected,
-    UnknownDeadLetter,
-    UnreadableRecord,
-    ValidationError,
-)
+from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter, UnreadableRecord, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, command
-from acker.streams import commits, kept, segments
-from acker.streams.commits import Commit
-from acker.streams.kept import Settled
-from acker.streams.replays import emit_recorded, writer_of
-from acker.streams.roots import Roots
-from acker.streams.staging import Staging
+from acker.streams import letter_pages, letter_replays, letter_store
+from acker.streams.letter_filter import STATUSES, Filter, cause
+from acker.streams.letter_pages import BY, PAGE, By, Group, GroupPage, Page, add_up, groups, page
+from acker.streams.letter_replays import Refusal
+from acker.streams.letter_store import DeadLetter, Head
 
-PAGE = 1_000
-"""Most dead letters of a page."""
-FIRST = "0-0"
-"""Before the first dead letter of a spout."""
-FIELDS = pa.schema(
-    [
-        ("id", pa.string()),
-        ("spout", pa.string()),
-        ("message_id", pa.binary()),
-        ("anchor", pa.int64()),
-        ("status", pa.string()),
-        ("reason", pa.string()),
-        ("attempts", pa.int32()),
-        ("at", pa.timestamp("us", "UTC")),
-        ("stream", pa.string()),
-    ]
-)
-"""What is told of a dead letter as a row of a table, beside its own row (`DeadLetter`)."""
-_ID = re.compile(r"([0-9]{1,20}-[0-9]{1,20})@([A-Za-z0-9._-]{1,64})\Z")
-_RACES = 5
+__all__ = [
+    "BY", "PAGE", "STATUSES", "STEP", "By", "DeadLetter", "Discarded", "Filter", "Group", "GroupPage", "Head",
+    "Page", "Refusal", "Replayed", "add_up", "cause", "count", "counts", "discard", "discard_some", "get",
+    "groups", "page", "replay", "replay_some",
+]  # fmt: skip
+
+_OTHERS = "others are replaying, too"
+STEP = 500
+"""Most dead letters that one step replays or discards."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A row that was given up.
+class Replayed:
+    """What a step has replayed. anchors: id -> the anchor of its new tree. refused: what can not be.
 
-    id: names it. message_id: the spout's own name of it. anchor: of its last tree. status: failed or expired;
-    reason: of that tree. attempts: how many trees it had. at: Unix seconds of the last outcome. stream: where
-    a replay is published. row: its columns, as Python values (`acker.streams.segments.values`).
+    waits: why it went no further, "" where nothing hinders it. cursor: where the next step goes on, None at
+    the end.
     """
 
-    id: str
-    spout: str
-    message_id: bytes
-    anchor: int
-    status: str
-    reason: str
-    attempts: int
-    at: float
-    stream: str
-    row: dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some dead letters, oldest first for each spout, and the cursor of the next page: None at the end."""
-
-    letters: tuple[DeadLetter, ...]
+    anchors: dict[str, int]
+    refused: tuple[Refusal, ...]
+    waits: str
     cursor: str | None
 
 
-def _split(letter: object) -> tuple[str, str]:
-    match = _ID.match(letter) if isinstance(letter, str) else None
-    if match is None:
-        raise ValidationError(
-            f"dead letter: expected an id as <number>-<number>@<spout>, got {letter!r:.100}"
-        )
-    return match[1], match[2]
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """How many dead letters a step has discarded, and where the next one goes on: None at the end."""
+
+    count: int
+    cursor: str | None
 
 
-def page(
-    core: Core, *, spout: str | None = None, after: str | None = None, count: int = 100
-) -> Operation[Page]:
-    """A page of at most `count` (1 to 1,000) dead letters of a spout, or of all, after the letter `after`."""
-    check_number(count, "count", 1, PAGE, int)
+def counts(core: Core) -> Operation[dict[str, int]]:
+    """Spout -> how many dead letters it has, for those that have any."""
     yield from core.refresh_spouts()
-    names = sorted(core.spouts) if spout is None else [check_name(spout, "spout")]
-    start, first = _split(after) if after is not None else ("0-0", "")
-    found: list[DeadLetter] = []
-    for name in names:
-        if name < first:
-            continue
-        since = start if name == first else "0-0"
-        own = keys.Spout(core.config.name, name)
-        [entries] = yield [command("XRANGE", own.dead, f"({since}", "+", "COUNT", count + 1 - len(found))]
-        found += [_parse(entry_id, name, fields) for entry_id, fields in entries]
-        if len(found) > count:
-            return Page(tuple(found[:count]), found[count - 1].id)
-    return Page(tuple(found), None)
+    names = sorted(core.spouts)
+    if not names:
+        return {}
+    found = yield [command("XLEN", keys.Spout(core.config.name, name).dead) for name in names]
+    return {name: int(number) for name, number in zip(names, found, strict=True) if number}
 
 
 def count(core: Core, spout: str | None = None) -> Operation[int]:
     """How many dead letters a spout has, or all."""
-    yield from core.refresh_spouts()
-    names = sorted(core.spouts) if spout is None else [check_name(spout, "spout")]
-    if not names:
-        return 0
-    return sum((yield [command("XLEN", keys.Spout(core.config.name, name).dead) for name in names]))
+    if spout is None:
+        return sum((yield from counts(core)).values())
+    [found] = yield [command("XLEN", keys.Spout(core.config.name, check_name(spout, "spout")).dead)]
+    return int(found)
 
 
 def get(core: Core, letter: str) -> Operation[DeadLetter]:
-    """One dead letter; raises UnknownDeadLetter."""
-    entry_id, spout = _split(letter)
-    fields = yield from _entry(core, spout, entry_id)
-    return _parse(entry_id.encode(), spout, fields)
+    """One dead letter. Raises ValidationError, UnknownDeadLetter, UnreadableRecord."""
+    found = yield from letter_store.head(core, letter)
+    [stored] = yield from letter_store.stored(core, [found])
+    if stored is None:
+        raise letter_store.unknown(core, letter)
+    if isinstance(stored, UnreadableRecord):
+        raise stored
+    return letter_store.whole(found, stored)
+
+
+def discard(core: Core, letters: Sequence[str]) -> Operation[list[str]]:
+    """Drops dead letters for good, up to 1,000; returns those that there were none of, or none any more."""
+    check_number(len(letters), "dead letters to discard", 1, letter_store.READ, int)
+    asked = dict.fromkeys(letters)
+    found = {letter: letter_store.split(letter) for letter in asked}
+    replies = yield [
+        letter_store.drop(keys.Spout(core.config.name, spout), [number]) for number, spout in found.values()
+    ]
+    return [letter for letter, dropped in zip(asked, replies, strict=True) if not dropped]
+
+
+def discard_some(
+    core: Core, asked: Filter, *, limit: int = STEP, cursor: str | None = None, until: float | None = None
+) -> Operation[Discarded]:
+    """Drops for good the next `limit` (1 to 500) dead letters of a filter, of those that there are now.
+
+    cursor: where the step before ended. until: Unix seconds; later ones are left out (`GroupPage.until`).
+    Any number may do it at once: each counts what it has dropped itself. Raises ValidationError.
+    """
+    check_number(limit, "limit", 1, STEP, int)
+    position = yield from letter_pages.start(core, asked, cursor, until)
+    found, rest = yield from letter_pages.scan(core, asked, position, limit)
+    dropped = 0
+    for spout, numbers in _by_spout(found).items():
+        [there] = yield [letter_store.drop(keys.Spout(core.config.name, spout), numbers)]
+        dropped += int(there)
+    return Discarded(dropped, letter_pages.encoded(rest, asked))
 
 
 def replay(core: Core, letter: str) -> Operation[int]:
@@ -138,150 +124,55 @@ def replay(core: Core, letter: str) -> Operation[int]:
     Takes effect once, also if two ask for it: the second gets UnknownDeadLetter. Each of several at the same
     moment may find the last room, and is replayed.
     """
-    entry_id, spout = _split(letter)
-    for _ in range(_RACES):
-        # The number first: whoever replays the same letter meanwhile takes it, and this commit loses.
-        number = yield from commits.next_number(core, writer_of(spout))
-        stored = yield from _entry(core, spout, entry_id)
-        _parse(entry_id.encode(), spout, stored)  # that it can be read
-        fields = dict(_pairs(stored))
-        # The watermark has passed it, and never goes back.
-        how = replace(Roots.parse(fields[b"roots"]).how, offset="", partition="")
-        batches = list(segments.decode(fields[b"row"]))
-        made, piece = yield from emit_recorded(core, how, Staging(how.stream), batches)
-        if made and made[0].refused:
-            yield from commits.discard(core, Commit((piece,), made))
-            raise ValidationError(
-                f"dead letter {letter!r} can not be replayed: its message id is null or too long; write its "
-                "row again with another, and delete it"
-            )
-        what = Commit((piece,), made, settled=Settled(spout, letters=(entry_id,)))
+    found = yield from letter_store.head(core, letter)
+    done = yield from letter_replays.replay(core, [found])
+    if done is None:
+        raise UnknownDeadLetter(f"dead letter {letter!r} could not be replayed: {_OTHERS}")
+    if done.refused:
+        raise ValidationError(done.refused[0].why)
+    if letter not in done.anchors:
+        raise letter_store.unknown(core, letter)
+    return done.anchors[letter]
+
+
+def replay_some(
+    core: Core, asked: Filter, *, limit: int = STEP, cursor: str | None = None, until: float | None = None
+) -> Operation[Replayed]:
+    """Replays the next `limit` (1 to 500) dead letters of a filter, of those that there are now.
+
+    cursor, until: as of `discard_some`. Where there is no room for all of them it goes as far as there is,
+    and says in `waits` why no further: its cursor goes on from there. Any number may do it at once: each dead
+    letter is replayed once. Raises ValidationError, and UnreadableRecord for one that can not be found out
+    about.
+    """
+    check_number(limit, "limit", 1, STEP, int)
+    position = yield from letter_pages.start(core, asked, cursor, until)
+    found, rest = yield from letter_pages.scan(core, asked, position, limit)
+    fits = yield from letter_store.fitting(core, found)
+    if fits < len(found):
+        found = found[:fits]
+        rest = yield from letter_pages.after(core, position, found[-1])
+    anchors: dict[str, int] = {}
+    refused: list[Refusal] = []
+    place = 0
+    while place < len(found):
+        part = [one for one in found[place:] if one.spout == found[place].spout]
         try:
-            yield from _check_room(core, made[0])
-        except AckerError:
-            yield from commits.discard(core, what)
-            raise
-        if (yield from commits.commit(core, writer_of(spout), number, what)):
-            return int(made[0].anchors()[0])
-    raise UnknownDeadLetter(f"dead letter {letter!r} could not be replayed: others are replaying, too")
+            done = yield from letter_replays.replay(core, part)
+            waits = "" if done else _OTHERS
+        except (SpoutPendingFull, TrackRejected) as error:
+            done, waits = None, str(error)
+        if done is None:
+            back = (yield from letter_pages.after(core, position, found[place - 1])) if place else position
+            return Replayed(anchors, tuple(refused), waits, letter_pages.encoded(back, asked))
+        anchors |= done.anchors
+        refused += done.refused
+        place += done.taken
+    return Replayed(anchors, tuple(refused), "", letter_pages.encoded(rest, asked))
 
 
-def _check_room(core: Core, one: Roots) -> Operation[None]:
-    """Raises SpoutPendingFull or TrackRejected where there is no room for the tree of a replay.
-
-    A spout that has all its dead letters waits for one to go before its outcomes make room: there always is.
-    """
-    spout, limit = one.how.spout, one.how.max_spout_pending
-    if (yield from count(core, spout)) >= kept.DEAD_LETTERS:
-        return
-    pending = (yield from kept.pending(core, spout))["pending"]
-    if limit is not None and pending >= limit:
-        raise SpoutPendingFull(
-            f"spout {spout!r} has {pending:,} rows without outcome: max_spout_pending is {limit:,}"
-        )
-    [shard] = one.shards(core.config.ackers)
-    [held] = yield [command("HGET", core.shards[shard].counters, "held")]
-    if int(held or 0) >= core.config.shard_limit:
-        raise TrackRejected(
-            f"topology {core.config.name!r} is over its high-water mark of "
-            f"{core.config.high_water_mark:,} trees"
-        )
-
-
-def last(core: Core, spout: str, after: str, end: str, most: int) -> Operation[str]:
-    """The number of the last of the next `most` dead letters of a spout, up to `end`; `after` for none.
-
-    The number of a letter is its id without the spout. Those of a spout ascend.
-    """
-    key = keys.Spout(core.config.name, check_name(spout, "spout")).dead
-    if most >= kept.DEAD_LETTERS:  # there are no more
-        [found] = yield [command("XREVRANGE", key, end, f"({after}", "COUNT", 1)]
-        return found[0][0].decode() if found else after
-    while most > 0:
-        [found] = yield [command("XRANGE", key, f"({after}", end, "COUNT", min(most, PAGE))]
-        if not found:
-            break
-        after, most = found[-1][0].decode(), most - len(found)
-    return after
-
-
-def table(
-    core: Core, spout: str, stream: str, after: str, end: str, row: pa.Schema
-) -> Operation[tuple[pa.RecordBatch, str] | None]:
-    """The next page of a spout's dead letters, up to number `end`, and its last number; None at the end.
-
-    Only those whose replays are published in the stream. row: the columns of their rows (`table_schema`).
-    Raises UnreadableRecord, which names the letter.
-    """
-    key = keys.Spout(core.config.name, check_name(spout, "spout")).dead
-    [entries] = yield [command("XRANGE", key, f"({after}", end, "COUNT", PAGE)]
-    if not entries:
-        return None
-    columns: list[list[object]] = [[] for _ in FIELDS]
-    rows: list[pa.RecordBatch] = []
-    for entry_id, fields in entries:
-        letter = _parse(entry_id, spout, fields)
-        if letter.stream != stream:
-            continue
-        told = {**{name: getattr(letter, name) for name in FIELDS.names}, "at": round(letter.at * 1e6)}
-        for column, value in zip(columns, told.values(), strict=True):
-            column.append(value)
-        rows += [segments.conform(one, row) for one in segments.decode(dict(_pairs(fields))[b"row"])]
-    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, FIELDS, strict=True)]
-    if row.names:
-        parts = (
-            [pa.concat_arrays([one.column(place) for one in rows]) for place in range(len(row))]
-            if rows
-            else []
-        )
-        empty = [pa.array([], field.type) for field in row]
-        arrays.append(pa.StructArray.from_arrays(parts or empty, fields=list(row)))
-    batch = pa.RecordBatch.from_arrays(arrays, schema=table_schema(row))
-    return batch, entries[-1][0].decode()
-
-
-def table_schema(row: pa.Schema) -> pa.Schema:
-    """The schema of dead letters as a table: `FIELDS`, and the struct `row` of these columns, if any."""
-    return FIELDS.append(pa.field("row", pa.struct(list(row)))) if row.names else FIELDS
-
-
-def delete(core: Core, letter: str) -> Operation[None]:
-    """Drops a dead letter for good; raises UnknownDeadLetter."""
-    entry_id, spout = _split(letter)
-    [dropped] = yield [command("XDEL", keys.Spout(core.config.name, spout).dead, entry_id)]
-    if not dropped:
-        raise UnknownDeadLetter(f"topology {core.config.name!r} has no dead letter {letter!r}")
-
-
-def _entry(core: Core, spout: str, entry_id: str) -> Operation[list[bytes]]:
-    [found] = yield [command("XRANGE", keys.Spout(core.config.name, spout).dead, entry_id, entry_id)]
-    if not found:
-        raise UnknownDeadLetter(f"topology {core.config.name!r} has no dead letter {f'{entry_id}@{spout}'!r}")
-    fields: list[bytes] = found[0][1]
-    return fields
-
-
-def _pairs(fields: list[bytes]) -> list[tuple[bytes, bytes]]:
-    return list(zip(fields[::2], fields[1::2], strict=True))
-
-
-def _parse(entry_id: bytes, spout: str, fields: list[bytes]) -> DeadLetter:
-    """A dead letter; UnreadableRecord, which names it: it can still be deleted."""
-    letter = f"{entry_id.decode()}@{spout}"
-    try:
-        values = dict(_pairs(fields))
-        [row] = [row for batch in segments.decode(values[b"row"]) for row in segments.values(batch)]
-        return DeadLetter(
-            id=letter,
-            spout=spout,
-            message_id=values[b"message_id"],
-            anchor=int(values[b"anchor"]),
-            status=values[b"status"].decode(),
-            reason=values[b"reason"].decode("utf-8", "replace"),
-            attempts=int(values[b"attempts"]),
-            at=int(values[b"at"]) / 1000,
-            stream=Roots.parse(values[b"roots"]).how.stream,
-            row=row,
-        )
-    except (*segments.UNREADABLE, UnreadableRecord, pa.ArrowException) as error:
-        raise UnreadableRecord(f"dead letter {letter!r} can not be read: {error!r:.200}") from error
+def _by_spout(found: Sequence[Head]) -> dict[str, list[str]]:
+    spouts: dict[str, list[str]] = {}
+    for one in found:
+        spouts.setdefault(one.spout, []).append(one.number)
+    return spouts

@@ -7,17 +7,15 @@ from typing import Literal, TypeAlias
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker import ids, keys, outcomes, scripts
+from acker import config, ids, keys, outcomes, scripts
 from acker.errors import DeadLettersFull
 from acker.operations import Core
 from acker.outcomes import Entry, SlabOutcome
 from acker.requests import Operation, Request, command
 from acker.stored import whole
-from acker.streams import late, roots, segments
+from acker.streams import late, letter_store, roots, segments
 from acker.streams.roots import Roots
 
-DEAD_LETTERS = 100_000
-"""Dead letters of a spout from which on outcomes wait until some are replayed or deleted."""
 _CALL_SLABS, _CALL_INDEXES = 100, 4_096
 _FLIGHT = 64
 _LOOK = 500
@@ -127,10 +125,9 @@ def look_at_dead(
             lost.add(token)
     if len(lost) < len(dead):
         [found] = yield [command("XLEN", keys.Spout(core.config.name, spout).dead)]
-        if found >= DEAD_LETTERS:
-            raise DeadLettersFull(
-                f"spout {spout!r} has {found:,} dead letters, its most: replay or delete some"
-            )
+        if found >= config.DEAD_LETTERS:
+            way_out = config.WAY_OUT.format(core.config.name)
+            raise DeadLettersFull(f"spout {spout!r} has {found:,} dead letters, its most: {way_out}")
     return lost
 
 
@@ -150,8 +147,7 @@ def settle(core: Core, what: Settled) -> Operation[None]:
                 found += [entry for entry in there if entry.place.digest == digest.encode()]
         yield from settle_entries(core, what.spout, found, what.unreadable)
     if what.letters:
-        own = keys.Spout(core.config.name, what.spout)
-        yield [command("XDEL", own.dead, *what.letters)]
+        yield [letter_store.drop(keys.Spout(core.config.name, what.spout), what.letters)]
 
 
 def settle_entries(
@@ -226,15 +222,15 @@ def _bury(
             "reason", reason,
             "attempts", place.roots.number,
             "at", round(entry.at * 1000),
-            "roots", record,
-            "row", segments.encode(one.to_batches(), "none"),
+            "stream", how.stream,
         ]  # fmt: skip
+        stored = letter_store.packed(record, segments.encode(one.to_batches(), "none"))
         requests.append(
             Request(
                 own.kept,
-                [told.slab, index.to_bytes(2, "little"), *fields],
+                [told.slab, index.to_bytes(2, "little"), stored, *fields],
                 scripts.get("bury"),
-                [*own.declared(), own.dead, own.rows(place.roots.token)],
+                [*own.declared(), own.dead, own.letters, own.rows(place.roots.token)],
             )
         )
     for first in range(0, len(requests), _FLIGHT):

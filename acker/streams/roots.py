@@ -220,6 +220,11 @@ def _shortened(text: bytes) -> bytes:
     return text[: MESSAGE_ID_BYTES - 3].decode("utf-8", "ignore").encode() + b"..."
 
 
+def trackable(rows: pa.Table, column: str) -> bool:
+    """Whether all rows have a message id that can be tracked. Raises ValidationError for no such column."""
+    return bool(_bad(_named(rows, column)).index(True).as_py() < 0)
+
+
 def refusals(rows: pa.Table, column: str) -> list[str]:
     """Why rows are not tracked."""
     texts = _named(rows, column).cast(pa.large_binary()).to_pylist()

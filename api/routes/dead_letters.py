@@ -1,72 +1,193 @@
-"""Dead letters: rows that were given up, and their replay."""
+"""Dead letters: rows that were given up, by page and by group; their replay, their end, and their export."""
 
-import base64
-import json
-import math
-from typing import Annotated, Any
+from collections.abc import AsyncIterator
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+from starlette.responses import StreamingResponse
 
 from acker.aio import AsyncLedger
-from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter
-from acker.streams import dead_letters
-from api.fields import Name, instant, message_id_fields
+from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter, ValidationError
+from acker.streams import dead_letters, letter_json
+from acker.streams.dead_letters import Filter
+from api.fields import Cursor, instant
 from api.logs import note
-from api.models.outcomes import DeadLetter, DeadLetterId, DeadLetters, ReplayBody, Replayed, ReplayResult
-from api.problems import declared, not_found, unknown_spout
+from api.models.dead_letters import (
+    DeadLetter,
+    DeadLetterId,
+    DeadLetters,
+    DiscardResult,
+    Group,
+    Groups,
+    Matching,
+    Named,
+    Refusal,
+    Replayed,
+    ReplayResult,
+    Those,
+)
+from api.problems import declared, not_found, unknown_cursor, unknown_spout
 from api.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}/dead-letters", tags=["dead letters"])
 
-_ROW_BYTES = 65_536
-_EXACT = 2**53
+_EXPORTED = 200
+_LINES = "application/x-ndjson"
 
 
-class DeadLettersQuery(BaseModel):
-    """Which page of dead letters."""
+class DeadLettersQuery(Matching):
+    """Which page of which dead letters."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    spout: Name | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    cursor: DeadLetterId | None = Field(default=None, description="Of the page before.")
+    cursor: Cursor | None = Field(default=None, description="Of the page before.")
+
+
+class GroupsQuery(Matching):
+    """Which dead letters, and what to tell them apart by."""
+
+    by: Annotated[list[dead_letters.By], Field(min_length=1, max_length=3)] = Field(
+        default_factory=lambda: list(dead_letters.BY)
+    )
+    cursor: Cursor | None = Field(default=None, description="Of the page before.")
+
+
+LetterId = Annotated[DeadLetterId, Path()]
 
 
 @router.get("", responses=declared(404))
 async def list_dead_letters(ledger: LedgerDep, query: Annotated[DeadLettersQuery, Query()]) -> DeadLetters:
-    """Rows that were given up after their last attempt: by spout, and for each the oldest first."""
-    if query.spout is not None and query.spout not in ledger.core.spouts:
-        raise unknown_spout(ledger.config.name, query.spout)
-    page = await ledger.run(
-        dead_letters.page(ledger.core, spout=query.spout, after=query.cursor, count=query.limit)
+    """Rows that were given up after their last attempt: by spout, and for each the oldest first.
+
+    A page looks at a bounded number of them, so with a filter it may hold fewer than its limit, or none, and
+    a cursor all the same: go on until there is none. What is given up meanwhile is not among them.
+    """
+    asked = _filter(ledger, query)
+    try:
+        page = await ledger.run(dead_letters.page(ledger.core, asked, limit=query.limit, cursor=query.cursor))
+    except ValidationError as error:
+        raise unknown_cursor() from error
+    found = [
+        DeadLetter.model_validate(letter_json.letter(one, letter_json.ROW_BYTES)) for one in page.letters
+    ]
+    return DeadLetters(dead_letters=found, cursor=page.cursor)
+
+
+@router.get("/groups", responses=declared(404))
+async def group_dead_letters(ledger: LedgerDep, query: Annotated[GroupsQuery, Query()]) -> Groups:
+    """How many dead letters have each cause, step and status, largest group first.
+
+    A page counts up to 10,000 of them: add the groups of all pages up, until there is no cursor.
+    """
+    asked, by = _filter(ledger, query), tuple(dict.fromkeys(query.by))
+    try:
+        page = await ledger.run(dead_letters.groups(ledger.core, asked, by=by, cursor=query.cursor))
+    except ValidationError as error:
+        raise unknown_cursor() from error
+    return Groups(
+        groups=[Group.model_validate(letter_json.group(one)) for one in page.groups],
+        until=instant(page.until),
+        cursor=page.cursor,
     )
-    return DeadLetters(dead_letters=[_dead_letter(letter) for letter in page.letters], cursor=page.cursor)
+
+
+@router.get(
+    "/export",
+    responses={
+        200: {
+            "description": "A line of JSON for each, as in a list, with its whole row.",
+            "content": {_LINES: {"schema": {"type": "string"}}},
+        },
+        **declared(404),
+    },
+    response_class=StreamingResponse,
+    response_model=None,
+)
+async def export_dead_letters(ledger: LedgerDep, query: Annotated[Matching, Query()]) -> StreamingResponse:
+    """All dead letters of a filter that there are now, as JSON lines; cut short where the store goes away."""
+    asked = _filter(ledger, query)
+    first = await ledger.run(dead_letters.page(ledger.core, asked, limit=_EXPORTED))
+    return StreamingResponse(_lines(ledger, asked, first), media_type=_LINES)
+
+
+@router.get("/{id}", responses=declared(404))
+async def get_dead_letter(ledger: LedgerDep, id: LetterId) -> DeadLetter:  # noqa: A002
+    """One dead letter, with its whole row."""
+    try:
+        found = await ledger.run(dead_letters.get(ledger.core, id))
+    except UnknownDeadLetter as error:
+        raise not_found("unknown-dead-letter", str(error)) from error
+    return DeadLetter.model_validate(letter_json.letter(found))
 
 
 @router.post("/replay", responses=declared(404, 413, 429))
-async def replay_dead_letters(request: Request, ledger: LedgerDep, body: ReplayBody) -> ReplayResult:
-    """Gives dead letters a new tree each, as their first attempt, and publishes their rows again."""
-    note(request, dead_letters=body.ids)
-    return await _replay(ledger, list(dict.fromkeys(body.ids)))
+async def replay_dead_letters(request: Request, ledger: LedgerDep, body: Named | Those) -> ReplayResult:
+    """Gives dead letters a new tree each, as their first attempt, and publishes their rows again.
+
+    Of a filter's one call takes up to 500: go on until there is no cursor. What fails again meanwhile is not
+    among them. Any number of clients may do it at once: each dead letter is replayed once.
+    """
+    if isinstance(body, Named):
+        note(request, dead_letters=body.ids)
+        return await _replay(ledger, list(dict.fromkeys(body.ids)))
+    note(request, matching=body.matching.model_dump(exclude_none=True))
+    asked = _filter(ledger, body.matching)
+    try:
+        done = await ledger.run(
+            dead_letters.replay_some(ledger.core, asked, cursor=body.cursor, until=_until(body))
+        )
+    except ValidationError as error:
+        raise unknown_cursor() from error
+    return ReplayResult(
+        replayed=[Replayed(id=letter, anchor=str(anchor)) for letter, anchor in done.anchors.items()],
+        unknown=[],
+        rejected=[],
+        refused=[Refusal(id=one.id, why=one.why) for one in done.refused],
+        waits=done.waits or None,
+        cursor=done.cursor,
+    )
+
+
+@router.post("/discard", responses=declared(404, 413, 429))
+async def discard_dead_letters(request: Request, ledger: LedgerDep, body: Named | Those) -> DiscardResult:
+    """Drops dead letters for good, with their rows. Of a filter's as `replay`, step by step."""
+    if isinstance(body, Named):
+        note(request, dead_letters=body.ids)
+        ids = list(dict.fromkeys(body.ids))
+        unknown = await ledger.run(dead_letters.discard(ledger.core, ids))
+        return DiscardResult(discarded=len(ids) - len(unknown), unknown=unknown, cursor=None)
+    note(request, matching=body.matching.model_dump(exclude_none=True))
+    asked = _filter(ledger, body.matching)
+    try:
+        done = await ledger.run(
+            dead_letters.discard_some(ledger.core, asked, cursor=body.cursor, until=_until(body))
+        )
+    except ValidationError as error:
+        raise unknown_cursor() from error
+    return DiscardResult(discarded=done.count, unknown=[], cursor=done.cursor)
 
 
 @router.post("/{id}/replay", responses=declared(404, 413, 429))
-async def replay_dead_letter(
-    request: Request,
-    ledger: LedgerDep,
-    id: Annotated[DeadLetterId, Path()],  # noqa: A002
-) -> ReplayResult:
+async def replay_dead_letter(request: Request, ledger: LedgerDep, id: LetterId) -> ReplayResult:  # noqa: A002
     """Gives a dead letter a new tree, as its first attempt, and publishes its row again."""
     note(request, dead_letters=[id])
     result = await _replay(ledger, [id])
     if result.unknown:
-        raise not_found("unknown-dead-letter", f"topology {ledger.config.name!r} has no dead letter {id!r}")
+        raise _unknown(ledger, id)
     return result
 
 
+@router.delete("/{id}", responses=declared(404, 429))
+async def discard_dead_letter(request: Request, ledger: LedgerDep, id: LetterId) -> DiscardResult:  # noqa: A002
+    """Drops a dead letter for good, with its row."""
+    note(request, dead_letters=[id])
+    if await ledger.run(dead_letters.discard(ledger.core, [id])):
+        raise _unknown(ledger, id)
+    return DiscardResult(discarded=1, unknown=[], cursor=None)
+
+
 async def _replay(ledger: AsyncLedger, wanted: list[str]) -> ReplayResult:
-    replayed, unknown, rejected = [], [], []
+    replayed, unknown, rejected, refused = [], [], [], []
     for letter in wanted:
         try:
             anchor = await ledger.run(dead_letters.replay(ledger.core, letter))
@@ -74,39 +195,43 @@ async def _replay(ledger: AsyncLedger, wanted: list[str]) -> ReplayResult:
             unknown.append(letter)
         except (TrackRejected, SpoutPendingFull):
             rejected.append(letter)
+        except ValidationError as error:
+            refused.append(Refusal(id=letter, why=str(error)))
         else:
             replayed.append(Replayed(id=letter, anchor=str(anchor)))
-    return ReplayResult(replayed=replayed, unknown=unknown, rejected=rejected)
-
-
-def _dead_letter(letter: dead_letters.DeadLetter) -> DeadLetter:
-    row = _plain(letter.row)
-    return DeadLetter(
-        id=letter.id,
-        spout=letter.spout,
-        status=letter.status,  # type: ignore[arg-type]
-        reason=letter.reason,
-        anchor=str(letter.anchor),
-        attempts=letter.attempts,
-        at=instant(letter.at),
-        stream=letter.stream,
-        row=row if len(json.dumps(row)) <= _ROW_BYTES else None,
-        **message_id_fields(letter.message_id),
+    return ReplayResult(
+        replayed=replayed, unknown=unknown, rejected=rejected, refused=refused, waits=None, cursor=None
     )
 
 
-def _plain(value: object) -> Any:
-    """A value of a row for JSON: as text, what is none of JSON's, and numbers that JavaScript would round."""
-    if value is None or isinstance(value, str | bool):
-        return value
-    if isinstance(value, int):
-        return value if abs(value) < _EXACT else str(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, dict):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+async def _lines(ledger: AsyncLedger, asked: Filter, page: dead_letters.Page) -> AsyncIterator[str]:
+    while True:
+        if page.letters:
+            yield "".join(letter_json.line(one) for one in page.letters)
+        if page.cursor is None:
+            return
+        page = await ledger.run(dead_letters.page(ledger.core, asked, limit=_EXPORTED, cursor=page.cursor))
+
+
+def _filter(ledger: AsyncLedger, asked: Matching) -> Filter:
+    """What is asked for; Refused where the topology has no such spout."""
+    if asked.spout is not None and asked.spout not in ledger.core.spouts:
+        raise unknown_spout(ledger.config.name, asked.spout)
+    return Filter(
+        asked.spout,
+        asked.status,
+        asked.step,
+        asked.reason or "",
+        asked.cause,
+        asked.stream,
+        asked.older_than,
+        asked.newer_than,
+    )
+
+
+def _until(body: Those) -> float | None:
+    return None if body.until is None else max(0.0, body.until.timestamp())
+
+
+def _unknown(ledger: AsyncLedger, letter: str) -> Exception:
+    return not_found("unknown-dead-letter", f"topology {ledger.config.name!r} has no dead letter {letter!r}")

@@ -7,8 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from acker import recent
 from acker.errors import ValidationError
+from acker.plain import message_id_fields
 from acker.recent import Recent
-from api.fields import Cursor, Name, instant, message_id_fields
+from api.fields import Cursor, Name, instant
 from api.models.outcomes import Outcome, Outcomes
 from api.problems import declared, unknown_cursor, unknown_spout
 from api.service import LedgerDep

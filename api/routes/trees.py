@@ -10,7 +10,8 @@ from acker import by_hand, inspect, recent, trees
 from acker.aio import AsyncLedger
 from acker.buckets import Bucket
 from acker.errors import ValidationError
-from api.fields import Cursor, Id, MessageIdBase64, Name, instant, message_id_fields
+from acker.plain import message_id_fields
+from api.fields import Cursor, Id, MessageIdBase64, Name, instant
 from api.logs import note
 from api.models.trees import (
     FailBody,

@@ -47,11 +47,11 @@ def test_dead_letters_are_listed_and_replayed(acker: Acker, ledger: Ledger) -> N
     shown = acker("dead-letters", "words")
     assert HOSTILE not in shown.out
     assert re.search(r"@lines\s.*\ba\b.*failed", shown.out)
-    first = json.loads(acker("dead-letters", "words", "--count", 1, "--json").out)
+    first = json.loads(acker("dead-letters", "words", "--limit", 1, "--json").out)
     [letter] = first["dead_letters"]
-    assert (letter["message_id"], letter["attempts"], letter["record"]) == ("a", 2, {"id": "a", "n": 1})
+    assert (letter["message_id"], letter["attempts"], letter["row"]) == ("a", 2, {"id": "a", "n": 1})
     assert letter["reason"] == f"no {HOSTILE}"
-    rest = json.loads(acker("dead-letters", "words", "--after", first["cursor"], "--json").out)
+    rest = json.loads(acker("dead-letters", "words", "--cursor", first["cursor"], "--json").out)
     assert [one["message_id"] for one in rest["dead_letters"]] == ["b", HOSTILE]
     assert rest["cursor"] is None
 

@@ -314,7 +314,9 @@ class Story:
         pending = self._pending()
         letters: list[int] = []
         for name in self.plan.code.spouts:
-            page = self.ledger.run(dead_letters.page(self.ledger.core, spout=name, count=1000))
+            page = self.ledger.run(
+                dead_letters.page(self.ledger.core, dead_letters.Filter(spout=name), limit=1000)
+            )
             letters += [int(one.message_id) for one in page.letters]
         return Observed(
             self.plan.expected(), tuple(self.told), self.sink(), letters, pending["pending"],

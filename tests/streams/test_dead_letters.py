@@ -1,10 +1,11 @@
-"""What failed too often becomes a dead letter, which is replayed once or deleted."""
+"""What failed too often becomes a dead letter, which is replayed once or discarded."""
 
 from typing import Any
 
 import pytest
 import redis
 
+from acker import config
 from acker.errors import (
     DeadLettersFull,
     SpoutPendingFull,
@@ -14,7 +15,8 @@ from acker.errors import (
 )
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
-from acker.streams import commits, dead_letters, kept, settler
+from acker.streams import commits, dead_letters, settler
+from acker.streams.dead_letters import Filter
 from acker.streams.replays import Stepped
 from acker.streams.roots import Tracking
 from acker.streams.spout import StreamSpout
@@ -59,7 +61,7 @@ def test_what_failed_is_tried_again_then_becomes_a_dead_letter(ledger: Ledger, r
     assert_settled(raw)
 
 
-def test_dead_letters_are_paged_replayed_once_and_deleted(ledger: Ledger, raw: "redis.Redis") -> None:
+def test_dead_letters_are_paged_replayed_once_and_discarded(ledger: Ledger, raw: "redis.Redis") -> None:
     once = Tracking("s", "lines", "id", attempts=1)
     StreamSpout(ledger, once).write(lines(25))
     StreamSpout(ledger, Tracking("z", "lines", "id", attempts=1)).write(lines(3, first=100))
@@ -68,13 +70,13 @@ def test_dead_letters_are_paged_replayed_once_and_deleted(ledger: Ledger, raw: "
     assert ledger.run(dead_letters.count(ledger.core)) == 28
     seen, cursor = [], None
     while True:
-        page = ledger.run(dead_letters.page(ledger.core, after=cursor, count=10))
+        page = ledger.run(dead_letters.page(ledger.core, cursor=cursor, limit=10))
         seen += [int(letter.message_id) for letter in page.letters]
         cursor = page.cursor
         if cursor is None:
             break
     assert seen == [*range(25), *range(100, 103)]
-    assert [int(one.message_id) for one in letters(ledger, spout="z")] == [100, 101, 102]
+    assert [int(one.message_id) for one in letters(ledger, Filter(spout="z"))] == [100, 101, 102]
 
     first, second, *_ = letters(ledger)
     anchor = ledger.run(dead_letters.replay(ledger.core, first.id))
@@ -83,10 +85,9 @@ def test_dead_letters_are_paged_replayed_once_and_deleted(ledger: Ledger, raw: "
     for again in (dead_letters.replay, dead_letters.get):
         with pytest.raises(UnknownDeadLetter, match="has no dead letter"):
             ledger.run(again(ledger.core, first.id))
-    ledger.run(dead_letters.delete(ledger.core, second.id))
-    with pytest.raises(UnknownDeadLetter):
-        ledger.run(dead_letters.delete(ledger.core, second.id))
-    assert [int(one.message_id) for one in letters(ledger, count=2)] == [2, 3]
+    assert ledger.run(dead_letters.discard(ledger.core, [second.id])) == []
+    assert ledger.run(dead_letters.discard(ledger.core, [second.id])) == [second.id]
+    assert [int(one.message_id) for one in letters(ledger, limit=2)] == [2, 3]
     consume(ledger)
     assert settler.settle(ledger) == Stepped(acked=1)
     assert_settled(raw)
@@ -155,10 +156,10 @@ def test_a_replay_for_which_the_room_is_gone_when_it_is_stored_does_not_wait_for
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_a_full_store_of_dead_letters_holds_outcomes_back_until_some_are_replayed_or_deleted(
+def test_a_full_store_of_dead_letters_holds_outcomes_back_until_some_are_replayed_or_discarded(
     ledger: Ledger, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, told: bool
 ) -> None:
-    monkeypatch.setattr(kept, "DEAD_LETTERS", 5)
+    monkeypatch.setattr(config, "DEAD_LETTERS", 5)
     # One step may go over the limit: what it has stored does not wait.
     spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1, outcomes=told, max_spout_pending=8))
     spout.write(lines(8))
@@ -178,7 +179,7 @@ def test_a_full_store_of_dead_letters_holds_outcomes_back_until_some_are_replaye
     for letter in (first, second):
         ledger.run(dead_letters.replay(ledger.core, letter.id))
     for letter in (third, fourth):
-        ledger.run(dead_letters.delete(ledger.core, letter.id))
+        ledger.run(dead_letters.discard(ledger.core, [letter.id]))
     consume(ledger)
     assert settler.settle(ledger, "s", told=heard.append) == Stepped(acked=2, dead=8)
     assert [int(one.message_id) for one in letters(ledger)] == list(range(4, 16))
@@ -189,7 +190,7 @@ def test_a_full_store_of_dead_letters_holds_outcomes_back_until_some_are_replaye
 def test_outcomes_that_bury_nothing_do_not_wait_for_dead_letters(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "DEAD_LETTERS", 1)
+    monkeypatch.setattr(config, "DEAD_LETTERS", 1)
     StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1)).write(lines(1))
     fail(ledger, lambda row: True)
     assert settler.settle(ledger) == Stepped(dead=1)

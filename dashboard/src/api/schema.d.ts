@@ -87,8 +87,73 @@ export interface paths {
         /**
          * List Dead Letters
          * @description Rows that were given up after their last attempt: by spout, and for each the oldest first.
+         *
+         *     A page looks at a bounded number of them, so with a filter it may hold fewer than its limit, or none, and
+         *     a cursor all the same: go on until there is none. What is given up meanwhile is not among them.
          */
         get: operations["list_dead_letters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/dead-letters/discard": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Discard Dead Letters
+         * @description Drops dead letters for good, with their rows. Of a filter's as `replay`, step by step.
+         */
+        post: operations["discard_dead_letters"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/dead-letters/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Dead Letters
+         * @description All dead letters of a filter that there are now, as JSON lines; cut short where the store goes away.
+         */
+        get: operations["export_dead_letters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/dead-letters/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Group Dead Letters
+         * @description How many dead letters have each cause, step and status, largest group first.
+         *
+         *     A page counts up to 10,000 of them: add the groups of all pages up, until there is no cursor.
+         */
+        get: operations["group_dead_letters"];
         put?: never;
         post?: never;
         delete?: never;
@@ -109,9 +174,36 @@ export interface paths {
         /**
          * Replay Dead Letters
          * @description Gives dead letters a new tree each, as their first attempt, and publishes their rows again.
+         *
+         *     Of a filter's one call takes up to 500: go on until there is no cursor. What fails again meanwhile is not
+         *     among them. Any number of clients may do it at once: each dead letter is replayed once.
          */
         post: operations["replay_dead_letters"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/dead-letters/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Dead Letter
+         * @description One dead letter, with its whole row.
+         */
+        get: operations["get_dead_letter"];
+        put?: never;
+        post?: never;
+        /**
+         * Discard Dead Letter
+         * @description Drops a dead letter for good, with its row.
+         */
+        delete: operations["discard_dead_letter"];
         options?: never;
         head?: never;
         patch?: never;
@@ -791,7 +883,7 @@ export interface components {
             reason: string;
             /**
              * Row
-             * @description Its columns: bytes as base64, what JSON has no word for as text. null where it is large.
+             * @description Its columns: bytes as base64, what JSON has no word for as text. Large: null in a list.
              */
             row: {
                 [key: string]: unknown;
@@ -807,6 +899,11 @@ export interface components {
              * @enum {string}
              */
             status: "failed" | "expired";
+            /**
+             * Step
+             * @description That gave the reason; empty where none is known.
+             */
+            step: string;
             /**
              * Stream
              * @description Where a replay is published.
@@ -826,6 +923,27 @@ export interface components {
             cursor: string | null;
             /** Dead Letters */
             dead_letters: components["schemas"]["DeadLetter"][];
+        };
+        /**
+         * DiscardResult
+         * @description What became of dead letters. Of a filter's one call takes up to 500.
+         */
+        DiscardResult: {
+            /**
+             * Cursor
+             * @description Where the next call of the same filter goes on.
+             */
+            cursor: string | null;
+            /**
+             * Discarded
+             * @example 1200
+             */
+            discarded: number;
+            /**
+             * Unknown
+             * @description Are no dead letters, or no more.
+             */
+            unknown: string[];
         };
         /**
          * EventStream
@@ -937,6 +1055,66 @@ export interface components {
             waiting: number;
         };
         /**
+         * Group
+         * @description Dead letters that have something in common; null for what they were not grouped by.
+         */
+        Group: {
+            /**
+             * Cause
+             * @description The reason without numbers and quoted text.
+             */
+            cause: string | null;
+            /**
+             * Count
+             * @example 1200
+             */
+            count: number;
+            /**
+             * Newest
+             * Format: date-time
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            newest: string;
+            /**
+             * Oldest
+             * Format: date-time
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            oldest: string;
+            /**
+             * Reason
+             * @description In full, of the newest.
+             */
+            reason: string;
+            /** Status */
+            status: ("failed" | "expired") | null;
+            /**
+             * Step
+             * @description That gave the reason; empty where none is known.
+             */
+            step: string | null;
+        };
+        /**
+         * Groups
+         * @description Groups of the dead letters that a page looked at, largest first. The next page is to be added to it.
+         */
+        Groups: {
+            /**
+             * Cursor
+             * @description Of the next page; null at the end.
+             */
+            cursor: string | null;
+            /** Groups */
+            groups: components["schemas"]["Group"][];
+            /**
+             * Until
+             * Format: date-time
+             * @description Up to when they are counted: for what is done to a group then.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            until: string;
+        };
+        /**
          * Health
          * @description Whether something needs a human: the same rules in all places, with the thresholds of the topology.
          */
@@ -974,6 +1152,48 @@ export interface components {
             p99: (number | null)[];
         };
         /**
+         * Matching
+         * @description Which dead letters. All that is given must hold.
+         */
+        Matching: {
+            /**
+             * Cause
+             * @description The whole reason without numbers and quoted text, as groups have it.
+             * @example no such word: …
+             */
+            cause?: string | null;
+            /**
+             * Newer Than
+             * @description Given up so many seconds ago or less.
+             */
+            newer_than?: number | null;
+            /**
+             * Older Than
+             * @description Given up so many seconds ago or more.
+             */
+            older_than?: number | null;
+            /**
+             * Reason
+             * @description A part of it, in capitals or not.
+             * @example word
+             */
+            reason?: string | null;
+            /** Spout */
+            spout?: string | null;
+            /** Status */
+            status?: ("failed" | "expired") | null;
+            /**
+             * Step
+             * @description The step that gave the reason; empty: none is known.
+             */
+            step?: string | null;
+            /**
+             * Stream
+             * @description Where a replay is published.
+             */
+            stream?: string | null;
+        };
+        /**
          * MessagesBody
          * @description Messages for the ledger. Their order does not matter: the ledger takes them in any.
          */
@@ -991,6 +1211,14 @@ export interface components {
             /** Slabs Reset */
             slabs_reset: number;
             track: components["schemas"]["TrackResult"];
+        };
+        /**
+         * Named
+         * @description Dead letters by their ids.
+         */
+        Named: {
+            /** Ids */
+            ids: string[];
         };
         /**
          * Outcome
@@ -1116,6 +1344,19 @@ export interface components {
             type: string;
         };
         /**
+         * Refusal
+         * @description A dead letter that can not be tried again.
+         */
+        Refusal: {
+            /**
+             * Id
+             * @example 1795230245678-0@sentences
+             */
+            id: string;
+            /** Why */
+            why: string;
+        };
+        /**
          * Removed
          * @description A topology that is gone.
          */
@@ -1133,18 +1374,20 @@ export interface components {
             topology: string;
         };
         /**
-         * ReplayBody
-         * @description Which dead letters are tried again.
-         */
-        ReplayBody: {
-            /** Ids */
-            ids: string[];
-        };
-        /**
          * ReplayResult
-         * @description What became of the dead letters named.
+         * @description What became of dead letters. Of a filter's one call takes up to 500.
          */
         ReplayResult: {
+            /**
+             * Cursor
+             * @description Where the next call of the same filter goes on.
+             */
+            cursor: string | null;
+            /**
+             * Refused
+             * @description Can not be replayed at all: discard them.
+             */
+            refused: components["schemas"]["Refusal"][];
             /**
              * Rejected
              * @description There was no room for a further tree: try again later.
@@ -1157,6 +1400,11 @@ export interface components {
              * @description Are no dead letters, or no more.
              */
             unknown: string[];
+            /**
+             * Waits
+             * @description Why a filter's were not taken further; null where nothing hinders.
+             */
+            waits: string | null;
         };
         /**
          * Replayed
@@ -1632,6 +1880,23 @@ export interface components {
              * @description Seconds since the oldest segment that nobody has taken.
              */
             unread_age: number | null;
+        };
+        /**
+         * Those
+         * @description Dead letters by a filter: the next ones of those that there are at the first call.
+         */
+        Those: {
+            /**
+             * Cursor
+             * @description Of the call before: go on until it is null.
+             */
+            cursor?: string | null;
+            matching: components["schemas"]["Matching"];
+            /**
+             * Until
+             * @description Later ones are left out; of a first call alone.
+             */
+            until?: string | null;
         };
         /**
          * Thresholds
@@ -2982,6 +3247,19 @@ export interface operations {
         parameters: {
             query?: {
                 spout?: string | null;
+                status?: ("failed" | "expired") | null;
+                /** @description The step that gave the reason; empty: none is known. */
+                step?: string | null;
+                /** @description A part of it, in capitals or not. */
+                reason?: string | null;
+                /** @description The whole reason without numbers and quoted text, as groups have it. */
+                cause?: string | null;
+                /** @description Where a replay is published. */
+                stream?: string | null;
+                /** @description Given up so many seconds ago or more. */
+                older_than?: number | null;
+                /** @description Given up so many seconds ago or less. */
+                newer_than?: number | null;
                 limit?: number;
                 /** @description Of the page before. */
                 cursor?: string | null;
@@ -3130,6 +3408,518 @@ export interface operations {
             };
         };
     };
+    discard_dead_letters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Named"] | components["schemas"]["Those"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DiscardResult"];
+                };
+            };
+            /** @description The body is no text. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is no text.",
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "urn:acker:bad-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The body is too large.",
+                     *       "status": 413,
+                     *       "title": "Request Entity Too Large",
+                     *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    export_dead_letters: {
+        parameters: {
+            query?: {
+                spout?: string | null;
+                status?: ("failed" | "expired") | null;
+                /** @description The step that gave the reason; empty: none is known. */
+                step?: string | null;
+                /** @description A part of it, in capitals or not. */
+                reason?: string | null;
+                /** @description The whole reason without numbers and quoted text, as groups have it. */
+                cause?: string | null;
+                /** @description Where a replay is published. */
+                stream?: string | null;
+                /** @description Given up so many seconds ago or more. */
+                older_than?: number | null;
+                /** @description Given up so many seconds ago or less. */
+                newer_than?: number | null;
+            };
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A line of JSON for each, as in a list, with its whole row. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    group_dead_letters: {
+        parameters: {
+            query?: {
+                spout?: string | null;
+                status?: ("failed" | "expired") | null;
+                /** @description The step that gave the reason; empty: none is known. */
+                step?: string | null;
+                /** @description A part of it, in capitals or not. */
+                reason?: string | null;
+                /** @description The whole reason without numbers and quoted text, as groups have it. */
+                cause?: string | null;
+                /** @description Where a replay is published. */
+                stream?: string | null;
+                /** @description Given up so many seconds ago or more. */
+                older_than?: number | null;
+                /** @description Given up so many seconds ago or less. */
+                newer_than?: number | null;
+                by?: ("cause" | "step" | "status")[];
+                /** @description Of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Groups"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     replay_dead_letters: {
         parameters: {
             query?: never;
@@ -3141,7 +3931,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ReplayBody"];
+                "application/json": components["schemas"]["Named"] | components["schemas"]["Those"];
             };
         };
         responses: {
@@ -3236,6 +4026,302 @@ export interface operations {
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
                      *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_dead_letter: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetter"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    discard_dead_letter: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DiscardResult"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

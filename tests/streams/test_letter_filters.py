@@ -1,0 +1,290 @@
+"""Dead letters by a filter: pages, groups, and what is replayed and discarded step by step."""
+
+import threading
+from typing import Any
+
+import pytest
+import redis
+
+from acker import config
+from acker.errors import DeadLettersFull, UnreadableRecord, ValidationError
+from acker.keys import Spout
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams import dead_letters, letter_pages, letter_store, settler
+from acker.streams.dead_letters import Filter, Group
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
+from tests.kept_rows import consume, letters, lines, pending, rows
+from tests.leaks import assert_settled
+
+pytestmark = pytest.mark.cluster(slow=True)
+
+MALFORMED, SERVER, MISSING = "malformed: 'id {}'", "RuntimeError: order {} answered 500", "no such word"
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return open_ledger(Store(url), "t", ackers=3, slab_limit=100)
+
+
+def dead(ledger: Ledger, count: int, reason: str, spout: str = "s", first: int = 0) -> None:
+    """Rows of a spout that are given up, each for the reason with its number in it."""
+    StreamSpout(ledger, Tracking(spout, "lines", "id", attempts=1)).write(lines(count, first))
+    for row in rows(ledger):
+        ledger.fail([row["_acker"]], reason.format(1000 + row["id"]))
+    consume(ledger)
+    settler.settle(ledger, spout)
+
+
+@pytest.fixture
+def several(ledger: Ledger) -> Ledger:
+    """20 malformed rows, 30 that a server refused, and 5 of another spout."""
+    dead(ledger, 20, MALFORMED)
+    dead(ledger, 30, SERVER, first=20)
+    dead(ledger, 5, MISSING, "z", first=100)
+    return ledger
+
+
+def all_pages(ledger: Ledger, asked: Filter, limit: int = 7) -> list[int]:
+    """The message ids of all dead letters that a filter takes, page by page."""
+    found, cursor = list[int](), None
+    while True:
+        page = ledger.run(dead_letters.page(ledger.core, asked, limit=limit, cursor=cursor))
+        assert len(page.letters) <= limit
+        found += [int(letter.message_id) for letter in page.letters]
+        if (cursor := page.cursor) is None:
+            return found
+
+
+def all_groups(ledger: Ledger, asked: Filter | None = None, **how: Any) -> tuple[Group, ...]:
+    pages = [ledger.run(dead_letters.groups(ledger.core, asked, **how))]
+    while pages[-1].cursor is not None:
+        pages.append(ledger.run(dead_letters.groups(ledger.core, asked, cursor=pages[-1].cursor, **how)))
+    assert len({page.until for page in pages}) == 1
+    return dead_letters.add_up(pages)
+
+
+def replay_all(ledger: Ledger, asked: Filter, limit: int = 7) -> dict[str, int]:
+    done, cursor = dict[str, int](), None
+    while True:
+        step = ledger.run(dead_letters.replay_some(ledger.core, asked, limit=limit, cursor=cursor))
+        assert (step.refused, step.waits) == ((), "")
+        done |= step.anchors
+        if (cursor := step.cursor) is None:
+            return done
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (Filter(), [*range(50), *range(100, 105)]),
+        (Filter(spout="z"), [*range(100, 105)]),
+        (Filter(reason="ANSWERED 500"), [*range(20, 50)]),
+        (Filter(reason="order 1021"), [21]),
+        (Filter(cause="malformed: …", status="failed"), [*range(20)]),
+        (Filter(cause="malformed"), []),
+        (Filter(status="expired"), []),
+        (Filter(step=""), [*range(50), *range(100, 105)]),
+        (Filter(step="split"), []),
+        (Filter(stream="lines", newer_than=600), [*range(50), *range(100, 105)]),
+        (Filter(older_than=600), []),
+        (Filter(spout="unknown"), []),
+    ],
+)
+def test_a_filter_takes_what_all_of_it_holds_for(several: Ledger, asked: Filter, expected: list[int]) -> None:
+    assert all_pages(several, asked) == expected
+
+
+def test_equal_failures_are_one_group_whatever_they_name(
+    several: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for look in (10_000, 8):  # in one page, and in many
+        monkeypatch.setattr(letter_pages, "LOOK", look)
+        monkeypatch.setattr(letter_store, "READ", look // 2)
+        found = all_groups(several)
+        assert [(one.cause, one.step, one.status, one.count) for one in found] == [
+            ("RuntimeError: order … answered 500", "", "failed", 30),
+            ("malformed: …", "", "failed", 20),
+            ("no such word", "", "failed", 5),
+        ]
+        assert found[0].reason.startswith("RuntimeError: order 10")
+        assert found[0].oldest <= found[0].newest
+        [alone] = all_groups(several, Filter(spout="z"), by=("status",))
+        assert (alone.cause, alone.step, alone.status, alone.count) == (None, None, "failed", 5)
+
+
+def test_groups_end_a_page_where_they_are_many(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letter_pages, "GROUPS", 4)
+    monkeypatch.setattr(letter_store, "READ", 3)
+    for number, word in enumerate(("a", "b", "c", "d", "e", "f", "g")):
+        dead(ledger, 1, word, first=number)
+    page = ledger.run(dead_letters.groups(ledger.core))
+    assert len(page.groups) == 6
+    assert page.cursor is not None
+    assert {one.cause for one in all_groups(ledger)} == set("abcdefg")
+
+
+def test_a_cursor_is_of_its_query_and_sees_nothing_that_came_later(several: Ledger) -> None:
+    page = several.run(dead_letters.page(several.core, Filter(spout="s"), limit=10))
+    assert page.cursor is not None
+    for asked in (Filter(), Filter(spout="s", reason="a")):
+        with pytest.raises(ValidationError, match="cursor: expected one that a page of the same query gave"):
+            several.run(dead_letters.page(several.core, asked, cursor=page.cursor))
+    dead(several, 3, MISSING, first=200)
+    rest = several.run(dead_letters.page(several.core, Filter(spout="s"), limit=1000, cursor=page.cursor))
+    assert [int(one.message_id) for one in rest.letters] == [*range(10, 50)]
+    assert rest.cursor is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"status": "acked"}, {"spout": "a b"}, {"stream": ""}, {"reason": None}, {"reason": "x" * 1025},
+        {"cause": 7}, {"older_than": -1}, {"newer_than": float("nan")}, {"older_than": "1"},
+    ],
+)  # fmt: skip
+def test_a_filter_that_can_not_be_is_told_before_anything_is_asked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        Filter(**wrong)
+
+
+def test_those_of_a_filter_are_replayed_step_by_step_and_the_others_stay(
+    several: Ledger, raw: "redis.Redis"
+) -> None:
+    done = replay_all(several, Filter(cause="malformed: …"))
+    assert len(done) == 20
+    assert {row["_acker"] for row in rows(several)} == set(done.values())
+    assert [row["id"] for row in rows(several)] == [*range(20)]
+    assert all_pages(several, Filter()) == [*range(20, 50), *range(100, 105)]
+    consume(several)
+    settler.settle(several)
+    assert pending(several)["acked"] == 20
+    assert_settled(raw)
+
+
+def test_replays_that_fail_again_are_not_replayed_again_by_the_same_steps(several: Ledger) -> None:
+    cursor, seen = None, 0
+    while True:
+        step = several.run(dead_letters.replay_some(several.core, Filter(spout="s"), limit=20, cursor=cursor))
+        seen += len(step.anchors)
+        several.fail(list(step.anchors.values()), "again")
+        consume(several)
+        settler.settle(several, "s")
+        if (cursor := step.cursor) is None:
+            break
+    assert seen == 50
+    assert len(all_pages(several, Filter(reason="again"))) == 50
+
+
+def test_what_came_after_the_groups_were_read_is_left_out_of_what_is_done_to_them(several: Ledger) -> None:
+    page = several.run(dead_letters.groups(several.core))
+    while several.run(letter_pages._now(several.core)) * 1000 < page.until * 1000 + 1:
+        pass
+    dead(several, 3, MALFORMED, first=200)
+    asked = Filter(cause="malformed: …")
+    done = several.run(dead_letters.discard_some(several.core, asked, until=page.until))
+    assert (done.count, done.cursor) == (20, None)
+    assert all_pages(several, asked) == [200, 201, 202]
+
+
+@pytest.mark.parametrize("what", ["replay", "discard"])
+def test_two_at_once_take_each_dead_letter_once(several: Ledger, url: str, what: str) -> None:
+    done: list[int] = []
+
+    def work() -> None:
+        own = open_ledger(Store(url), "t", create=False)
+        cursor = None
+        while True:
+            if what == "discard":
+                gone = own.run(dead_letters.discard_some(own.core, Filter(), limit=5, cursor=cursor))
+                done.extend([0] * gone.count)
+                cursor = gone.cursor
+            else:
+                step = own.run(dead_letters.replay_some(own.core, Filter(), limit=5, cursor=cursor))
+                done.extend(step.anchors.values())
+                cursor = step.cursor
+            if cursor is None:
+                return
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 55
+    assert all_pages(several, Filter()) == []
+    if what == "replay":
+        assert sorted(row["_acker"] for row in rows(several)) == sorted(done)
+
+
+def test_a_step_goes_as_far_as_there_is_room_and_on_from_there(url: str) -> None:
+    ledger = open_ledger(Store(url), "small", ackers=1, slab_limit=100)
+    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1, max_spout_pending=10))
+    for first in (0, 10):
+        spout.write(lines(10, first))
+        ledger.fail([row["_acker"] for row in rows(ledger)], "bad")
+        consume(ledger)
+        settler.settle(ledger)
+    spout.write(lines(4, first=50))
+    step = ledger.run(dead_letters.replay_some(ledger.core, Filter()))
+    assert len(step.anchors) == 6
+    assert "max_spout_pending is 10" in step.waits
+    again = ledger.run(dead_letters.replay_some(ledger.core, Filter(), cursor=step.cursor))
+    assert again.anchors == {}
+    assert again.waits
+    for count in (10, 4):
+        consume(ledger)
+        settler.settle(ledger)
+        again = ledger.run(dead_letters.replay_some(ledger.core, Filter(), cursor=again.cursor))
+        assert len(again.anchors) == count
+    assert (again.waits, again.cursor) == ("", None)
+
+
+def test_the_high_water_mark_bounds_a_step(url: str) -> None:
+    ledger = open_ledger(Store(url), "low", ackers=2, slab_limit=4, high_water_mark=40)
+    dead(ledger, 30, "bad")
+    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1))
+    spout.write(lines(20, first=100))
+    step = ledger.run(dead_letters.replay_some(ledger.core, Filter()))
+    assert 0 <= len(step.anchors) < 30
+    assert "high-water mark of 40" in step.waits
+    assert len(all_pages(ledger, Filter())) + len(step.anchors) == 30
+
+
+def test_what_can_not_be_replayed_is_named_and_holds_nothing_up(several: Ledger, raw: "redis.Redis") -> None:
+    import pyarrow as pa
+
+    spout = StreamSpout(several, Tracking("s", "lines", "id", attempts=1))
+    spout.write(pa.table({"id": pa.array([None], pa.int64()), "line": ["x"], "offset": [0]}))
+    settler.settle(several, "s")
+    [unnamed] = letters(several, Filter(reason="message_id"))
+    other = letters(several, Filter(cause="malformed: …"), limit=1)[0]
+    own = Spout("t", "s")
+    stored = raw.hget(own.letters, other.number)
+    raw.hset(own.letters, other.number, stored[:-40])  # type: ignore[index]
+    step = several.run(dead_letters.replay_some(several.core, Filter(spout="s")))
+    assert len(step.anchors) == 49
+    why = {one.id: one.why for one in step.refused}
+    assert set(why) == {unnamed.id, other.id}
+    assert "its message id is null or too long" in why[unnamed.id]
+    assert "can not be read" in why[other.id]
+    with pytest.raises(UnreadableRecord, match=other.id):
+        letters(several, Filter(spout="s"))
+    assert several.run(dead_letters.discard(several.core, [other.id])) == []
+    assert [one.id for one in letters(several, Filter(spout="s"))] == [unnamed.id]
+
+
+def test_a_page_ends_where_its_rows_are_large(several: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letter_store, "ROW_BYTES", 3000)
+    page = several.run(dead_letters.page(several.core))
+    assert 0 < len(page.letters) < 10
+    assert all_pages(several, Filter(), limit=50) == [*range(50), *range(100, 105)]
+    assert len(replay_all(several, Filter(), limit=50)) == 55
+
+
+def test_a_full_spout_says_the_way_out(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "DEAD_LETTERS", 5)
+    dead(ledger, 5, "bad")
+    with pytest.raises(DeadLettersFull, match="`acker dead-letters t --groups` shows them by reason"):
+        dead(ledger, 1, "bad", first=10)
