@@ -2,7 +2,8 @@
 
 import pytest
 
-from acker.cli.output import duration, message_id_fields, one_line, printable
+from acker.cli.output import duration, one_line, printable
+from acker.plain import message_id_fields
 
 
 def test_printable_text_stays_and_the_rest_is_escaped() -> None:

@@ -67,7 +67,7 @@ def test_a_query_that_goes_on_has_what_is_new_and_not_what_is_gone(pipeline: Pip
     bury(pipeline, "another", stream="others")
     page = pipeline.ledger.run(letters.page(pipeline.ledger.core))
     gone = {letter.row["name"]: letter.id for letter in page.letters}
-    pipeline.ledger.run(letters.delete(pipeline.ledger.core, gone["b1"]))
+    pipeline.ledger.run(letters.discard(pipeline.ledger.core, [gone["b1"]]))
     pipeline.ledger.run(letters.replay(pipeline.ledger.core, gone["a0"]))
     assert run(pipeline, "one") == [*first, "b0", "b2"]
     assert run(pipeline, "two") == [*first[1:], "b0", "b2"]
