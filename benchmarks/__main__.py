@@ -3,9 +3,9 @@
     uv run python -m benchmarks [PART ...] [--rounds N] [--json FILE] [--PART-OPTION VALUE ...]
     uv run python -m benchmarks --markdown FILE
 
-Parts: updates, single, tick, growth, cluster, peers, spark; each tells in its module what it measures, and
-has options for all its sizes. Each figure is printed as it is measured, and the table at the end. FILE is
-written after each part. With --markdown nothing is measured: it prints the table of a FILE for
+Parts: updates, single, tick, growth, cluster, sizing, peers, spark; each tells in its module what it
+measures, and has options for all its sizes. Each figure is printed as it is measured, and the table at the
+end. FILE is written after each part. With --markdown nothing is measured: it prints the table of a FILE for
 docs/benchmarks.md.
 """
 
@@ -30,6 +30,7 @@ PARTS = {
     "tick": "tick",
     "growth": "growth",
     "cluster": "cluster",
+    "sizing": "sizing",
     "peers": "peers",
     "spark": "jobs",
 }

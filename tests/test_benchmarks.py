@@ -28,6 +28,7 @@ TINY: dict[str, dict[str, Any]] = {
         "single_updates": 400, "commands": 2_000,
     },
     "cluster": {"rounds": 1, "masters": (1, 2), "trees": 4_096, "clients": 1},
+    "sizing": {"rounds": 1, "rows": 40, "writes": (20,)},
     "peers": {
         "rounds": 1, "only": ("streams", "acker-streams", "acker-collectors", "acker-vectors"),
         "quick_parents": 20, "workers": 1,
@@ -62,6 +63,7 @@ NAMES = {
         "tuples per tree: 3", "shards: 1", "shards: 3", "topologies: 1", "topologies: 2",
     },
     "cluster": {"masters: 1", "masters: 2"},
+    "sizing": {f"{kind}, 20 to a write" for kind in ("tree", "kept row", "stream row", "dead letter")},
     "peers": {
         f"{peer}: {what}" for peer in TINY["peers"]["only"] for what in ("children completed", "memory")
     },
