@@ -19,6 +19,7 @@ from api.dashboard import Dashboard
 from api.head import Head
 from api.live import Live
 from api.logs import Requests
+from api.prefix import Prefix
 from api.routes import (
     access,
     dead_letters,
@@ -71,6 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(GZipMiddleware, minimum_size=1024, compresslevel=1)
     app.add_middleware(Access, settings=settings)
     app.add_middleware(Requests)
+    app.add_middleware(Prefix)
     app.openapi = lambda: openapi.build(app, tokens=bool(settings.access))  # type: ignore[method-assign]
     return app
 

@@ -77,10 +77,14 @@ def check_guarded(address: str) -> None:
     assert patient.get(f"{address}/").headers["content-type"].startswith("text/html")
 
 
-def test_a_root_path_opens_no_door(valkey_url: str) -> None:
-    # As a proxy that strips the path calls it.
-    with behind(service(valkey_url), "/acker") as address:
+@pytest.mark.parametrize("root_path", ["/acker", "/acker/", "/a/b", "/api"])
+def test_behind_a_root_path_the_proxy_may_take_it_off_or_not(valkey_url: str, root_path: str) -> None:
+    with behind(service(valkey_url), root_path) as address:
         check_guarded(address)
+        if root_path != "/api":  # where paths of the service itself begin so, it has to be taken off
+            kept = address + root_path.rstrip("/")
+            check_guarded(kept)
+            assert patient.get(kept).text == patient.get(f"{address}/").text
 
 
 def test_a_proxy_that_does_not_strip_the_path_opens_no_door(valkey_url: str) -> None:
