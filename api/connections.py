@@ -12,6 +12,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from api import problems
+from api.access import HEADERS
 from api.settings import Settings
 
 _SPARE_FILES = 128
@@ -75,6 +77,13 @@ class Connection(HttpToolsProtocol):
             self.limits.give_back(self._taken)
             self._taken = ""
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP gets the answer of any other bad request, and is done."""
+        answer = problems.answer(400, "bad-request", msg, headers={"Connection": "close"})
+        head = [b"HTTP/1.1 400 Bad Request", *map(b": ".join, (*answer.raw_headers, *HEADERS.items()))]
+        self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         """A request begins: its headers and its body have one time limit."""

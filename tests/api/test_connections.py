@@ -1,5 +1,6 @@
 """Connections that send nothing, or never an end, keep nobody out: of a service as a process."""
 
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -32,6 +33,18 @@ def is_closed(connection: socket.socket) -> bool:
         return connection.recv(1) == b""
     except ConnectionResetError:
         return True
+
+
+def test_what_is_no_http_is_answered_as_other_bad_requests_are(valkey_url: str) -> None:
+    with (
+        running("--url", valkey_url) as service,
+        connected(service.address, b"\x00\r\n\r\n") as connection,
+        connection.makefile("rb") as answer,
+    ):
+        head, _, body = answer.read().partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"x-content-type-options: nosniff" in head
+        assert json.loads(body)["type"] == "urn:acker:bad-request"
 
 
 def test_what_is_not_sent_in_time_is_ended(valkey_url: str) -> None:
