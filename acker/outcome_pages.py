@@ -172,8 +172,9 @@ def _read_shard(
             if skip(entry.place):
                 skipped += 1
             else:
-                at = yield from _tell(core, entry, at, room, told)
-                if not told[-1].last:
+                at, part = yield from _tell(core, spout, entry, at, room)
+                told += [part] if part else []
+                if part and not part.last:
                     return at
             milliseconds, sequence = at.entry
             at = _Position(at.first, at.turn, (milliseconds, sequence + 1))
@@ -186,18 +187,23 @@ def _read_shard(
     return at
 
 
-def _tell(core: Core, entry: Entry, at: _Position, room: _Room, told: list[Told]) -> Operation[_Position]:
-    """Tells trees of an entry until there is no room; where it came to."""
+def _tell(
+    core: Core, spout: str, entry: Entry, at: _Position, room: _Room
+) -> Operation[tuple[_Position, Told | None]]:
+    """Tells trees of an entry until there is no room; where it came to. None where it is confirmed by now."""
     trees: list[ToldTree] = []
     slab, index = at.slab, at.index
     while slab < len(entry.slabs) and room:
         part = entry.slabs[slab : slab + _SLABS]
         known = yield from outcomes.message_ids(core, [one.slab for one in part])
+        # Message ids go in the step that confirms their entry, which another reader may do meanwhile.
+        if len(known) < len(part) and not (yield from _is_there(core, spout, entry.place)):
+            return replace(at, slab=len(entry.slabs), index=0), None
         for one in part:
             for number, tree in _trees(one, known.get(one.slab), index):
                 if not room:
-                    told.append(Told(entry.place, entry.status, entry.reason, entry.at, trees, last=False))
-                    return replace(at, slab=slab, index=number)
+                    some = Told(entry.place, entry.status, entry.reason, entry.at, trees, last=False)
+                    return replace(at, slab=slab, index=number), some
                 trees.append(tree)
                 room.take(tree.message_id)
             slab, index = slab + 1, 0
@@ -206,8 +212,14 @@ def _tell(core: Core, entry: Entry, at: _Position, room: _Room, told: list[Told]
     if not trees:
         room.take(None)  # where nothing is left to tell of an entry, too, a page ends
     last = slab >= len(entry.slabs)
-    told.append(Told(entry.place, entry.status, entry.reason, entry.at, trees, last))
-    return replace(at, slab=slab, index=0)
+    told = Told(entry.place, entry.status, entry.reason, entry.at, trees, last)
+    return replace(at, slab=slab, index=0), told
+
+
+def _is_there(core: Core, spout: str, place: Place) -> Operation[bool]:
+    """Whether an entry is not confirmed."""
+    [found] = yield [command("XRANGE", core.shards[place.shard].outcomes(spout), place.id, place.id)]
+    return any(entry.place == place for entry in outcomes.parse_all(place.shard, found)[0])
 
 
 def _trees(

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import redis
 
-from acker import ids, keys
+from acker import ids, keys, outcome_pages
 from acker.config import RANGES
 from acker.ids import as_ids
 from acker.ledger import Ledger, open_ledger
 from acker.outcome_pages import WINDOW
 from acker.store import Store
 from acker.submissions import NewSlab
-from acker.totals import totals
+from acker.totals import totals, unreadable
 from api.models.topologies import TopologySettings
 from tests.api.conftest import READ, calling
-from tests.ledgers import Trees
+from tests.ledgers import Trees, confirm_all
 from tests.servers import wait_until
 
 OUTCOMES = "/topologies/words/spouts/s/outcomes"
@@ -174,6 +174,34 @@ def test_a_stream_waits_where_a_hundred_entries_of_a_shard_are_not_confirmed(
         for receipt in (*waiting[WINDOW:-1], waiting[0]):
             confirm(client, [{"receipt": receipt}])
         assert next(events)[1]["receipt"] == waiting[-1]
+
+
+@pytest.mark.parametrize("size", [1, 1024])
+def test_what_another_reader_confirms_meanwhile_is_told_with_its_message_ids_or_not_at_all(
+    ledger: Ledger, size: int
+) -> None:
+    for stop in range(2, 20):  # before each request of a reading in turn
+        anchors = ids.new_anchors(400)
+        ledger.track(anchors, as_ids([7] * 400), [b"x" * size] * 400, spout="s")
+        for part in (anchors[:1], anchors[1:300], anchors[300:]):  # the last entry has the ids with it
+            ledger.update(part, as_ids([7] * len(part)))
+        reading, asked = outcome_pages.page(ledger.core, "s", limit=300), 0
+        told: list[outcome_pages.Told] = []
+        requests = next(reading)
+        try:
+            while True:
+                asked += 1
+                if asked == stop:
+                    confirm_all(ledger)
+                requests = reading.send(ledger.store.send(requests))
+        except StopIteration as ended:
+            told = ended.value.told
+        assert all(tree.message_id for one in told for tree in one.trees)
+        confirm_all(ledger)
+        if asked < stop:
+            break
+    assert stop >= 5
+    assert ledger.run(unreadable(ledger.core)) == 0
 
 
 def test_a_spout_gets_only_its_own_and_a_foreign_receipt_confirms_nothing(
