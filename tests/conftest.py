@@ -39,6 +39,7 @@ PROGRAMS = (
     "test_chaos.py",
     "test_demo_run.py",
     "test_soak.py",
+    "test_tutorial.py",
 )
 
 

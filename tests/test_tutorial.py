@@ -1,0 +1,72 @@
+"""docs/tutorial.md, run as a user would: in an empty directory, block by block, up to the proof."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from acker.embedded import free_port
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+PORTS = ("6390", "8090", "8091")
+"""The page's own, which something else may have: free ones take their place."""
+
+
+class Block(NamedTuple):
+    """A block of code of the page: its language with what follows, and its text."""
+
+    info: str
+    text: str
+
+
+BLOCKS = [
+    Block(*found) for found in re.findall(r"^```(\w[^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+]
+
+
+def test_the_install_line_names_extras_that_there_are() -> None:
+    [install] = [block.text for block in BLOCKS if block.info == 'bash title="install"']
+    [extras] = re.findall(r"'acker\[(.*?)\]'", install)
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras.split(",")) <= known.keys()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tutorial_counts_each_order_once_or_gives_it_up(tmp_path: Path) -> None:
+    free = {port: str(free_port()) for port in PORTS}
+    texts = [(info, re.sub("|".join(PORTS), lambda port: free[port[0]], text)) for info, text in BLOCKS]
+    for info, text in texts:
+        if title := re.fullmatch(r'python title="(.+)"', info):
+            (tmp_path / title[1]).write_text(text)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ACKER_")}
+    # Three JVMs that live for seconds: what they would compile well they never use.
+    environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    shell = subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(text for info, text in texts if info == "bash")],
+        cwd=tmp_path, env=environment, text=True, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        said, _ = shell.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # all have ended by themselves
+            os.killpg(shell.pid, signal.SIGKILL)
+    logs = "\n".join(f"== {log.name}\n{log.read_text()[-2_000:]}" for log in sorted(tmp_path.glob("*.log")))
+    assert shell.returncode == 0, f"{said}\n{logs}"
+    lines = said.splitlines()
+    for info, text in texts:
+        if info == 'text title="output"':
+            for wanted in text.splitlines():
+                start = wanted.removesuffix(" ...")
+                assert any(line.startswith(start) for line in lines), f"{wanted!r} is not in\n{said}\n{logs}"
