@@ -13,7 +13,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from acker import config, histogram, inspect, operations
+from acker import causes, config, histogram, inspect, operations
 from acker import totals as all_totals
 from acker.address import Node
 from acker.batch import (
@@ -353,9 +353,9 @@ class AsyncLedger:
         """Removes a spout that owes nothing, so that there is room for another."""
         await self.run(remove_spout(self.core, name))
 
-    async def fail(self, anchors: IdsLike, reason: str = "") -> Failed:
-        """Fails trees: final and at once. `reason` is at most 1 KiB."""
-        encoded = config.check_reason(reason)
+    async def fail(self, anchors: IdsLike, reason: str = "", *, retry: bool = True) -> Failed:
+        """Fails trees: final and at once. `reason` is at most 1 KiB. retry=False: for good."""
+        encoded = causes.checked(reason, retry=retry)
         found = as_ids(anchors, "anchors")
         return await self.send(self.core.fail(found, encoded)) if self.config.ackers else Failed()
 

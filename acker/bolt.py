@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 
-from acker import config
-from acker.errors import FailedException, TupleError, ValidationError
+from acker import causes, config
+from acker.errors import FailedException, PermanentFailure, TupleError, ValidationError
 from acker.tuples import MAX_ROOTS, Tuple, add_children, check_targets, shown
 
 if TYPE_CHECKING:
@@ -76,13 +76,14 @@ class Bolt:
             tuple.check_open(self.topology.owner, "acked")
             self.topology.outbox.ack(tuple)
 
-    def fail(self, tuple: Tuple, reason: str = "") -> None:  # noqa: A002 - as above
+    def fail(self, tuple: Tuple, reason: str = "", *, retry: bool = True) -> None:  # noqa: A002 - as above
         """Fails all trees of a tuple, at once and finally; `reason` is at most 1 KiB. Children are void.
 
+        retry=False: for good. The outcome tells the spout so (`Outcome.retry`): another attempt is of no use.
         Raises ValidationError for the reason, and TupleError as `ack` does.
         """
         _check_tuple(tuple)
-        encoded = config.check_reason(reason)
+        encoded = causes.checked(reason, self.name, retry=retry)
         self.topology.outbox.make_room()
         with self.topology.outbox.lock:
             tuple.check_open(self.topology.owner, "failed")
@@ -109,8 +110,9 @@ class Bolt:
         """Acks a tuple at the end of the block, fails it on an error (Storm's BasicBoltExecutor).
 
         What the collector emits is anchored to the tuple. Any Exception fails the tuple, with the exception's
-        text as reason; FailedException and those of `catch` end there, others are raised further. Anything
-        else that ends the block (KeyboardInterrupt) leaves the tuple to its timeout.
+        text as reason; FailedException (PermanentFailure: for good) and those of `catch` end there, others
+        are raised further. Anything else that ends the block (KeyboardInterrupt) leaves the tuple to its
+        timeout.
         """
         _check_tuple(tuple)
         with self.topology.outbox.lock:
@@ -118,7 +120,7 @@ class Bolt:
         try:
             yield Collector(self, tuple)
         except Exception as error:
-            self.fail(tuple, _reason(error))
+            self.fail(tuple, _reason(error), retry=not isinstance(error, PermanentFailure))
             if not isinstance(error, FailedException) and not isinstance(error, catch):
                 raise
         else:

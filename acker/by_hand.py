@@ -7,7 +7,7 @@ mistyped, or a tree that has just expired, would be a ghost that waits for nothi
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from acker.config import check_reason
+from acker import causes
 from acker.ids import as_ids
 from acker.operations import Core
 from acker.requests import Operation
@@ -28,12 +28,12 @@ class FailedByHand:
     unknown: tuple[int, ...] = ()
 
 
-def fail(core: Core, anchors: Sequence[int], reason: str) -> Operation[FailedByHand]:
+def fail(core: Core, anchors: Sequence[int], reason: str, *, retry: bool = True) -> Operation[FailedByHand]:
     """Fails those trees that are known, final and at once; an anchor that is named twice counts once.
 
-    reason: at most 1 KiB. Raises ValidationError.
+    reason: at most 1 KiB. retry=False: for good. Raises ValidationError.
     """
-    encoded = check_reason(reason)
+    encoded = causes.checked(reason, retry=retry)
     wanted = sorted(set(anchors))
     known = {tree.anchor for tree in (yield from trees_at(core, wanted))}
     unknown = tuple(anchor for anchor in wanted if anchor not in known)

@@ -80,12 +80,12 @@ def check_reason(reason: object) -> bytes:
     return encoded
 
 
-def bounded_reason(reason: str) -> str:
-    """A reason cut to 1 KiB of UTF-8: for texts that are not the caller's own, as those of exceptions."""
+def bounded_reason(reason: str, most: int = REASON_BYTES) -> str:
+    """A reason cut to 1 KiB of UTF-8, or `most` bytes: for texts that are not the caller's own."""
     encoded = reason.encode("utf-8", "replace")
-    if len(encoded) <= REASON_BYTES:
+    if len(encoded) <= most:
         return encoded.decode()
-    return encoded[: REASON_BYTES - 3].decode("utf-8", "ignore") + "..."
+    return encoded[: most - 3].decode("utf-8", "ignore") + "..."
 
 
 def parse_flag(text: str) -> bool:

@@ -134,6 +134,10 @@ class FailedException(AckerError):
     """Raised by user code to fail the tuples at hand (Storm's FailedException)."""
 
 
+class PermanentFailure(FailedException):
+    """Raised by user code to fail the tuples at hand for good: their records are not tried again."""
+
+
 class DeadLettersFull(AckerError):
     """A spout has as many dead letters as it may: replay or delete some. Outcomes wait, nothing is lost."""
 

@@ -218,7 +218,10 @@ class Inbox:
                 self._receipts[anchor] = receipt
                 receipt.left.add(anchor)
             if mark == PENDING:
-                outcome = Outcome(message_ids[index], anchor, entry.status, entry.reason, told.latency)
+                why, taken = entry.cause, told.latency
+                outcome = Outcome(
+                    message_ids[index], anchor, entry.status, why.reason, taken, why.step, why.retry
+                )
                 self.pending.tell(slab, index, outcome)
 
     def _confirm_if_done(self, receipt: _Receipt) -> None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import TypeVar, Unpack
 
-from acker import config, histogram, operations
+from acker import causes, config, histogram, operations
 from acker.config import Settings
 from acker.errors import TrackConflict, TrackRejected, UnreadableRecord
 from acker.ids import Ids, IdsLike, as_ids
@@ -96,9 +96,12 @@ class Ledger:
             return Updated()
         return self.send(self.core.update(anchors, deltas))
 
-    def fail(self, anchors: IdsLike, reason: str = "") -> Failed:
-        """Fails trees: final and at once. `reason` is at most 1 KiB. Raises ValidationError."""
-        encoded = config.check_reason(reason)
+    def fail(self, anchors: IdsLike, reason: str = "", *, retry: bool = True) -> Failed:
+        """Fails trees: final and at once. `reason` is at most 1 KiB. Raises ValidationError.
+
+        retry=False: for good, so their records become dead letters, and are not tried again.
+        """
+        encoded = causes.checked(reason, retry=retry)
         found = as_ids(anchors, "anchors")
         if not self.config.ackers:
             return Failed()

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 import redis
 
-from acker import ids, keys
-from acker.config import check_message_id, check_name, check_reason, check_text
+from acker import causes, ids, keys
+from acker.config import check_message_id, check_name, check_text
 from acker.errors import KeyConflict, StoreError, UnreadableRecord, ValidationError, WritersFull
 from acker.ids import Ids
 from acker.operations import ATTEMPTS, Core
@@ -49,7 +49,10 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Messages for one topology: trees, (anchor, delta), (anchor, reason), and anchors to be reset."""
+    """Messages for one topology: trees, (anchor, delta), (anchor, cause), and anchors to be reset.
+
+    A cause is text, as of `acker.causes`.
+    """
 
     tracks: Sequence[Track] = ()
     acks: Sequence[tuple[int, int]] = ()
@@ -72,7 +75,7 @@ class Messages:
                     for anchor, value, name, spout in stored["tracks"]
                 ],
                 [(int(anchor), int(delta)) for anchor, delta in stored["acks"]],
-                [(int(anchor), str(reason)) for anchor, reason in stored["fails"]],
+                [(int(anchor), str(cause)) for anchor, cause in stored["fails"]],
                 [int(anchor) for anchor in stored["resets"]],
             )
         except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
@@ -320,11 +323,11 @@ def _parts(core: Core, messages: Messages, slabs: dict[str, list[NewSlab]]) -> _
     if messages.acks:
         anchors, deltas = (ids.as_ids(column) for column in zip(*messages.acks, strict=True))
         parts.acks = core.update(anchors, deltas)
-    by_reason: dict[str, list[int]] = {}
-    for anchor, reason in messages.fails:
-        by_reason.setdefault(reason, []).append(anchor)
+    by_cause: dict[str, list[int]] = {}
+    for anchor, cause in messages.fails:
+        by_cause.setdefault(cause, []).append(anchor)
     parts.fails = [
-        core.fail(_distinct(anchors), check_reason(reason)) for reason, anchors in by_reason.items()
+        core.fail(_distinct(anchors), causes.checked_text(cause)) for cause, anchors in by_cause.items()
     ]
     if messages.resets:
         parts.resets = core.reset_timeout(_distinct(messages.resets))

@@ -208,14 +208,14 @@ class Core:
         ]
         return Submission(calls, lambda calls: Updated(*sums(calls, 2)))
 
-    def fail(self, anchors: Ids, reason: bytes) -> Submission[Failed]:
-        """Fails trees, for one reason."""
+    def fail(self, anchors: Ids, cause: bytes) -> Submission[Failed]:
+        """Fails trees, for one cause (`acker.causes`)."""
         calls = [
             Call(
                 call.shard,
                 "fail",
                 self.vectors(call.shard, call.slabs),
-                [self.config.waiting_bytes, reason, call.counts, call.indexes, self.config.outcomes_kept],
+                [self.config.waiting_bytes, cause, call.counts, call.indexes, self.config.outcomes_kept],
             )
             for call in encoding.trees_calls(anchors, max(1, self.config.ackers))
         ]

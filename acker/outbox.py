@@ -68,7 +68,7 @@ class Forgetful(Protocol):
 class Buffer:
     """What waits to become parts. Each message is added by one assignment, and a flush takes all by one.
 
-    tracks: name of a slab -> its spout and itself. acks: deltas. fails: reason and anchors.
+    tracks: name of a slab -> its spout and itself. acks: deltas. fails: cause and anchors.
     """
 
     tracks: "dict[bytes, tuple[Source, Trees]]" = field(default_factory=dict)
@@ -176,11 +176,11 @@ class Outbox:
             while len(self._taken) > TAKEN:
                 self._taken.popitem(last=False)
 
-    def fail(self, tuple: Tuple, reason: bytes) -> None:  # noqa: A002 - as above
+    def fail(self, tuple: Tuple, cause: bytes) -> None:  # noqa: A002 - as above
         """Buffers the fail of a tuple that is open, and settles it."""
         with self.lock:
             self.adding(len(tuple.anchors))
-            buffer, number, failed = self.buffer, len(self.buffer.fails), (reason, tuple.anchors)
+            buffer, number, failed = self.buffer, len(self.buffer.fails), (cause, tuple.anchors)
             buffer.fails[number], tuple.settled = failed, "failed"
 
     def reset_timeout(self, anchors: Iterable[int]) -> None:
@@ -293,11 +293,11 @@ class Outbox:
             if len(anchors):
                 parts.append(Part(core.update(anchors, values), len(anchors)))
         fails: dict[bytes, list[int]] = {}
-        for reason, failed in buffer.fails.values():
-            fails.setdefault(reason, []).extend(failed)
-        for reason, named in fails.items():
+        for cause, failed in buffer.fails.values():
+            fails.setdefault(cause, []).extend(failed)
+        for cause, named in fails.items():
             if named:
-                parts.append(Part(core.fail(np.array(named, np.int64), reason), len(named)))
+                parts.append(Part(core.fail(np.array(named, np.int64), cause), len(named)))
         if buffer.resets:
             anchors = np.array(list(buffer.resets), np.int64)
             parts.append(Part(core.reset_timeout(anchors), len(anchors)))

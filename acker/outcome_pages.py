@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from acker import keys, outcomes
+from acker.causes import Cause
 from acker.errors import KeyConflict, ValidationError
 from acker.ids import anchor_at
 from acker.messages import KEY_SECONDS, name_of
@@ -55,7 +56,7 @@ class Told:
 
     place: Place
     status: Status
-    reason: str
+    cause: Cause
     at: float
     trees: list[ToldTree]
     last: bool
@@ -202,7 +203,7 @@ def _tell(
         for one in part:
             for number, tree in _trees(one, known.get(one.slab), index):
                 if not room:
-                    some = Told(entry.place, entry.status, entry.reason, entry.at, trees, last=False)
+                    some = Told(entry.place, entry.status, entry.cause, entry.at, trees, last=False)
                     return replace(at, slab=slab, index=number), some
                 trees.append(tree)
                 room.take(tree.message_id)
@@ -212,7 +213,7 @@ def _tell(
     if not trees:
         room.take(None)  # where nothing is left to tell of an entry, too, a page ends
     last = slab >= len(entry.slabs)
-    told = Told(entry.place, entry.status, entry.reason, entry.at, trees, last)
+    told = Told(entry.place, entry.status, entry.cause, entry.at, trees, last)
     return replace(at, slab=slab, index=0), told
 
 

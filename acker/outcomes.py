@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from acker import encoding, headers, ids
+from acker.causes import Cause
 from acker.errors import AckerError, UnreadableRecord, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, Reply, Request, command
@@ -63,7 +64,7 @@ class Entry:
 
     place: Place
     status: Status
-    reason: str
+    cause: Cause
     at: float
     slabs: tuple[SlabOutcome, ...]
 
@@ -96,9 +97,9 @@ def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
         status = values[b"status"].decode()
         if status not in ("acked", "failed", "expired"):
             raise ValueError(status)
-        reason = values[b"reason"].decode("utf-8", "replace")
+        cause = Cause.decode(values[b"reason"])
         place = Place(shard, entry_id, digest(values))
-        return Entry(place, status, reason, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
+        return Entry(place, status, cause, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
     except (KeyError, ValueError, OverflowError, struct.error) as error:
         raise UnreadableRecord(
             f"outcome {entry_id!r} of shard {shard} is not readable: {error!r:.200}"

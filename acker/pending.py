@@ -40,7 +40,8 @@ class Outcome(NamedTuple):
 
     status: acked, failed, expired, or rejected (never tracked: over the high-water mark). reason: of a fail,
     or of what the spout found out by itself. latency: seconds from track to outcome by the store's clock;
-    None where the store has not told it. anchor: 0 where there was no tree (`ackers` 0).
+    None where the store has not told it. anchor: 0 where there was no tree (`ackers` 0). step: the bolt that
+    has failed it, where known. retry: False where that was for good, so that another attempt is of no use.
     """
 
     message_id: bytes
@@ -48,6 +49,8 @@ class Outcome(NamedTuple):
     status: Status
     reason: str
     latency: float | None
+    step: str = ""
+    retry: bool = True
 
 
 class Slab:

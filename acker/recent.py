@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from acker import encoding, ids, scripts
+from acker.causes import Cause
 from acker.config import check_name
 from acker.errors import ValidationError
 from acker.operations import FLIGHT_SHARDS, Core
@@ -49,7 +50,7 @@ class Recent:
     number: int
     offset: int
     status: Ended
-    reason: str
+    cause: Cause
     at: float
     age: float
     anchor: int
@@ -86,7 +87,7 @@ class _Entry:
     shard: int
     number: int
     status: Ended
-    reason: str
+    cause: Cause
     at: int
     spout: str | None
     packed: bytes
@@ -106,7 +107,7 @@ class _Entry:
                 name = None if not names else names[index if len(names) > len(indexes) else place]
                 anchor = ids.anchor_at(slab, index)
                 yield Recent(
-                    self.shard, self.number, offset, self.status, self.reason, self.at / 1000, ms / 1000,
+                    self.shard, self.number, offset, self.status, self.cause, self.at / 1000, ms / 1000,
                     anchor, self.spout, name,
                 )  # fmt: skip
                 offset += 1
@@ -169,7 +170,7 @@ def recent(
         if (
             status in (None, entry.status)
             and spout in (None, entry.spout)
-            and part in entry.reason.casefold()
+            and part in entry.cause.reason.casefold()
         ):
             trees = list(entry.trees())[offset if number == entry.number else 0 :]
             room = limit - len(found)
@@ -307,14 +308,14 @@ def _parse(shard: int, told: Reply) -> _Entry:
             shard,
             number,
             status,
-            values[b"reason"].decode("utf-8", "replace"),
+            Cause.decode(values[b"reason"]),
             min(_LATEST, max(0, int(values[b"at"]))),
             check_name(values[b"spout"].decode(), "spout"),
             values[b"trees"],
         )
     except (KeyError, ValueError) as error:
         _log.error("recent outcome %d of shard %d is not readable: %r", number, shard, error)
-        return _Entry(shard, number, "failed", "", _LATEST, None, b"")
+        return _Entry(shard, number, "failed", Cause(), _LATEST, None, b"")
 
 
 def _encode(places: Mapping[int, tuple[int, int]]) -> str:

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from acker import headers, ids, registries, scripts
 from acker.buckets import BUCKETS, Bucket, Clock, declared
+from acker.causes import Cause
 from acker.operations import Core
 from acker.requests import Operation, Reply, Request
 
@@ -98,7 +99,7 @@ def trees_told(
                     anchor=ids.anchor_at(slabs[k - 1], index),
                     state="finished" if finished else "pending" if owned else "waiting",
                     value=value,
-                    failure=None if reason is None else reason.decode("utf-8", "replace"),
+                    failure=None if reason is None else Cause.decode(reason).reason,
                     spout=names.get(spout) if owned else None,
                     message_id=message_ids[place] if owned and message_ids else None,
                     tracked_at=tracked_at / 1000,

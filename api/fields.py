@@ -95,6 +95,10 @@ Reason = Annotated[
     _bytes_at_most(REASON_BYTES),
     Field(max_length=REASON_BYTES, description="At most 1 KiB of UTF-8.", examples=["no such word"]),
 ]
+Retry = Annotated[
+    bool,
+    Field(description="false: for good. The record becomes a dead letter, and is not tried again."),
+]
 Cursor = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_-]{1,16384}$", description="Of the page before; hand it back unread."),

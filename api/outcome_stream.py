@@ -182,7 +182,9 @@ def outcome(told: Told) -> SpoutOutcomes:
     return SpoutOutcomes(
         receipt=told.receipt,
         status=told.status,  # type: ignore[arg-type]
-        reason=told.reason,
+        reason=told.cause.reason,
+        step=told.cause.step,
+        retry=told.cause.retry,
         at=instant(told.at),
         trees=[
             ToldTree(anchor=str(tree.anchor), latency=tree.latency, **message_id_fields(tree.message_id))

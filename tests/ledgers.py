@@ -54,7 +54,7 @@ def told(ledger: Ledger, *trees: Trees, spout: str = "s") -> Counter[tuple[int, 
     found: Counter[tuple[int, str, str]] = Counter()
     while entries := ledger.outcomes(reader):
         for entry in entries:
-            found.update((anchor, entry.status, entry.reason) for anchor in trees_of(entry, counts))
+            found.update((anchor, entry.status, entry.cause.reason) for anchor in trees_of(entry, counts))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from typing import Any
@@ -78,8 +78,9 @@ class Told:
         entries = read_all(self.ledger, OutcomeReader(self.ledger.core, "s"))
         for entry in entries:
             mine = [one for one in entry.slabs if one.slab in self.counts]
-            kept = type(entry)(entry.place, entry.status, entry.reason, entry.at, tuple(mine))
-            self.found.update((anchor, entry.status, entry.reason) for anchor in trees_of(kept, self.counts))
+            kept = replace(entry, slabs=tuple(mine))
+            told = entry.status, entry.cause.reason
+            self.found.update((anchor, *told) for anchor in trees_of(kept, self.counts))
         self.ledger.confirm("s", [entry.place for entry in entries])
 
 

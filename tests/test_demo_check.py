@@ -163,7 +163,7 @@ def poisoned(result: Result) -> DeadLetter:
     letters = [
         DeadLetter(
             "1-0@text", "text", line.message_id.encode(), 1, "failed", "always", "", 3, 0.0, LINES,
-            {"message_id": line.message_id, "line": line.text, "attempt": 3},
+            {"message_id": line.message_id, "line": line.text, "attempt": 3}, (),
         )
         for line in TEXT
         if line.message_id != "f:3"

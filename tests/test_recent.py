@@ -37,7 +37,7 @@ def expire(ledger: Ledger) -> None:
 
 
 def told(trees: list[Recent]) -> dict[int, tuple[str, str, bytes | None, str | None]]:
-    return {tree.anchor: (tree.status, tree.reason, tree.message_id, tree.spout) for tree in trees}
+    return {tree.anchor: (tree.status, tree.cause.reason, tree.message_id, tree.spout) for tree in trees}
 
 
 @pytest.mark.parametrize("named", ["message {}", "message {:05}", "", "{0}" * 7])
@@ -100,7 +100,7 @@ def test_the_end_of_one_tree_is_found(ledger: Ledger) -> None:
     for anchor in (trees.anchors[0], trees.anchors[499]):
         found = ledger.run(recent.find(ledger.core, int(anchor)))
         assert found is not None
-        assert (found.status, found.reason) == ("failed", f"reason {anchor}")
+        assert (found.status, found.cause.reason) == ("failed", f"reason {anchor}")
     for anchor in (trees.anchors[500], trees.anchors[599], others[0].anchors[0]):
         found = ledger.run(recent.find(ledger.core, int(anchor)))
         assert found is not None
@@ -124,7 +124,7 @@ def test_an_end_is_looked_for_in_few_steps_wherever_it_is(url: str) -> None:
             replies = ledger.store.send(operation.send(replies))  # type: ignore[arg-type]
         with pytest.raises(StopIteration) as end:
             operation.send(replies)  # type: ignore[arg-type]
-        assert (end.value.value and end.value.value.reason) == reason
+        assert (end.value.value and end.value.value.cause.reason) == reason
 
 
 def test_as_many_are_kept_as_the_topology_says_however_they_ended(url: str) -> None:

@@ -65,7 +65,7 @@ def test_recent_outcomes_that_are_unreadable_are_passed_over(url: str, raw: Any)
     assert page.cursor is None
     found = ledger.run(recent.find(ledger.core, first(members[0])))
     assert found is not None
-    assert found.reason == "bad"
+    assert found.cause.reason == "bad"
     fresh, _ = ledger.run(recent.since(ledger.core, {}, 100))
     assert len(fresh) == 12
     raw.xadd(stream, {"no": "entry"}, id=f"{newest + 9}-0")

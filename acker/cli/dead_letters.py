@@ -19,6 +19,7 @@ from acker.ledger import Ledger
 from acker.plain import instant
 
 if TYPE_CHECKING:
+    from acker.streams.attempts import Attempt
     from acker.streams.dead_letters import DeadLetter, Filter, Group
 
 _Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", show_default=False)]
@@ -156,6 +157,7 @@ def dead_letter(
                 ("at", instant(one.at)),
                 ("anchor", f"{one.anchor}: acker tree {topology} {one.anchor}"),
                 ("stream", one.stream),
+                *((f"attempt {each.number}", _ended(each)) for each in one.history),
                 ("row", _text(one)),
             ]
         )
@@ -306,6 +308,10 @@ def _show_replayed(done: dict[str, int], refused: list[Any], as_json: bool) -> N
 
 def _text(one: "DeadLetter") -> str:
     return json.dumps(_json().plain(one.row), ensure_ascii=False)
+
+
+def _ended(one: "Attempt") -> str:
+    return " ".join(filter(None, (instant(one.at), one.status, one.step and f"by {one.step}:", one.reason)))
 
 
 def _json() -> Any:

@@ -15,6 +15,7 @@ def fail(
     topology: TopologyName,
     anchors: Anchors,
     reason: Annotated[str, typer.Option(help="Told to the spout.")] = "failed by hand",
+    retry: Annotated[bool, typer.Option(help="Whether another attempt may follow.")] = True,
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
@@ -22,7 +23,7 @@ def fail(
     """Fail trees: final and at once. Anchors that name no tree are passed over."""
     numbers = sorted({options.anchor(anchor) for anchor in anchors})
     ledger = options.ledger(url, timeout, topology)
-    done = ledger.run(by_hand.fail(ledger.core, numbers, reason))
+    done = ledger.run(by_hand.fail(ledger.core, numbers, reason, retry=retry))
     if len(done.unknown) == len(numbers):
         more = " and none of the others" if numbers[1:] else ""
         raise UnknownTree(f"topology {topology!r} knows no tree {numbers[0]}{more} (any more)")

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from acker.errors import FailedException
+from acker.errors import FailedException, PermanentFailure
 
 if TYPE_CHECKING:
     from acker.spark.again import read_again
@@ -19,6 +19,7 @@ __all__ = [
     "Bolt",
     "Collector",
     "FailedException",
+    "PermanentFailure",
     "anchors",
     "bolt",
     "dead_letters",

@@ -17,8 +17,9 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from acker import steps
-from acker.config import bounded_reason, check_name
-from acker.errors import AckerError, FailedException
+from acker.causes import Cause
+from acker.config import check_name
+from acker.errors import AckerError, FailedException, PermanentFailure
 from acker.ledger import Ledger
 from acker.spark import (
     company,
@@ -89,7 +90,9 @@ class Bolt(Shipped):
                 verdicts.check(ledger, found, plan.told if plan is not None else ())
             collector = Collector(batch.sparkSession, self._options, at)
             with _discarding(ledger, collector), plans.settled(batch, plan):
-                failed = _failure(lambda: functions.call(self.function, self.name, batch, collector))
+                failed = _failure(
+                    self.name, lambda: functions.call(self.function, self.name, batch, collector)
+                )
                 collector.life.end(wait=failed is None)
                 inputs = self._inputs(ledger, batch, at, plan, failed is not None, bool(collector.staged))
                 verdicts.check_inputs(ledger, found, inputs, stateless=self._options.stateless)
@@ -232,7 +235,8 @@ def bolt(
             collector.emit(words, stream="words")
 
     Returning acks the tuples of the batch, all that were read from streams. Raising FailedException fails
-    their trees, and nothing is emitted. Any other exception is Spark's: nothing is committed, the batch can
+    their trees, and nothing is emitted; PermanentFailure fails them for good, so that their records are dead
+    letters at once. Any other exception is Spark's: nothing is committed, the batch can
     run again. settings: as of the data source (`acker.spark.options.Options`). Raises ValidationError.
     """
 
@@ -256,11 +260,11 @@ def job(
             collector.emit(orders.groupBy("id").agg(...), stream="totals")
 
     The tuples that it takes are acked at the end of the block. FailedException fails their trees and ends
-    there; any other exception leaves everything as it was. run: names this run, so that the same one again
-    commits nothing, and the log says who did and when (`collector.committed` tells, too): it is known for a
-    month. With another number of rows emitted, and nothing taken from a stream, that is RunCommitted. Rows of
-    `acker.spark.track` are tracked by the commit, which waits for room as a bolt's does. settings: as of
-    `bolt`.
+    there, PermanentFailure for good; any other exception leaves everything as it was. run: names this run,
+    so that the same one again commits nothing, and the log says who did and when (`collector.committed`
+    tells, too): it is known for a month. With another number of rows emitted, and nothing taken from a
+    stream, that is RunCommitted. Rows of `acker.spark.track` are tracked by the commit, which waits for room
+    as a bolt's does. settings: as of `bolt`.
     """
     check_name(name, "name")
     _check_place(spark, name, run)
@@ -280,7 +284,7 @@ def job(
             with microbatches.of_job(spark, topology):
                 yield collector
         except FailedException as error:
-            failed = _reason(error)
+            failed = _cause(name, error)
         finally:
             AT_WORK.reset(outer)
         collector.life.end(wait=failed is None)
@@ -325,9 +329,10 @@ def _discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
         yield
     except BaseException as error:
         ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
-        if isinstance(error, PythonException) and "FailedException" in str(error):
+        named = [one.__name__ for one in (PermanentFailure, FailedException) if one.__name__ in str(error)]
+        if isinstance(error, PythonException) and named:
             raise AckerError(
-                f"step {collector.name!r}: a function of its tasks, as a UDF, raised FailedException. Spark "
+                f"step {collector.name!r}: a function of its tasks, as a UDF, raised {named[0]}. Spark "
                 "does not tell of which record, so nothing has failed and nothing is committed: "
                 "collector.map, which runs a function per record, fails that record alone"
             ) from error
@@ -336,17 +341,17 @@ def _discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
         collector.release()
 
 
-def _failure(call: Callable[[], object]) -> str | None:
-    """Why a batch failed as a whole, or None."""
+def _failure(step: str, call: Callable[[], object]) -> str | None:
+    """The cause, as text, for which a batch failed as a whole, or None."""
     try:
         call()
     except FailedException as error:
-        return _reason(error)
+        return _cause(step, error)
     return None
 
 
-def _reason(error: FailedException) -> str:
-    return bounded_reason(str(error) or "failed")
+def _cause(step: str, error: FailedException) -> str:
+    return Cause(str(error) or "failed", step, not isinstance(error, PermanentFailure)).text()
 
 
 _NO_COLUMN = (

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import LongType, StructField, StructType
 
+from acker.causes import ending
 from acker.config import check_name, check_number, check_reason
 from acker.errors import AckerError, ValidationError
 from acker.ids import Ids
@@ -75,7 +76,7 @@ class Collector:
         self.resumed: list[Range] = []
         self._subscription = options.subscription
         self._ledger: Ledger = options.ledger()
-        self._how = options.staging()
+        self._how = replace(options.staging(), step=options.stream)
         self._batch = batch
         self._used_once = False
         self._cached: list[DataFrame] = []
@@ -98,9 +99,10 @@ class Collector:
         return self._stage(rows, stream=stream, anchored=anchored).rows
 
     @in_life
-    def fail(self, rows: DataFrame, reason: str | Column = "") -> None:
+    def fail(self, rows: DataFrame, reason: str | Column = "", *, retry: bool = True) -> None:
         """Fails the trees of rows, for one reason (at most 1 KiB) or each for that in a column (cut to that).
 
+        retry=False: for good. Their records become dead letters at once, whatever attempts they have left.
         They fail even if the batch emits rows into them; the ack of their tuples counts as late.
         """
         rows = _anchored(rows, "fail")
@@ -108,7 +110,8 @@ class Collector:
         if not isinstance(reason, Column):
             check_reason(reason)
             reason = F.lit(reason)
-        why = F.coalesce(reason.cast("string"), F.lit("")).alias(FAILED)
+        said = F.coalesce(reason.cast("string"), F.lit(""))
+        why = F.concat(said, F.lit(ending(retry=retry))).alias(FAILED)
         self._stage(rows.select(*_present(rows), why))
 
     @in_life
@@ -126,9 +129,9 @@ class Collector:
         The function gets a dict, without `_acker`. It returns a dict or a tuple for one row (a plain value
         where the schema has one column), a list of them for several, None for none (the record is acked).
         What it raises becomes the reason of the fail: type and text, at most 1 KiB; of FailedException, the
-        text. A result that does not fit the schema is an exception, too: values are converted as by Spark's
-        UDFs (`acker.spark.values`). `schema` is that of the result,
-        without `_acker`: each row gets the anchors of its record.
+        text. PermanentFailure fails the record for good (`fail`). A result that does not fit the schema is an
+        exception, too: values are converted as by Spark's UDFs (`acker.spark.values`). `schema` is that of
+        the result, without `_acker`: each row gets the anchors of its record.
 
         It may be `async def`: then up to `concurrency` records of a task (1 to 10,000, default 64) are under
         way at a time, and one that takes longer than `timeout` seconds (up to a day, default 60) is cancelled

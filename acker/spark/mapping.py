@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from acker.config import bounded_reason
-from acker.errors import FailedException, ValidationError
+from acker.causes import Cause
+from acker.errors import FailedException, PermanentFailure, ValidationError
 from acker.ids import Ids
 from acker.spark.calls import Calls, Outcome, Record
 from acker.spark.shipping import Shipped
@@ -37,15 +37,15 @@ _ROWS = 2_000
 _TUPLE = {tuple}
 
 
-def reason_of(error: BaseException) -> str:
-    """What a tree is failed with for an exception: its type and text, at most 1 KiB; of ours, its text."""
+def cause_of(error: BaseException) -> str:
+    """The cause, as text, that a tree is failed for by an exception: its type and text; of ours, its text."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - it is the user's, and its failing would be the batch's
         text = ""
     if isinstance(error, FailedException):
-        return bounded_reason(text or "failed")
-    return bounded_reason(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+        return Cause(text or "failed", retry=not isinstance(error, PermanentFailure)).text()
+    return Cause(f"{type(error).__name__}: {text}" if text else type(error).__name__).text()
 
 
 def _records_of(
@@ -62,7 +62,7 @@ def _records_of(
                 record[name] = make(record[name])
     except Exception as error:  # noqa: BLE001 - a type of the user's own may raise anything
         if rows.num_rows == 1:
-            return [], {0: reason_of(error)}
+            return [], {0: cause_of(error)}
     else:
         return found, {}
     records: list[Record] = []
@@ -172,7 +172,7 @@ class RecordMapper(Shipped):
         read = [place for place in every if place not in failed] if failed else every
         for place, (result, error) in zip(read, outcomes, strict=True):
             if error is not None:
-                failed[place] = reason_of(error)
+                failed[place] = cause_of(error)
                 continue
             # The common cases, first and cheap: one tuple, or a list of them.
             if type(result) is tuple and len(result) == width:
@@ -185,7 +185,7 @@ class RecordMapper(Shipped):
                 try:
                     made = self._rows(result)
                 except ValidationError as unfit:
-                    failed[place] = reason_of(unfit)
+                    failed[place] = cause_of(unfit)
                     continue
             rows += made
             places.append(place)
@@ -252,7 +252,7 @@ def _fitting(
         try:
             kept.append(columns.of(made, alone=True))
         except Exception as error:  # noqa: BLE001 - as above
-            failed[place] = reason_of(error)
+            failed[place] = cause_of(error)
         else:
             origins += [place] * len(made)
     return [pa.concat_arrays(parts) for parts in zip(*kept, strict=True)], np.array(origins, dtype=np.int64)

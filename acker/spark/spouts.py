@@ -5,6 +5,8 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
+from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,7 +35,8 @@ from acker.streams.settler import Settler
 
 DEAD_LETTERS = (
     "id string, spout string, message_id binary, anchor bigint, status string, reason string, step string, "
-    "attempts int, at timestamp, stream string, row string"
+    "attempts int, at timestamp, stream string, row string, "
+    "history array<struct<number int, status string, reason string, step string, at timestamp>>"
 )
 """The columns of dead letters (`acker.streams.dead_letters.DeadLetter`); row: as JSON."""
 
@@ -181,14 +184,19 @@ def dead_letters(
         page = ledger.run(letters.page(ledger.core, asked, limit=letters.PAGE, cursor=cursor))
         for one in page.letters:
             row = json.dumps(plain(one.row))
-            at = pa.scalar(round(one.at * 1e6), pa.timestamp("us", "UTC")).as_py()
+            tried = [(*astuple(each)[:4], _instant(each.at)) for each in one.history]
             found.append(
                 (one.id, one.spout, one.message_id, one.anchor, one.status, one.reason, one.step,
-                 one.attempts, at, one.stream, row)
+                 one.attempts, _instant(one.at), one.stream, row, tried)
             )  # fmt: skip
         cursor = page.cursor
         if cursor is None:
             return spark.createDataFrame(found, DEAD_LETTERS)
+
+
+def _instant(seconds: float) -> datetime:
+    moment: datetime = pa.scalar(round(seconds * 1e6), pa.timestamp("us", "UTC")).as_py()
+    return moment
 
 
 def _dead_letters(

@@ -54,7 +54,7 @@ class Commit:
     """What a commit does: tracks roots, publishes staged segments, fails trees, acks its inputs.
 
     inputs: ranges of streams, and roots, which are tracked before anything else.
-    failed: a reason to fail all trees of the inputs with, in place of acking their tuples.
+    failed: a cause (`acker.causes`, as text) to fail all trees of the inputs for, in place of acking them.
     settled: outcomes of a spout that this is the answer to. origin: of which batch it is, if that is known.
     """
 

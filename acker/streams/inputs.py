@@ -96,7 +96,7 @@ def rows(
         return []
 
 
-def fail_segments(core: Core, what: Range, members: Sequence[Segment], reason: str) -> Operation[None]:
+def fail_segments(core: Core, what: Range, members: Sequence[Segment], cause: str) -> Operation[None]:
     """Fails all trees that segments have tuples of; their vectors are of no use after that."""
     for segment in members:
         [payload] = yield [command("GET", keys.Stream(core.config.name, what.stream).payload(segment.token))]
@@ -106,7 +106,7 @@ def fail_segments(core: Core, what: Range, members: Sequence[Segment], reason: s
         places = vectors.places(core, segment, what.slot)
         if found and ANCHORS in found[0].schema.names:
             anchors = np.unique(segments.edges(pa.Table.from_batches(found).column(ANCHORS))[0])
-            yield from fail_once(core, places, anchors, [reason] * len(anchors))
+            yield from fail_once(core, places, anchors, [cause] * len(anchors))
         yield from unlink(core, [key for key, _ in places])
 
 
@@ -127,22 +127,23 @@ def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | No
 
 
 def fail_once(
-    core: Core, places: Iterable[Place], anchors: Ids, reasons: Sequence[str], made: Made | None = None
+    core: Core, places: Iterable[Place], anchors: Ids, causes: Sequence[str], made: Made | None = None
 ) -> Operation[None]:
-    """Fails trees, each for its reason. made: notes it, and is told how much that is.
+    """Fails trees, each for its cause (`acker.causes`, as text).
 
+    made: notes it, and is told how much that is.
     places: what is staged of the trees, in each of their shards; it notes which calls were made, and the
     caller deletes it when all were. So the same again changes nothing, however late it comes.
     """
     if not core.config.ackers or not len(anchors):
         return
-    by_reason: dict[str, list[int]] = {}
-    for row, reason in enumerate(reasons):
-        by_reason.setdefault(reason, []).append(row)
+    by_cause: dict[str, list[int]] = {}
+    for row, cause in enumerate(causes):
+        by_cause.setdefault(cause, []).append(row)
     staged = {shard: key for key, shard in places}
     calls: list[Call] = []
-    for reason, named in by_reason.items():
-        for call in core.fail(anchors[named], reason.encode("utf-8", "replace")).calls:
+    for cause, named in by_cause.items():
+        for call in core.fail(anchors[named], cause.encode("utf-8", "replace")).calls:
             call.keys.append(staged[call.shard])
             if made is not None:
                 call.keys.append(made.key(core, call.shard))

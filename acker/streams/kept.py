@@ -13,7 +13,8 @@ from acker.operations import Core
 from acker.outcomes import Entry, SlabOutcome
 from acker.requests import Operation, Request, command
 from acker.stored import whole
-from acker.streams import late, letter_store, roots, segments
+from acker.streams import attempts, late, letter_store, roots, segments
+from acker.streams.attempts import Attempt
 from acker.streams.roots import Roots
 
 _CALL_SLABS, _CALL_INDEXES = 100, 4_096
@@ -49,11 +50,12 @@ class Place:
         """The rows of an outcome."""
         return [self.first + index for index in told.of(self.count)]
 
-    def fate(self, status: str) -> Fate:
+    def fate(self, entry: Entry) -> Fate:
         """What becomes of a row whose tree has that outcome."""
-        if status == "acked":
+        if entry.status == "acked":
             return "acked"
-        again = self.roots.number < self.roots.how.attempts and not self.roots.refused
+        last = self.roots.number >= self.roots.how.attempts or self.roots.refused
+        again = entry.cause.retry and not last
         return "replayed" if again else "dead"
 
 
@@ -117,7 +119,7 @@ def look_at_dead(
         place.roots.token: place.roots
         for entry in entries
         for told in entry.slabs
-        if (place := known.get(told.slab)) is not None and place.fate(entry.status) == "dead"
+        if (place := known.get(told.slab)) is not None and place.fate(entry) == "dead"
     }
     lost = set()
     for token, one in dead.items():
@@ -169,7 +171,7 @@ def settle_entries(
             place = known.get(told.slab)
             if place is None:
                 continue
-            fate = place.fate(entry.status)
+            fate = place.fate(entry)
             if fate != "acked" and place.roots.token in unreadable:
                 continue
             if fate == "dead":
@@ -178,7 +180,7 @@ def settle_entries(
                 if entry.status == "expired" and not expired:
                     expired = yield from late.why_expired(core)
                 if read[1] is not None:
-                    yield from _bury(own, place, told, entry, read[1], entry.reason or expired)
+                    yield from _bury(own, place, told, entry, read[1], expired)
                 continue
             call = current.get(fate)
             count = 0 if told.indexes is None else len(told.indexes)
@@ -205,26 +207,32 @@ def settle_entries(
 
 
 def _bury(
-    own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: pa.Table, reason: str
+    own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: pa.Table, expired: str
 ) -> Operation[None]:
     """Makes dead letters of rows, one for each; `rows` are all of the roots'."""
+    ended = Attempt.of(place.roots.number, entry, expired)
+    users = attempts.without(rows)
     how = place.roots.how
     named = roots.message_ids(rows, how.message_id).cast(pa.binary())  # Python may not have it as text
     record = place.roots.record()
     requests = []
     for row in place.rows(told):
         index = row - place.first
-        one = pa.Table.from_batches(rows.slice(row, 1).to_batches(), rows.schema)
+        one = pa.Table.from_batches(users.slice(row, 1).to_batches(), users.schema)
+        history = attempts.with_attempt(attempts.of_row(rows, row), ended)
+        why = attempts.decisive(history)
         fields: list[bytes | str | int | float] = [
             "message_id", named[row].as_py(),
             "anchor", ids.anchor_at(told.slab, index),
             "status", entry.status,
-            "reason", reason,
+            "reason", why.reason,
+            "step", why.step,
             "attempts", place.roots.number,
             "at", round(entry.at * 1000),
             "stream", how.stream,
         ]  # fmt: skip
-        stored = letter_store.packed(record, segments.encode(one.to_batches(), "none"))
+        payload = segments.encode(one.to_batches(), "none")
+        stored = letter_store.packed(record, payload, attempts.pack(history))
         requests.append(
             Request(
                 own.kept,

@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+from dataclasses import asdict
 from typing import Any
 
 from acker.plain import instant, message_id_fields
@@ -34,7 +35,8 @@ def letter(one: DeadLetter, most: int | None = None) -> dict[str, Any]:
     """A dead letter with its row; null for a row of more than `most` bytes as JSON."""
     row = plain(one.row)
     fits = most is None or len(json.dumps(row)) <= most
-    return {**head(one), "row": row if fits else None}
+    history = [asdict(each) | {"at": instant(each.at)} for each in one.history]
+    return {**head(one), "row": row if fits else None, "history": history}
 
 
 def line(one: DeadLetter) -> str:

@@ -14,7 +14,8 @@ from acker import keys, scripts
 from acker.errors import UnknownDeadLetter, UnreadableRecord, ValidationError
 from acker.operations import Core
 from acker.requests import Operation, Reply, Request, command
-from acker.streams import segments
+from acker.streams import attempts, segments
+from acker.streams.attempts import History
 from acker.streams.roots import Roots
 
 FIRST = "0-0"
@@ -25,16 +26,17 @@ ROW_BYTES = 16 << 20
 """Bytes of rows after which no more are read for a page, or a step."""
 _ROWS = 100
 _ID = re.compile(r"([0-9]{1,20}-[0-9]{1,20})@([A-Za-z0-9._-]{1,64})\Z")
-_LENGTH = struct.Struct("<I")
+_LENGTHS = struct.Struct("<II")
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
     """What is told of a dead letter beside its row.
 
-    id: names it. message_id: the spout's own name of it. anchor: of its last tree. status: failed or expired;
-    reason: of that tree. step: that gave the reason, or "". attempts: how many trees it had. at: Unix seconds
-    of the last outcome. stream: where a replay is published.
+    id: names it. message_id: the spout's own name of it. anchor: of its last tree. status: failed or expired,
+    of that tree. reason, step: of the last tree that failed, and who failed it; of the last tree, where none
+    failed. attempts: how many trees it had. at: Unix seconds of the last outcome. stream: where a replay is
+    published.
     """
 
     id: str
@@ -56,16 +58,21 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter(Head):
-    """A row that was given up. row: its columns, as Python values (`acker.streams.segments.values`)."""
+    """A row that was given up. row: its columns, as Python values (`acker.streams.segments.values`).
+
+    history: its attempts, at most 10: the first, the last that failed, and the latest.
+    """
 
     row: dict[str, object]
+    history: History
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The row of a dead letter as it is stored, with what it was tracked as."""
+    """The row of a dead letter as it is stored, with what it was tracked as, and its attempts."""
 
     roots: Roots
+    history: History
     payload: bytes
 
 
@@ -84,10 +91,10 @@ def unknown(core: Core, letter: str) -> UnknownDeadLetter:
     return UnknownDeadLetter(f"topology {core.config.name!r} has no dead letter {letter!r}")
 
 
-def packed(roots: str, payload: bytes) -> bytes:
-    """A row as it is stored: with the record of its roots."""
+def packed(roots: str, payload: bytes, history: bytes = b"[]") -> bytes:
+    """A row as it is stored: with the record of its roots, and what became of its attempts."""
     record = roots.encode()
-    return _LENGTH.pack(len(record)) + record + payload
+    return _LENGTHS.pack(len(record), len(history)) + record + history + payload
 
 
 def newest(core: Core, spouts: Sequence[str], end: str = "+") -> Operation[list[str]]:
@@ -162,10 +169,10 @@ def whole(one: Head, row: Stored) -> DeadLetter:
     """A dead letter with its row. Raises UnreadableRecord, which names it: it can still be discarded."""
     found = batches(one, row)
     try:
-        [values] = [row for batch in found for row in segments.values(batch)]
+        [values] = [each for batch in found for each in segments.values(batch)]
     except (*segments.UNREADABLE, pa.ArrowException) as error:
         raise _unreadable(one.id, error) from error
-    return DeadLetter(**asdict(one), row=values)
+    return DeadLetter(**asdict(one), row=values, history=row.history)
 
 
 def drop(spout: keys.Spout, numbers: Sequence[str]) -> Request:
@@ -198,9 +205,11 @@ def _stored(letter: str, reply: bytes | None) -> Stored | UnreadableRecord | Non
     if reply is None:
         return None
     try:
-        [length] = _LENGTH.unpack_from(reply)
-        end = _LENGTH.size + length
-        return Stored(Roots.parse(reply[_LENGTH.size : end]), reply[end:])
+        length, more = _LENGTHS.unpack_from(reply)
+        end = _LENGTHS.size + length
+        rest = end + more
+        known = Roots.parse(reply[_LENGTHS.size : end])
+        return Stored(known, attempts.parse(reply[end:rest]), reply[rest:])
     except (struct.error, UnreadableRecord) as error:
         return _unreadable(letter, error)
 

@@ -1,12 +1,14 @@
 """Dead letters of a spout as tables with the columns of their rows, for Spark: by ranges of numbers."""
 
+from dataclasses import asdict
+
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.config import DEAD_LETTERS, check_name
 from acker.errors import UnreadableRecord
 from acker.operations import Core
 from acker.requests import Operation
-from acker.streams import letter_store, segments
+from acker.streams import attempts, letter_store, segments
 
 FIELDS = pa.schema(
     [
@@ -20,6 +22,7 @@ FIELDS = pa.schema(
         ("attempts", pa.int32()),
         ("at", pa.timestamp("us", "UTC")),
         ("stream", pa.string()),
+        ("history", pa.list_(attempts.FIELDS)),
     ]
 )
 """What is told of a dead letter as a row of a table, beside its own row (`DeadLetter`)."""
@@ -62,7 +65,9 @@ def table(
             raise stored
         if stored is None:  # replayed or discarded meanwhile
             continue
-        told = {**{name: getattr(letter, name) for name in FIELDS.names}, "at": round(letter.at * 1e6)}
+        told = {name: getattr(letter, name, None) for name in FIELDS.names}
+        tried = [asdict(one) | {"at": round(one.at * 1e6)} for one in stored.history]
+        told |= {"at": round(letter.at * 1e6), "history": tried}
         for column, value in zip(columns, told.values(), strict=True):
             column.append(value)
         rows += [segments.conform(one, row) for one in letter_store.batches(letter, stored)]

@@ -7,6 +7,7 @@ whose rows can not be read are left: there is nothing to be replayed.
 import numpy as np
 
 from acker import headers, ids, keys
+from acker.causes import Cause
 from acker.operations import Core
 from acker.requests import Operation, Request, command
 from acker.streams import roots, tracking
@@ -66,6 +67,6 @@ def _recover(core: Core, own: keys.Spout, one: Roots) -> Operation[int]:
     anchors = one.anchors()
     trees = anchors[np.isin(np.arange(one.rows) // one.slab, lost)]
     # What can not be read of them a drain puts away first.
-    yield from core.submit(Submission(core.fail(trees, REASON.encode()).calls, lambda _: None))
+    yield from core.submit(Submission(core.fail(trees, Cause(REASON).encode()).calls, lambda _: None))
     yield from tracking.track_again(core, one, lost)
     return len(trees)

@@ -15,7 +15,8 @@ from acker.errors import ValidationError
 from acker.operations import Core
 from acker.outcomes import Entry, OutcomeReader
 from acker.requests import Operation
-from acker.streams import commits, kept, late, roots, schemas
+from acker.streams import attempts, commits, kept, late, roots, schemas
+from acker.streams.attempts import Attempt
 from acker.streams.commits import Commit
 from acker.streams.kept import Place, Settled
 from acker.streams.roots import Roots, Tracking
@@ -121,7 +122,7 @@ def _stepped(entries: Sequence[Entry], known: dict[bytes, Place], lost: set[str]
     for entry in entries:
         for told in entry.slabs:
             if place := known.get(told.slab):
-                fate = place.fate(entry.status)
+                fate = place.fate(entry)
                 if fate == "acked" or place.roots.token not in lost:
                     counts[fate] += len(place.rows(told))
     return Stepped(**counts)
@@ -146,24 +147,29 @@ def _stage_replays(
 
     Returns the tokens, too, of those whose rows can not be read, or are gone.
     """
-    again: dict[str, tuple[Roots, list[int]]] = {}
+    again: dict[str, tuple[Roots, dict[int, Attempt]]] = {}
+    expired = ""
     for entry in entries:
         for told in entry.slabs:
             place = known.get(told.slab)
-            if place is not None and place.fate(entry.status) == "replayed":
-                again.setdefault(place.roots.token, (place.roots, []))[1].extend(place.rows(told))
+            if place is not None and place.fate(entry) == "replayed":
+                if entry.status == "expired" and not expired:
+                    expired = yield from late.why_expired(core)
+                one = Attempt.of(place.roots.number, entry, expired)
+                ended = again.setdefault(place.roots.token, (place.roots, {}))[1]
+                ended.update(dict.fromkeys(place.rows(told), one))
     staged: list[Staged] = []
     tracked: list[Roots] = []
     lost: set[str] = set()
     groups: dict[tuple[object, ...], _Group] = {}
-    for old, places in again.values():
+    for old, ended in again.values():
         rows = yield from roots.kept_rows(core, old)
         if rows is None:
             lost.add(old.token)
             continue
-        most = roots.most_rows(core)
+        most, places = roots.most_rows(core), sorted(ended)
         for at in range(0, len(places), most):
-            part = rows.take(pa.array(sorted(places[at : at + most])))
+            part = attempts.take(rows, {place: ended[place] for place in places[at : at + most]})
             query, batch = old.origin or ("", 0)
             name = (old.how, old.number, part.schema.to_string(), query)
             group = groups.get(name)
@@ -186,17 +192,19 @@ def _stage_replays(
 
 def _stage_group(core: Core, group: _Group, staged: list[Staged], tracked: list[Roots]) -> Operation[None]:
     how = group.how
-    made, piece = yield from emit_recorded(core, how, Staging(how.stream), group.batches, group.number)
+    schema = attempts.visible(group.batches[0].schema)
+    yield from schemas.record(core, how.stream, roots.anchored_schema(schema, how))
+    made, piece = yield from roots.emit(core, how, Staging(how.stream), group.batches, group.number)
     tracked += [replace(one, origin=group.origin) for one in made]
     staged.append(piece)
 
 
 def emit_recorded(
-    core: Core, how: Tracking, staging: Staging, batches: Sequence[pa.RecordBatch], number: int = 1
+    core: Core, how: Tracking, staging: Staging, batches: Sequence[pa.RecordBatch]
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
     """As `acker.streams.roots.emit`, when the schema of the stream is recorded, or compared."""
     yield from schemas.record(core, staging.stream, roots.anchored_schema(batches[0].schema, how))
-    return (yield from roots.emit(core, how, staging, batches, number))
+    return (yield from roots.emit(core, how, staging, batches))
 
 
 def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, Place]) -> Operation[pa.Table]:
@@ -211,12 +219,12 @@ def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, Place]) -> O
                 continue
             indexes = told.of(min(place.count, len(ids_here)))
             count = len(indexes)
-            final = place.fate(entry.status) != "replayed"
+            final = place.fate(entry) != "replayed"
             columns[0] += [ids_here[index] for index in indexes]
             columns[1] += [ids.anchor_at(told.slab, index) for index in indexes]
             same = (
                 entry.status,
-                entry.reason or (why if entry.status == "expired" else ""),
+                entry.cause.reason or (why if entry.status == "expired" else ""),
                 place.roots.number,
                 final,
                 told.latency,

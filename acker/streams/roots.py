@@ -20,7 +20,7 @@ from acker.errors import UnreadableRecord, ValidationError
 from acker.ids import Ids
 from acker.operations import Core
 from acker.requests import Operation, command
-from acker.streams import quarantine, segments
+from acker.streams import attempts, quarantine, segments
 from acker.streams.segments import ANCHORS, UNREADABLE, Segment
 from acker.streams.staging import Staged, Staging, pieces, stage_segment, stage_vectors
 from acker.streams.vectors import Place
@@ -299,11 +299,11 @@ def emit(
             if core.config.ackers:
                 made.append((yield from _stage_rows(core, how, staging, good, number, False)))
                 anchors = pa.array(made[-1].anchors())
-            parts.append(good.append_column(ANCHORS, anchors))
+            parts.append(attempts.without(good).append_column(ANCHORS, anchors))
         if bad.num_rows and core.config.ackers and how.bad_message_id == "dead_letter":
             made.append((yield from _stage_rows(core, how, staging, bad, number, True)))
         elif bad.num_rows:
-            parts.append(bad.append_column(ANCHORS, pa.nulls(bad.num_rows, pa.int64())))
+            parts.append(attempts.without(bad).append_column(ANCHORS, pa.nulls(bad.num_rows, pa.int64())))
         if parts:
             rows = pa.concat_tables(parts).combine_chunks()
             done.append((yield from stage_segment(core, staging, rows.to_batches())))
@@ -314,6 +314,8 @@ def anchored_schema(schema: pa.Schema, how: Tracking) -> pa.Schema:
     """The schema of rows when they are roots."""
     if ANCHORS in schema.names:
         raise ValidationError(f"rows with the column {ANCHORS} have trees: they can not be tracked again")
+    if attempts.COLUMN in schema.names:
+        raise ValidationError(f"rows must not have the column {attempts.COLUMN}: it is added to kept rows")
     if how.attempt:
         if how.attempt in schema.names:
             schema = schema.remove(schema.get_field_index(how.attempt))
@@ -328,7 +330,7 @@ def _cut(core: Core, staging: Staging, batches: Iterable[pa.RecordBatch]) -> Ite
 def _prepared(how: Tracking, piece: Sequence[pa.RecordBatch], number: int) -> tuple[pa.Table, pa.Table]:
     """Rows, with the number of their attempt where it is wanted: those with a message id, and the others."""
     rows = pa.Table.from_batches(piece)
-    anchored_schema(rows.schema, how)
+    anchored_schema(attempts.visible(rows.schema), how)
     bad = _bad(_named(rows, how.message_id))
     if how.attempt:
         column = pa.array(np.full(rows.num_rows, number, dtype=np.int32))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker import encoding, ids, keys, scripts
-from acker.config import bounded_reason
+from acker.causes import texts
 from acker.encoding import UpdateCall
 from acker.ids import Ids
 from acker.operations import Core
@@ -24,7 +24,7 @@ from acker.streams.vectors import Place
 STAGING_TTL = 3600
 """Seconds that staged data waits for its commit, by default."""
 FAILED = "_acker_failed"
-"""A column of rows that are not emitted but failed where it is not null: it holds the reason."""
+"""A column of rows that are not emitted but failed where it is not null: it holds the cause, as text."""
 _STAGE_CALLS = 64
 
 
@@ -78,7 +78,7 @@ class Staging:
 
     rows, bytes: after so many of them (bytes before compression) a new segment starts. ttl: seconds.
     failures_only: rows that did not fail are passed over. effects_horizon: the digests of these are recorded
-    as effects for so long (ms); None: they are recorded already.
+    as effects for so long (ms); None: they are recorded already. step: the name of who fails rows.
     """
 
     stream: str
@@ -88,6 +88,7 @@ class Staging:
     ttl: int = STAGING_TTL
     failures_only: bool = False
     effects_horizon: int | None = None
+    step: str = ""
 
 
 @dataclass(slots=True)
@@ -125,7 +126,7 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
         if bad:
             unfailed += _count(segments.unanchored, bad)
             treeless += _count(segments.treeless, bad)
-            failures += yield from stage_failures(core, how.ttl, *_failures_of(bad))
+            failures += yield from stage_failures(core, how.ttl, *_failures_of(bad, how.step))
         if kept and not how.failures_only:
             unanchored += _count(segments.unanchored, kept)
             treeless += _count(segments.treeless, kept)
@@ -177,26 +178,26 @@ def _split_failed(batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], 
     return kept, bad
 
 
-def _failures_of(rows: list[pa.RecordBatch]) -> tuple[Ids, list[str]]:
-    """Anchors with their reasons of rows that failed."""
-    found = [rows_failures(one.column(ANCHORS), one.column(FAILED)) for one in rows]
+def _failures_of(rows: list[pa.RecordBatch], step: str) -> tuple[Ids, list[str]]:
+    """Anchors with their causes of rows that failed."""
+    found = [rows_failures(one.column(ANCHORS), one.column(FAILED), step) for one in rows]
     return np.concatenate([anchors for anchors, _ in found]), [why for _, whys in found for why in whys]
 
 
-def rows_failures(anchors: pa.Array, reasons: pa.Array) -> tuple[Ids, list[str]]:
-    """Anchors of rows and a reason for each, from a column of anchors and one of reasons."""
+def rows_failures(anchors: pa.Array, reasons: pa.Array, step: str = "") -> tuple[Ids, list[str]]:
+    """Anchors of rows and a cause for each, from a column of anchors and one of causes (`acker.causes`)."""
     found, places = segments.edges(anchors)
-    texts = [bounded_reason(reason or "") for reason in segments.texts(reasons)]
-    if len(found) == len(texts) and pa.types.is_int64(anchors.type):
-        return found, texts
+    causes = texts(segments.texts(reasons), step)
+    if len(found) == len(causes) and pa.types.is_int64(anchors.type):
+        return found, causes
     if pa.types.is_int64(anchors.type):
-        return found, [texts[place] for place in places.tolist()]
+        return found, [causes[place] for place in places.tolist()]
     lengths = anchors.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    rows = np.repeat(np.arange(len(texts)), lengths)[places]
-    return found, [texts[row] for row in rows.tolist()]
+    rows = np.repeat(np.arange(len(causes)), lengths)[places]
+    return found, [causes[row] for row in rows.tolist()]
 
 
-def stage_failures(core: Core, ttl: int, anchors: Ids, reasons: list[str]) -> Operation[list[str]]:
+def stage_failures(core: Core, ttl: int, anchors: Ids, causes: list[str]) -> Operation[list[str]]:
     """Stages trees to be failed; returns a token for each shard. ValidationError for what is no anchor."""
     ids.check_anchors(anchors)
     if not core.config.ackers:
@@ -205,7 +206,7 @@ def stage_failures(core: Core, ttl: int, anchors: Ids, reasons: list[str]) -> Op
     tokens, requests = [], []
     for shard in np.unique(shards).tolist():
         here = np.flatnonzero(shards == shard)
-        columns = [pa.array(anchors[here]), pa.array([reasons[row] for row in here.tolist()], pa.string())]
+        columns = [pa.array(anchors[here]), pa.array([causes[row] for row in here.tolist()], pa.string())]
         rows = segments.encode([pa.RecordBatch.from_arrays(columns, [ANCHORS, FAILED])], "lz4")
         tokens.append(f"{shard}.{segments.new_token()}")
         key, _ = failing(core, tokens[-1])

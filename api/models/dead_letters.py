@@ -38,13 +38,25 @@ class Matching(Model):
     newer_than: Age | None = Field(default=None, description="Given up so many seconds ago or less.")
 
 
+class Attempt(Answer):
+    """A tree of a row that was not acked."""
+
+    number: int = Field(ge=1)
+    status: Literal["failed", "expired"]
+    reason: str = Field(description="Why; anybody's text.")
+    step: str = Field(description="That gave the reason; empty where none is known.")
+    at: Instant = Field(description="When it ended.")
+
+
 class DeadLetter(MessageIdFields):
     """A row that was given up after its last attempt."""
 
     id: DeadLetterId
     spout: Name
     status: Literal["failed", "expired"] = Field(description="Of its last tree.")
-    reason: str = Field(description="Of its last tree; anybody's text.")
+    reason: str = Field(
+        description="Of its last tree that failed, or of the last, where none failed; anybody's text."
+    )
     step: str = Field(description="That gave the reason; empty where none is known.")
     anchor: Id = Field(description="Of its last tree.")
     attempts: int = Field(ge=0, description="How many trees it had.")
@@ -52,6 +64,9 @@ class DeadLetter(MessageIdFields):
     stream: Name = Field(description="Where a replay is published.")
     row: dict[str, Any] | None = Field(
         description="Its columns: bytes as base64, what JSON has no word for as text. Large: null in a list."
+    )
+    history: list[Attempt] = Field(
+        description="Its trees: at most 10, the first, the last that failed, and the latest."
     )
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from api.fields import Answer, Id, MessageId, MessageIdBase64, Model, Name, Reason
+from api.fields import Answer, Id, MessageId, MessageIdBase64, Model, Name, Reason, Retry
 
 MESSAGES = 10_000
 """Most messages in a call."""
@@ -41,6 +41,8 @@ class Fail(Model):
     type: Literal["fail"]
     anchor: Id
     reason: Reason = ""
+    step: Name | None = Field(default=None, description="The name of the bolt that fails it.")
+    retry: Retry = True
 
 
 class ResetTimeout(Model):

@@ -13,6 +13,7 @@ class Outcome(MessageIdFields):
     id: str = Field(description="Names it among the outcomes of its topology.", examples=["2-1041-0"])
     status: Literal["failed", "expired"]
     reason: str = Field(description="Of a failure; anybody's text.")
+    step: str = Field(description="The bolt that has failed it; empty where that is not known.")
     anchor: Id
     spout: Name | None
     at: Instant

@@ -32,6 +32,8 @@ class SpoutOutcomes(Answer):
     )
     status: Literal["acked", "failed", "expired"]
     reason: str = Field(description="Of a failure; anybody's text.")
+    step: str = Field(description="The bolt that has failed them; empty where that is not known.")
+    retry: bool = Field(description="false: failed for good, so another attempt is of no use.")
     at: Instant
     trees: list[ToldTree]
 

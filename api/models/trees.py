@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from acker.buckets import Bucket
-from api.fields import Answer, Cursor, Id, Instant, MessageIdFields, Model, Name, Reason, Seconds
+from api.fields import Answer, Cursor, Id, Instant, MessageIdFields, Model, Name, Reason, Retry, Seconds
 
 ANCHORS = 1_000
 """Most trees that one call fails or resets."""
@@ -19,6 +19,7 @@ class TreeOutcome(Answer):
 
     status: Status
     reason: str = Field(description="Of a failure; anybody's text.")
+    step: str = Field(description="The bolt that has failed it; empty where that is not known.")
     at: Instant | None = Field(description="When it ended; null where that is not kept.")
     age: Seconds | None = Field(description="Seconds from its track to its end; null where that is not kept.")
 
@@ -70,6 +71,7 @@ class FailBody(Model):
     """Why a tree is failed."""
 
     reason: Reason = "failed by hand"
+    retry: Retry = True
 
 
 Anchors = Annotated[

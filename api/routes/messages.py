@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request
 
 from acker import ids, messages
+from acker.causes import Cause
 from acker.errors import ValidationError
 from acker.messages import Messages, Sent
 from api.logs import note
@@ -74,7 +75,7 @@ def _messages(body: MessagesBody) -> Messages:
         elif isinstance(message, Ack):
             acks.append((anchor, int(message.value)))
         elif isinstance(message, Fail):
-            fails.append((anchor, message.reason))
+            fails.append((anchor, Cause(message.reason, message.step or "", message.retry).text()))
         else:
             resets.append(anchor)
     return Messages(tracks, acks, fails, resets)

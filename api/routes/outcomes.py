@@ -63,7 +63,8 @@ def outcome(tree: Recent) -> Outcome:
     return Outcome(
         id=tree.id,
         status=tree.status,
-        reason=tree.reason,
+        reason=tree.cause.reason,
+        step=tree.cause.step,
         anchor=str(tree.anchor),
         spout=tree.spout,
         at=instant(tree.at),

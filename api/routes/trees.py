@@ -118,7 +118,11 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
             anchor=anchor,
             tree=None if found is None else _tree(found),
             outcome=TreeOutcome(
-                status=ended.status, reason=ended.reason, at=instant(ended.at), age=ended.age
+                status=ended.status,
+                reason=ended.cause.reason,
+                step=ended.cause.step,
+                at=instant(ended.at),
+                age=ended.age,
             ),
             spout=ended.spout,
             **message_id_fields(ended.message_id if found is None else found.message_id),
@@ -129,7 +133,7 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
     if found.state == "finished":
         since = await ledger.run(recent.kept_since(ledger.core, int(anchor)))
         if since is None or since < found.tracked_at:  # else it may have failed long ago
-            outcome = TreeOutcome(status="acked", reason="", at=None, age=None)
+            outcome = TreeOutcome(status="acked", reason="", step="", at=None, age=None)
     return TreeState(
         anchor=anchor,
         tree=_tree(found),
@@ -142,7 +146,7 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
 @router.post("/trees/{anchor}/fail", responses=declared(404, 413, 429))
 async def fail_tree(request: Request, ledger: LedgerDep, anchor: Anchor, body: FailBody) -> FailResult:
     """Fails a tree: final and at once. Its spout is told, and replays or gives up the record."""
-    return await _fail(request, ledger, [anchor], body.reason)
+    return await _fail(request, ledger, [anchor], body)
 
 
 @router.post("/trees/{anchor}/reset-timeout", responses=declared(404, 413, 429))
@@ -155,7 +159,7 @@ async def reset_tree(request: Request, ledger: LedgerDep, anchor: Anchor) -> Res
 @router.post("/fail", responses=declared(404, 413, 429))
 async def fail_trees(request: Request, ledger: LedgerDep, body: FailManyBody) -> FailResult:
     """Fails trees, for one reason: final and at once. Those that are unknown are passed over, and named."""
-    return await _fail(request, ledger, body.anchors, body.reason)
+    return await _fail(request, ledger, body.anchors, body)
 
 
 @router.post("/reset-timeout", responses=declared(404, 413, 429))
@@ -171,9 +175,10 @@ async def _reset(ledger: AsyncLedger, anchors: list[str]) -> ResetResult:
     return ResetResult(slabs=await ledger.reset_timeout(found) if found else 0)
 
 
-async def _fail(request: Request, ledger: AsyncLedger, anchors: list[str], reason: str) -> FailResult:
-    note(request, anchors=anchors, reason=reason)
-    done = await ledger.run(by_hand.fail(ledger.core, [int(anchor) for anchor in anchors], reason))
+async def _fail(request: Request, ledger: AsyncLedger, anchors: list[str], body: FailBody) -> FailResult:
+    note(request, anchors=anchors, reason=body.reason)
+    numbers = [int(anchor) for anchor in anchors]
+    done = await ledger.run(by_hand.fail(ledger.core, numbers, body.reason, retry=body.retry))
     if len(done.unknown) == len(set(anchors)):
         raise _unknown(ledger, str(done.unknown[0]))
     unknown = [str(anchor) for anchor in done.unknown]

@@ -169,12 +169,18 @@ local waiting = lazy(function(waiting)
     return false
   end
 
+  -- What stands for a further reason: whether another attempt is of use (acker/causes.py) is not lost.
+  local function further(reason)
+    return FURTHER_REASON .. (string.match(reason, '%z!') and '\0!' or '')
+  end
+
   -- The group of a reason; one is made where there is none.
   local function group_of(groups, reason)
     for _, group in ipairs(groups) do
       if group.reason == reason then return group end
     end
-    if #groups >= MOST_REASONS and reason ~= FURTHER_REASON then return group_of(groups, FURTHER_REASON) end
+    local other = further(reason)
+    if #groups >= MOST_REASONS and reason ~= other then return group_of(groups, other) end
     local group = {indexes = '', reason = reason}
     groups[#groups + 1] = group
     return group

@@ -32,7 +32,7 @@ def test_a_client_in_any_language_can_track_and_ack(client: httpx.Client, ledger
         "messages": [
             one, two, three,
             {"type": "ack", "anchor": one["anchor"], "value": one["value"]},
-            {"type": "fail", "anchor": two["anchor"], "reason": "é"},
+            {"type": "fail", "anchor": two["anchor"], "reason": "é", "step": "check", "retry": False},
             {"type": "reset_timeout", "anchor": three["anchor"]},
         ]
     }  # fmt: skip
@@ -46,11 +46,15 @@ def test_a_client_in_any_language_can_track_and_ack(client: httpx.Client, ledger
     }
     assert answers[1:] == answers[:1] * 2
     [outcome] = client.get("/topologies/words/outcomes").json()["outcomes"]
-    assert (outcome["anchor"], outcome["reason"], outcome["message_id_base64"]) == (
+    assert (outcome["anchor"], outcome["reason"], outcome["step"], outcome["message_id_base64"]) == (
         two["anchor"],
         "é",
+        "check",
         "/w==",
     )
+    found = client.get("/topologies/words/spouts/s/outcomes").json()["outcomes"]
+    [told] = [one for one in found if one["status"] == "failed"]
+    assert (told["reason"], told["step"], told["retry"]) == ("é", "check", False)
     other = client.post(PATH, json={"messages": [one]}, headers=headers)
     assert (other.status_code, other.json()["type"]) == (409, "urn:acker:key-conflict")
     assert client.post(PATH, json={"messages": [one]}).json()["track"]["duplicates"] == 1

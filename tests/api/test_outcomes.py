@@ -93,6 +93,7 @@ def test_dead_letters_are_listed_and_replayed(client: httpx.Client, ledger: Ledg
     assert [letter["row"]["id"] for letter in letters] == [1, 2, 3, str(2**60)]
     assert [letter["row"]["raw"] for letter in letters] == ["/w==", "", None, "eA=="]
     assert {letter["reason"] for letter in letters} == {"<b>bad</b>"}
+    assert [one["reason"] for letter in letters for one in letter["history"]] == ["<b>bad</b>"] * 4
     one, *others = [letter["id"] for letter in letters]
     answer = client.post(f"{path}/{one}/replay")
     assert [done["id"] for done in answer.json()["replayed"]] == [one]

@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 from acker import ids
+from acker.causes import Cause
 from acker.ledger import Ledger, open_ledger
+from acker.outcomes import OutcomeReader
 from acker.streams import StreamReader
 from acker.streams.roots import Tracking
 from acker.streams.spout import StreamSpout
@@ -19,12 +21,14 @@ def test_trees_are_failed_by_hand(acker: Acker, ledger: Ledger) -> None:
     waiting, mistyped = (int(ids.new_anchors(1)[0]) for _ in range(2))
     ledger.update([waiting], ids.new_ids(1))
     named = [*pair, waiting, mistyped, pair[0]]
-    assert good(acker("fail", "words", *named, "--reason", "by hand", "--json")) == {
+    assert good(acker("fail", "words", *named, "--reason", "by hand", "--no-retry", "--json")) == {
         "failed": 2, "late": 0, "waiting": 1, "unknown": [str(mistyped)],
     }  # fmt: skip
     assert "knows no tree" in one_error(acker("fail", "words", mistyped), 1)
     assert ledger.counters()["failed"] == 2
     assert re.search(r"^finished before +1 *$", acker("fail", "words", pair[1]).out, re.MULTILINE)
+    reader = OutcomeReader(ledger.core, "lines")
+    assert {entry.cause for entry in ledger.outcomes(reader)} == {Cause("by hand", retry=False)}
     tree = good(acker("tree", "words", waiting, "--json"))
     assert isinstance(tree, dict)
     assert (tree["state"], tree["failure"]) == ("waiting", "by hand")
@@ -51,6 +55,10 @@ def test_dead_letters_are_listed_and_replayed(acker: Acker, ledger: Ledger) -> N
     [letter] = first["dead_letters"]
     assert (letter["message_id"], letter["attempts"], letter["row"]) == ("a", 2, {"id": "a", "n": 1})
     assert letter["reason"] == f"no {HOSTILE}"
+    assert [(one["number"], one["reason"]) for one in letter["history"]] == [
+        (n, f"no {HOSTILE}") for n in (1, 2)
+    ]
+    assert len(re.findall(r"attempt \d .*failed", acker("dead-letter", "words", letter["id"]).out)) == 2
     rest = json.loads(acker("dead-letters", "words", "--cursor", first["cursor"], "--json").out)
     assert [one["message_id"] for one in rest["dead_letters"]] == ["b", HOSTILE]
     assert rest["cursor"] is None

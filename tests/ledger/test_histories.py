@@ -253,7 +253,8 @@ class Histories(RuleBasedStateMachine):
         told: Counter[tuple[str, int, str, str]] = Counter()
         for spout, reader in self.readers.items():
             for entry in read_all(self.clients[client], reader):
-                told.update((spout, anchor, entry.status, entry.reason) for anchor in trees_of(entry, counts))
+                said = entry.status, entry.cause.reason
+                told.update((spout, anchor, *said) for anchor in trees_of(entry, counts))
                 self.unconfirmed.append((spout, entry))
         assert told == Counter(self.model.told)
         self.model.told.clear()

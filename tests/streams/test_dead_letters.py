@@ -51,7 +51,7 @@ def test_what_failed_is_tried_again_then_becomes_a_dead_letter(ledger: Ledger, r
     found = letters(ledger)
     assert [letter.message_id for letter in found] == [b"%d" % n for n in range(0, 1000, 20)]
     assert {(one.status, one.reason, one.attempts, one.stream) for one in found} == {
-        ("expired", "not acked within the message timeout of 30 s", 3, "lines")
+        ("expired", "still bad", 3, "lines")
     }
     assert found[1].row == {"id": 20, "line": "line 20", "offset": 20, "attempt": 3}
     assert pending(ledger) == {"pending": 0, "acked": 950, "replayed": 150, "dead": 50}

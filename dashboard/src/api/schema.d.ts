@@ -681,6 +681,36 @@ export interface components {
             status: string;
         };
         /**
+         * Attempt
+         * @description A tree of a row that was not acked.
+         */
+        Attempt: {
+            /**
+             * At
+             * Format: date-time
+             * @description When it ended.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            at: string;
+            /** Number */
+            number: number;
+            /**
+             * Reason
+             * @description Why; anybody's text.
+             */
+            reason: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "failed" | "expired";
+            /**
+             * Step
+             * @description That gave the reason; empty where none is known.
+             */
+            step: string;
+        };
+        /**
          * BucketState
          * @description One time bucket. Trees enter the nursery and go towards `expiring`, which a tick has set aside.
          */
@@ -862,6 +892,11 @@ export interface components {
              */
             attempts: number;
             /**
+             * History
+             * @description Its trees: at most 10, the first, the last that failed, and the latest.
+             */
+            history: components["schemas"]["Attempt"][];
+            /**
              * Id
              * @example 1795230245678-0@sentences
              */
@@ -878,7 +913,7 @@ export interface components {
             message_id_base64: string | null;
             /**
              * Reason
-             * @description Of its last tree; anybody's text.
+             * @description Of its last tree that failed, or of the last, where none failed; anybody's text.
              */
             reason: string;
             /**
@@ -974,6 +1009,17 @@ export interface components {
              */
             reason?: string;
             /**
+             * Retry
+             * @description false: for good. The record becomes a dead letter, and is not tried again.
+             * @default true
+             */
+            retry?: boolean;
+            /**
+             * Step
+             * @description The name of the bolt that fails it.
+             */
+            step?: string | null;
+            /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
@@ -991,6 +1037,12 @@ export interface components {
              * @example no such word
              */
             reason?: string;
+            /**
+             * Retry
+             * @description false: for good. The record becomes a dead letter, and is not tried again.
+             * @default true
+             */
+            retry?: boolean;
         };
         /**
          * FailManyBody
@@ -1009,6 +1061,12 @@ export interface components {
              * @example no such word
              */
             reason?: string;
+            /**
+             * Retry
+             * @description false: for good. The record becomes a dead letter, and is not tried again.
+             * @default true
+             */
+            retry?: boolean;
         };
         /**
          * FailMessagesResult
@@ -1273,6 +1331,11 @@ export interface components {
              * @enum {string}
              */
             status: "failed" | "expired";
+            /**
+             * Step
+             * @description The bolt that has failed it; empty where that is not known.
+             */
+            step: string;
         };
         /**
          * OutcomeSummary
@@ -1649,10 +1712,20 @@ export interface components {
              */
             receipt: string | null;
             /**
+             * Retry
+             * @description false: failed for good, so another attempt is of no use.
+             */
+            retry: boolean;
+            /**
              * Status
              * @enum {string}
              */
             status: "acked" | "failed" | "expired";
+            /**
+             * Step
+             * @description The bolt that has failed them; empty where that is not known.
+             */
+            step: string;
             /** Trees */
             trees: components["schemas"]["ToldTree"][];
         };
@@ -2332,6 +2405,11 @@ export interface components {
              * @enum {string}
              */
             status: "acked" | "failed" | "expired";
+            /**
+             * Step
+             * @description The bolt that has failed it; empty where that is not known.
+             */
+            step: string;
         };
         /**
          * TreeState

@@ -1,0 +1,193 @@
+"""A row's attempts: which failures are for good, and what a dead letter keeps of each."""
+
+from collections.abc import Callable
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acker import ids
+from acker.causes import Cause
+from acker.config import bounded_reason
+from acker.errors import PermanentFailure, ValidationError
+from acker.ids import as_ids
+from acker.ledger import Ledger, open_ledger
+from acker.outcomes import OutcomeReader
+from acker.store import Store
+from acker.streams import StreamReader, attempts, dead_letters, settler
+from acker.streams.attempts import Attempt, decisive, with_attempt
+from acker.streams.replays import Stepped
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
+from acker.topology import Topology
+from tests.kept_rows import HOW, consume, letters, lines, pending, rows
+from tests.leaks import assert_settled
+from tests.ledger_state import read_all
+
+pytestmark = pytest.mark.cluster(slow=True)
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    return open_ledger(Store(url), "t", ackers=3, slab_limit=100)
+
+
+def fail_all(ledger: Ledger, cause: Callable[[int], Cause]) -> None:
+    """A bolt: fails each row of the stream for a cause of its own."""
+    for row in rows(ledger):
+        anchor = as_ids([row["_acker"]], "anchors")
+        ledger.send(ledger.core.fail(anchor, cause(row["id"]).encode()))
+    consume(ledger)
+
+
+def expire(ledger: Ledger) -> None:
+    for _ in range(3):
+        ledger.tick(force=True)
+    consume(ledger)
+
+
+def test_a_dead_letter_keeps_every_attempts_reason_and_step_and_gives_the_last_real_one(
+    ledger: Ledger, raw: "redis.Redis"
+) -> None:
+    StreamSpout(ledger, HOW).write(lines(3))
+    fail_all(ledger, lambda n: Cause(f"malformed {n}", "validate"))
+    settler.settle(ledger)
+    fail_all(ledger, lambda n: Cause(f"error 500 {n}", "price"))
+    settler.settle(ledger)
+    assert [(row["id"], row["attempt"]) for row in rows(ledger)] == [(0, 3), (1, 3), (2, 3)]
+    assert attempts.COLUMN not in rows(ledger)[0]
+    expire(ledger)
+    assert settler.settle(ledger) == Stepped(dead=3)
+    waited = "not acked within the message timeout of 30 s"
+    for n, letter in enumerate(letters(ledger)):
+        assert (letter.status, letter.reason, letter.step, letter.attempts) == (
+            "expired", f"error 500 {n}", "price", 3,
+        )  # fmt: skip
+        assert [(one.number, one.status, one.reason, one.step) for one in letter.history] == [
+            (1, "failed", f"malformed {n}", "validate"),
+            (2, "failed", f"error 500 {n}", "price"),
+            (3, "expired", waited, ""),
+        ]
+        times = [one.at for one in letter.history]
+        assert times == sorted(times)
+        assert times[-1] == letter.at
+        assert letter.row == {"id": n, "line": f"line {n}", "offset": n, "attempt": 3}
+    assert_settled(raw)
+
+
+def test_a_dead_letter_that_is_replayed_begins_anew(ledger: Ledger) -> None:
+    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1)).write(lines(1))
+    fail_all(ledger, lambda _: Cause("bad"))
+    settler.settle(ledger)
+    [letter] = letters(ledger)
+    ledger.run(dead_letters.replay(ledger.core, letter.id))
+    fail_all(ledger, lambda _: Cause("still bad"))
+    settler.settle(ledger)
+    [again] = letters(ledger)
+    assert [(one.number, one.reason) for one in again.history] == [(1, "still bad")]
+
+
+def test_what_is_failed_for_good_is_a_dead_letter_at_once_and_the_others_are_tried_again(
+    ledger: Ledger,
+) -> None:
+    StreamSpout(ledger, HOW).write(lines(10))
+    fail_all(ledger, lambda n: Cause("bad", "split", retry=n % 2 == 0))
+    assert settler.settle(ledger) == Stepped(replayed=5, dead=5)
+    assert {row["id"] for row in rows(ledger)} == {0, 2, 4, 6, 8}
+    assert {
+        (letter.row["id"], letter.reason, letter.step, letter.attempts) for letter in letters(ledger)
+    } == {(n, "bad", "split", 1) for n in (1, 3, 5, 7, 9)}
+    assert pending(ledger) == {"pending": 5, "acked": 0, "replayed": 5, "dead": 5}
+
+
+def test_the_first_fail_of_a_tree_decides_whether_it_is_tried_again(ledger: Ledger) -> None:
+    StreamSpout(ledger, HOW).write(lines(2))
+    [first, second] = [row["_acker"] for row in rows(ledger)]
+    ledger.fail([first], "for good", retry=False)
+    ledger.fail([first], "not for good")
+    ledger.fail([second], "not for good")
+    ledger.fail([second], "for good", retry=False)
+    consume(ledger)
+    assert settler.settle(ledger) == Stepped(replayed=1, dead=1)
+    assert [letter.reason for letter in letters(ledger)] == ["for good"]
+
+
+def test_a_fail_for_good_that_comes_before_its_track_is_for_good(url: str) -> None:
+    ledger = open_ledger(Store(url), "early", ackers=1)
+    anchors = ids.new_anchors(40)  # of one slab, with more reasons than wait for a track
+    for n, anchor in enumerate(anchors.tolist()):
+        cause = Cause(f"reason {n}", "check", retry=n % 2 == 0)
+        ledger.send(ledger.core.fail(as_ids([anchor], "anchors"), cause.encode()))
+    ledger.track(anchors, ids.new_ids(40), [b"m"] * 40, spout="s")
+    found = {
+        index: entry.cause
+        for entry in read_all(ledger, OutcomeReader(ledger.core, "s"))
+        for told in entry.slabs
+        for index in told.of(40)
+    }
+    assert {n: one.retry for n, one in found.items()} == {n: n % 2 == 0 for n in range(40)}
+    assert found[3] == Cause("reason 3", "check", retry=False)
+    assert found[39].reason.startswith("failed before its track, for a reason that was not kept")
+
+
+def test_basic_bolts_fail_for_good_by_the_exception(url: str) -> None:
+    with Topology(url, "plain", ackers=1) as topology:
+        spout = topology.spout("s")
+
+        @topology.basic_bolt("check")
+        def check(_: object, *, fine: bool) -> None:
+            raise ValidationError("not now") if fine else PermanentFailure("no such shop")
+
+        [good] = spout.emit("good")
+        [bad] = spout.emit("bad")
+        with pytest.raises(ValidationError):
+            check(good, fine=True)
+        check(bad, fine=False)
+        topology.flush()
+        told = {one.message_id: (one.reason, one.step, one.retry) for one in spout.outcomes(5.0)}
+        assert told == {
+            b"good": ("ValidationError: not now", "check", True),
+            b"bad": ("no such shop", "check", False),
+        }
+
+
+def test_rows_with_the_column_of_attempts_are_refused(ledger: Ledger) -> None:
+    table = lines(1).append_column(attempts.COLUMN, [["x"]])
+    with pytest.raises(ValidationError, match=attempts.COLUMN):
+        StreamSpout(ledger, HOW).write(table)
+    assert StreamReader(ledger, "lines").ack_all() == 0
+
+
+# Without a server
+
+REASONS = st.text(max_size=1200)
+
+
+@given(reason=REASONS, step=st.sampled_from(["", "split", "a.b-c_1"]), retry=st.booleans())
+def test_a_cause_is_the_same_after_it_was_stored_whatever_its_reason(
+    reason: str, step: str, retry: bool
+) -> None:
+    cause = Cause(reason, step, retry)
+    found = Cause.decode(cause.encode())
+    assert (found.step, found.retry) == (step, retry)
+    assert found.reason == bounded_reason(reason)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["failed", "expired"]), REASONS), min_size=1, max_size=40))
+def test_a_history_is_bounded_and_keeps_the_first_the_last_that_failed_and_the_latest(
+    ended: list[tuple[str, str]],
+) -> None:
+    history: tuple[Attempt, ...] = ()
+    whole = []
+    for number, (status, reason) in enumerate(ended, 1):
+        one = Attempt(number, status, Cause(reason).text(), "", float(number))
+        whole.append(one)
+        history = attempts.parse(attempts.pack(with_attempt(history, one)))
+    assert len(history) == min(len(whole), attempts.MOST)
+    numbers = [one.number for one in history]
+    assert numbers == sorted(set(numbers))
+    real = decisive(whole)
+    assert {1, real.number, len(whole)} <= set(numbers)
+    assert decisive(history) == real
+    assert len(attempts.pack(history)) < 100_000
