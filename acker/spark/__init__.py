@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from acker.spark.anchoring import anchors
     from acker.spark.bolts import Bolt, bolt, job
     from acker.spark.collector import Collector
+    from acker.spark.face import Acker
     from acker.spark.source import AckerSource, register
     from acker.spark.spouts import dead_letters, discard, outcomes, replay, settling, track, watermark
     from acker.spark.tuning import tuned
 
 __all__ = [
+    "Acker",
     "AckerSource",
     "Bolt",
     "Collector",
@@ -41,10 +43,15 @@ _LATER = {
     "again": ("read_again",),
     "bolts": ("Bolt", "bolt", "job"),
     "collector": ("Collector",),
+    "face": ("Acker",),
     "source": ("AckerSource", "register"),
     "spouts": ("dead_letters", "discard", "outcomes", "replay", "settling", "track", "watermark"),
     "tuning": ("tuned",),
 }
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ from acker import keys
 from acker.config import check_number
 from acker.errors import ValidationError
 from acker.requests import command
-from acker.spark.options import Options
+from acker.spark.options import of_step
 from acker.streams.commits import RECORD_TTL
 
 
@@ -49,8 +49,7 @@ def read_again(
             f"batch: expected 0 or one from {planned[0] + 1} on, got {first}: the checkpoint has the offsets "
             "of no earlier one any more. Start with batch 0, or a new checkpoint, which reads all again"
         )
-    texts = {name: str(value) for name, value in settings.items() if value is not None}
-    ledger = Options.parse({**texts, "url": url, "topology": topology, "stream": "any"}).ledger()
+    ledger = of_step("any", {"url": url, "topology": topology, **settings}).ledger()
     key = keys.commits(topology, query)
     # First of all: what is cut here can be run again, as long as the last offsets are there.
     ledger.store.send([command("UNLINK", key)])

@@ -25,7 +25,7 @@ BATCH_WRITE = "writing a DataFrame that is not streaming"
 READ = "reading"
 WRITE = "writing with format('acker')"
 TRACK = "acker.spark.track"
-_ONLY: Mapping[str, tuple[str, ...]] = {
+ONLY: Mapping[str, tuple[str, ...]] = {
     "run": (BATCH_WRITE,),
     "dead_letters": (READ,),
     "message_id": (WRITE, TRACK),
@@ -222,7 +222,7 @@ class Options:
 
     def check_use(self, *uses: str) -> None:
         """Raises ValidationError where an option was given that is only for another use."""
-        for name, own in _ONLY.items():
+        for name, own in ONLY.items():
             if getattr(self, name) != _DEFAULTS[name] and not set(own).intersection(uses):
                 raise ValidationError(f"option {name}: only for {' and '.join(own)}")
 
@@ -255,12 +255,16 @@ class Options:
 _DEFAULTS = {one.name: one.default for one in fields(Options)}
 
 
+def texts(settings: Mapping[str, object]) -> dict[str, str]:
+    """Keyword arguments as Spark takes options, without those that are None."""
+    return {name: str(value) for name, value in settings.items() if value is not None}
+
+
 def of_step(stream: str, settings: Mapping[str, object], *uses: str) -> Options:
     """Options from the keyword arguments of what has no stream of its own to name; ValidationError."""
     if any(name.lower() == "stream" for name in settings):
         raise ValidationError("option stream: only for format('acker')")
-    texts = {name: str(value) for name, value in settings.items() if value is not None}
-    options = Options.parse({**texts, "stream": stream})
+    options = Options.parse(texts({**settings, "stream": stream}))
     options.check_use(*uses)
     return options
 

@@ -1,13 +1,17 @@
 """The data source "acker"."""
 
 import time
+from collections.abc import Callable
 from functools import cached_property
+from typing import TypeVar
+from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from acker.errors import UnknownStream, UnknownTopology, ValidationError
+from acker.ledger import Ledger
 from acker.spark import letters
 from acker.spark.letters import DeadLetterReader, DeadLetterStreamReader
 from acker.spark.options import BATCH_WRITE, READ, WRITE, Options
@@ -16,7 +20,10 @@ from acker.spark.versions import spark_schema
 from acker.spark.writing import StreamWriter, Writer
 from acker.streams import schemas
 
+T = TypeVar("T")
 _WAIT = 0.1
+_registered = WeakSet[SparkSession]()
+"""Of Spark Connect: sessions that know the source."""
 
 
 class AckerSource(DataSource):
@@ -33,17 +40,7 @@ class AckerSource(DataSource):
 
     def schema(self) -> StructType:
         """The schema that the first writer of the stream recorded, with the column `_acker` if it has one."""
-        options = self._checked
-        deadline = time.monotonic() + options.schema_timeout
-        while True:
-            try:
-                ledger = options.ledger()
-                found = ledger.run(schemas.read(ledger.core, options.stream))
-                return spark_schema(letters.schema(found) if options.dead_letters else found)
-            except (UnknownStream, UnknownTopology):
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_WAIT)
+        return schema_of(self._checked)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
@@ -73,10 +70,40 @@ class AckerSource(DataSource):
         return self._checked
 
 
+def schema_of(options: Options) -> StructType:
+    """The schema of a stream as it is read. Raises UnknownTopology, UnknownStream after `schema_timeout`."""
+    ledger = topology_of(options)
+    found = _awaited(options, lambda: ledger.run(schemas.read(ledger.core, options.stream)))
+    return spark_schema(letters.schema(found) if options.dead_letters else found)
+
+
+def topology_of(options: Options) -> Ledger:
+    """The ledger of a topology that is read. Raises UnknownTopology after `schema_timeout`."""
+    return _awaited(options, options.ledger)
+
+
+def _awaited(options: Options, look: Callable[[], T]) -> T:
+    """What somebody else has made, or makes within `schema_timeout` seconds."""
+    deadline = time.monotonic() + options.schema_timeout
+    while True:
+        try:
+            return look()
+        except (UnknownStream, UnknownTopology):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_WAIT)
+
+
 def register(spark: SparkSession) -> None:
     """Makes `format("acker")` known to a session, and the plans of its queries to acker; once for each."""
-    spark.dataSource.register(AckerSource)
-    if hasattr(spark, "sparkContext"):  # there is no JVM beside a client of Spark Connect
+    classic = hasattr(spark, "sparkContext")  # there is no JVM beside a client of Spark Connect
+    if classic:
         from acker.spark.listening import listen
 
         listen(spark)
+        known = spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(AckerSource.name())
+    else:
+        known = spark in _registered
+        _registered.add(spark)
+    if not known:  # Spark warns where a source replaces another
+        spark.dataSource.register(AckerSource)

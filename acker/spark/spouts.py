@@ -21,7 +21,7 @@ from acker.requests import command
 from acker.spark.arrow import map_in_arrow
 from acker.spark.collector import AT_WORK
 from acker.spark.once import quoted
-from acker.spark.options import TRACK, Options, of_step
+from acker.spark.options import TRACK, of_step, texts
 from acker.spark.source import register
 from acker.spark.tracking import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.versions import arrow_schema, spark_schema
@@ -71,7 +71,6 @@ def track(
     spark = rows.sparkSession
     register(spark)
     given = {"url": url, "topology": topology, "spout": spout, "message_id": message_id, **settings}
-    texts = {name: str(value) for name, value in given.items() if value is not None}
     options = of_step(replays_stream(spout), given, TRACK)
     how = options.tracking()
     assert how is not None
@@ -98,7 +97,7 @@ def track(
     tracker = Tracker(ledger, how, options.staging(), secrets.token_hex(8), wanted, job)
     if collector is not None:
         return collector.take_replays(map_in_arrow(hashed, tracker, schema), options.stream, ledger)
-    reading = {name: text for name, text in texts.items() if name in _READING}
+    reading = texts({name: value for name, value in given.items() if name in _READING})
     again = (
         spark.readStream.format("acker")
         .schema(schema)
@@ -137,11 +136,10 @@ def outcomes(
     """
     register(spark)
     reader = spark.readStream if streaming else spark.read
-    texts = {name: str(value) for name, value in settings.items() if value is not None}
     return (
         reader.format("acker")
         .schema(spark_schema(OUTCOMES))
-        .options(**texts, url=url, topology=topology, stream=outcomes_stream(spout))
+        .options(**texts(settings), url=url, topology=topology, stream=outcomes_stream(spout))
         .load()
     )
 
@@ -215,10 +213,11 @@ def _dead_letters(
         [tracks] = ledger.store.send([command("EXISTS", keys.Stream(topology, own).schema)])
         stream = own if tracks else spout
     register(spark)
-    texts = {name: str(value) for name, value in settings.items() if value is not None}
     return (
         spark.readStream.format("acker")
-        .options(**texts, url=url, topology=topology, stream=stream, spout=spout, dead_letters="true")
+        .options(
+            **texts(settings), url=url, topology=topology, stream=stream, spout=spout, dead_letters="true"
+        )
         .load()
     )
 
@@ -298,5 +297,4 @@ def settling(
 
 
 def _ledger(url: str, topology: str, settings: dict[str, object]) -> Ledger:
-    texts = {name: str(value) for name, value in settings.items() if value is not None}
-    return Options.parse({**texts, "url": url, "topology": topology, "stream": "any"}).ledger()
+    return of_step("any", {"url": url, "topology": topology, **settings}).ledger()
