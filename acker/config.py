@@ -7,6 +7,7 @@ from typing import NamedTuple, TypedDict, TypeVar, cast
 
 from acker.errors import ValidationError
 from acker.ids import SLAB_TREES
+from acker.near import meant
 
 SCHEMA_VERSION = 4
 MESSAGE_ID_BYTES = 1024
@@ -232,7 +233,8 @@ def check_settings(asked: Settings) -> dict[str, int | float]:
     """
     for setting in asked:
         if setting not in RANGES:
-            raise TypeError(f"{setting!r} is no setting of a topology; known are {', '.join(RANGES)}")
+            near = meant(setting, RANGES)
+            raise TypeError(f"{setting!r} is no setting of a topology{near}; known are {', '.join(RANGES)}")
     values = cast(Mapping[str, int | float | None], asked)
     given = {setting: value for setting, value in values.items() if value is not None}
     for setting, value in given.items():

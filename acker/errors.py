@@ -17,6 +17,12 @@ _OTHER_VERSION = (
 )
 
 
+_STORED_WINS = (
+    ". What is stored wins, for all programs: leave these settings out to take it. To change it, let what "
+    "is in flight finish, stop the programs, and run `acker remove {name} --yes`: the next one makes it anew"
+)
+
+
 class TopologyConfigError(AckerError):
     """A topology is stored with another configuration than the one asked for; nothing has changed.
 
@@ -29,7 +35,7 @@ class TopologyConfigError(AckerError):
         listed = "; ".join(
             f"{name} is {stored!r}, asked for {asked!r}" for name, (stored, asked) in self.differences.items()
         )
-        way_out = _OTHER_VERSION if "schema" in self.differences else ""
+        way_out = _OTHER_VERSION if "schema" in self.differences else _STORED_WINS.format(name=topology)
         super().__init__(f"topology {topology!r} is stored with another configuration: {listed}{way_out}")
 
     def __reduce__(self) -> tuple[type, tuple[str, dict[str, tuple[object, object]]]]:

@@ -21,6 +21,7 @@ from acker.config import (
     is_name,
 )
 from acker.errors import AckerError, TopologyConfigError, UnknownTopology, UnreadableRecord
+from acker.near import meant
 from acker.requests import Operation, Reply, Request, command
 
 _TIMEOUT = "message_timeout"
@@ -74,7 +75,7 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
             yield requests
     values = _fields(stored)
     if "schema" not in values:
-        raise UnknownTopology(f"the store holds no topology {name!r}")
+        raise UnknownTopology(f"the store holds no topology {name!r}{(yield from _meant(name))}")
     schema = values["schema"]
     if schema != str(SCHEMA_VERSION):
         stored_schema = int(schema) if schema.isascii() and schema.isdigit() else schema
@@ -126,6 +127,14 @@ def forget_spout(config: TopologyConfig, name: str) -> Operation[None]:
     """Takes a spout from those of its topology."""
     key = keys.config(config.name)
     yield [Request(key, [f"spout:{name}"], scripts.get("forget_spout"), [key], config.wait)]
+
+
+def _meant(name: str) -> Operation[str]:
+    """Which topology was probably meant, where the store's user may list them."""
+    try:
+        return meant(name, (yield from names()))
+    except AckerError:
+        return ""
 
 
 def _config(name: str, values: dict[str, str]) -> TopologyConfig:

@@ -19,7 +19,7 @@ from acker.spark import register, tuned
 def start(what: Callable[[SparkSession, str, Path], object], about: str) -> None:
     """Runs an example as a program: on the store at --url, or on a server of its own."""
     parser = argparse.ArgumentParser(description=about.split("\n")[0])
-    parser.add_argument("--url", default=os.environ.get("ACKER_URL"), help="default: a server of its own")
+    parser.add_argument("--url", help="default: a server of its own")
     parser.add_argument("--master", default="local[2]")
     options = parser.parse_args()
     ensure_java()

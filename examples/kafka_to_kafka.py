@@ -1,6 +1,7 @@
-"""Kafka to Kafka: every message is tracked until its result is in the other topic.
+r"""Kafka to Kafka: every message is tracked until its result is in the other topic.
 
-    python -m examples.kafka_to_kafka --servers localhost:9092 --source orders --sink invoices
+    python -m examples.kafka_to_kafka --url redis://127.0.0.1:6379/0 \
+        --servers localhost:9092 --source orders --sink invoices
 
 Needs Spark's package org.apache.spark:spark-sql-kafka-0-10 of Spark's version (`spark-submit --packages`).
 Spark keeps its own offsets in the checkpoint. What may be told to others, who watch a consumer group or
@@ -8,7 +9,6 @@ clean up, is the watermark: all messages below it are acked or dead letters.
 """
 
 import argparse
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -76,7 +76,7 @@ def topic_writer(servers: str, topic: str) -> Callable[[DataFrame], None]:
 def main() -> None:
     """Runs until it is interrupted."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--url", default=os.environ.get("ACKER_URL", "redis://127.0.0.1:6379/0"))
+    parser.add_argument("--url", required=True, help="the store, as redis://HOST:PORT/0")
     parser.add_argument("--servers", default="localhost:9092")
     parser.add_argument("--source", default="orders")
     parser.add_argument("--sink", default="invoices")

@@ -81,5 +81,5 @@ def check_called(batch: object, number: object) -> None:
         raise AckerError(
             "a bolt is a function for DataStreamWriter.foreachBatch, which calls it with a batch and its "
             f"number, got {type(batch).__name__} and {type(number).__name__}; for a batch job there is "
-            "acker.spark.job"
+            "acker.spark.job, to try a bolt on some rows acker.testing.run_bolt"
         )

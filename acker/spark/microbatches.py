@@ -28,7 +28,10 @@ _JOB = "acker.job"
 IN_BOLT = "in the function of a bolt"
 IN_JOB = "in the block of a job"
 IN_FUNCTION = "in a function of foreachBatch"
-_OUTSIDE = "a bolt is a function for DataStreamWriter.foreachBatch: call it from there only"
+_OUTSIDE = (
+    "a bolt is a function for DataStreamWriter.foreachBatch, and was called from elsewhere. To try it on "
+    "some rows, in a test: acker.testing.run_bolt(bolt, rows)"
+)
 
 
 @dataclass(frozen=True, slots=True)

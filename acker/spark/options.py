@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Unpack, cast
 
 from acker.config import RANGES, Settings, check_name, parse_flag
-from acker.errors import ValidationError
+from acker.errors import UnknownTopology, ValidationError
 from acker.ledger import Ledger, open_ledger
+from acker.near import meant
 from acker.store import TIMEOUTS, Store
 from acker.streams.retention import LONGEST_AGE
 from acker.streams.roots import ATTEMPTS, BAD_MESSAGE_IDS, MOST_ATTEMPTS, Tracking
@@ -196,7 +197,8 @@ class Options:
                 continue
             parser = PARSERS.get(name)
             if parser is None:
-                raise ValidationError(f"unknown option {name!r}; known are {', '.join(PARSERS)}")
+                near = meant(name, PARSERS)
+                raise ValidationError(f"unknown option {name!r}{near}; known are {', '.join(PARSERS)}")
             try:
                 values[name] = parser(text)
             except (ValueError, KeyError):
@@ -227,8 +229,11 @@ class Options:
                 raise ValidationError(f"option {name}: only for {' and '.join(own)}")
 
     def ledger(self) -> Ledger:
-        """The ledger of the topology; one for each process and configuration."""
-        return _ledger(self.url, self.topology, self.cluster, self.timeout, **self.settings)
+        """The ledger of the topology; one for each process and configuration. Raises UnknownTopology."""
+        try:
+            return _ledger(self.url, self.topology, self.cluster, self.timeout, **self.settings)
+        except UnknownTopology as error:
+            raise UnknownTopology(f"{error}{_UNKNOWN}") from None
 
     def tracking(self) -> Tracking | None:
         """How rows that are written become roots; None where they do not."""
@@ -252,6 +257,10 @@ class Options:
         return Staging(self.stream, self.segment_rows, compression=self.compression, ttl=self.staging_ttl)
 
 
+_UNKNOWN = (
+    ". The first program that names a setting of the topology makes it, as message_timeout=60 does: start"
+    " that first. A job that only reads waits for it with the option schema_timeout, in seconds"
+)
 _DEFAULTS = {one.name: one.default for one in fields(Options)}
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker import keys, scripts
 from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationError
+from acker.near import listed, meant
 from acker.operations import Core
 from acker.requests import Operation, Request, command
 from acker.streams.segments import ANCHORS, check_anchors_type, check_names
@@ -151,8 +152,11 @@ def read(core: Core, stream: str) -> Operation[pa.Schema]:
     """The schema of a stream; UnknownStream where nothing was written to it yet."""
     [stored] = yield [command("GET", keys.Stream(core.config.name, stream).schema)]
     if stored is None:
+        [found] = yield [command("SMEMBERS", keys.streams(core.config.name))]
+        known = {name.decode("utf-8", "replace") for name in found} - {stream}
         raise UnknownStream(
-            f"topology {core.config.name!r} has no stream {stream!r} yet: nothing was written to it"
+            f"topology {core.config.name!r} has no stream {stream!r} yet{meant(stream, known)}: nothing was "
+            f"written to it. {listed(known, 'stream')}"
         )
     return _parse(stored)
 

@@ -30,7 +30,10 @@ def test_the_store_takes_any_timeout_that_the_option_takes(seconds: float) -> No
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"maxrows": "7"}, "unknown option 'maxrows'; known are url, topology, stream, subscription, "),
+        (
+            {"maxrows": "7"},
+            "unknown option 'maxrows' (did you mean 'max_rows'?); known are url, topology, ",
+        ),
         ({"max_rows": "0"}, "option max_rows: expected a whole number from 1 to 1,000,000,000,000, got '0'"),
         ({"timeout": "nan"}, "option timeout: expected a number from 0.1 to 300, got 'nan'"),
         ({"timeout": "600"}, "option timeout: expected a number from 0.1 to 300, got '600'"),

@@ -53,14 +53,20 @@ def test_a_batch_is_written_and_read_back_without_acking(pipeline: Pipeline) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"compresion": "lz4"}, "unknown option 'compresion'; known are url, topology, stream"),
+        (
+            {"compresion": "lz4"},
+            "unknown option 'compresion' .did you mean 'compression'",
+        ),
         ({"max_rows": "many"}, "option max_rows: expected a whole number from 1 to"),
         ({"compression": "gzip"}, "option compression: expected lz4, zstd or none, got 'gzip'"),
         ({"stream": "a/b"}, "stream: expected 1 to 64 of"),
         ({"url": "http://x"}, "url: expected redis://"),
-        ({"topology": "nothing"}, "the store holds no topology 'nothing'"),
+        (
+            {"topology": "nothing"},
+            "the store holds no topology 'nothing'.*The first program that names a setting",
+        ),
         ({"ackers": "5"}, "ackers is 3, asked for 5"),
-        ({"stream": "nothing"}, "has no stream 'nothing' yet"),
+        ({"stream": "nothing"}, "has no stream 'nothing' yet: nothing was written to it. It has no stream"),
     ],
 )
 def test_a_bad_option_is_a_clear_error(pipeline: Pipeline, options: dict[str, str], message: str) -> None:
