@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from itertools import pairwise
@@ -15,6 +15,8 @@ from typing import Annotated
 
 from fastapi import Depends
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from acker import aio, history, messages, recent
 from acker.aio import AsyncLedger
@@ -42,8 +44,7 @@ log = logging.getLogger(__name__)
 class Subscriber:
     """A stream: what it has still to be sent. One that does not keep up is ended, and comes again."""
 
-    def __init__(self, client: str) -> None:
-        self.client = client
+    def __init__(self) -> None:
         self.queue: asyncio.Queue[Told | None] = asyncio.Queue(_QUEUE)
 
     def tell(self, told: Told | None) -> bool:
@@ -60,6 +61,23 @@ class Subscriber:
         while not self.queue.empty():
             self.queue.get_nowait()
         self.queue.put_nowait(None)
+
+
+class CountedStream(StreamingResponse):
+    """Server-sent events, as long as its client has a place for them. Raises Refused before it begins."""
+
+    def __init__(self, live: "Live", client: str, events: AsyncIterator[bytes]) -> None:
+        super().__init__(
+            events,
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+        self._live, self._client = live, client
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends it."""
+        with self._live.place(self._client):
+            await super().__call__(scope, receive, send)
 
 
 class _Watched:
@@ -80,7 +98,7 @@ class Live:
         self._troubles: dict[str, str] = {}
         self._offset = 0.0
         self._watched: dict[str, _Watched] = {}
-        self._waiting: Counter[str] = Counter()
+        self._places: Counter[str] = Counter()
         self._looked: dict[str, float] = {}
         self._closed = False
 
@@ -92,30 +110,30 @@ class Live:
     @property
     def streams(self) -> int:
         """How many streams there are, and requests that wait for outcomes."""
-        return sum(len(watched.subscribers) for watched in self._watched.values()) + self._waiting.total()
-
-    def check_room(self, client: str) -> None:
-        """Raises Refused where there is no room for a further stream of a client."""
-        settings = self._service.settings
-        own = sum(one.client == client for watched in self._watched.values() for one in watched.subscribers)
-        if self.streams >= settings.streams:
-            raise _too_many(f"the service has {settings.streams} event streams, its most")
-        if own + self._waiting[client] >= settings.streams_of_client:
-            raise _too_many(f"this client has {settings.streams_of_client} event streams, its most")
+        return self._places.total()
 
     @contextmanager
-    def waiting(self, client: str) -> Iterator[None]:
-        """Counts a client as one that waits for outcomes, meanwhile."""
-        self._waiting[client] += 1
+    def place(self, client: str) -> Iterator[None]:
+        """Counts a stream of a client, or a request of it that waits, meanwhile.
+
+        Raises Refused where there is no room for it: in the step that takes the place, however many come at
+        once.
+        """
+        settings = self._service.settings
+        if self.streams >= settings.streams:
+            raise _too_many(f"the service has {settings.streams} event streams, its most")
+        if self._places[client] >= settings.streams_of_client:
+            raise _too_many(f"this client has {settings.streams_of_client} event streams, its most")
+        self._places[client] += 1
         try:
             yield
         finally:
-            self._waiting[client] -= 1
-            self._waiting += Counter()  # leaves out those that have none
+            self._places[client] -= 1
+            self._places += Counter()  # leaves out those that have none
 
-    async def subscribe(self, ledger: AsyncLedger, client: str) -> Subscriber:
+    async def subscribe(self, ledger: AsyncLedger) -> Subscriber:
         """A new stream of a topology's events from now on."""
-        subscriber = Subscriber(client)
+        subscriber = Subscriber()
         if self._closed:
             subscriber.end()
             return subscriber

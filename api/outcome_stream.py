@@ -105,7 +105,7 @@ class Seen:
 
 
 async def events(
-    service: Service, live: Live, client: str, topology: str, spout: str, last_event_id: str
+    service: Service, live: Live, topology: str, spout: str, last_event_id: str
 ) -> AsyncIterator[bytes]:
     """The outcomes of a spout that are not confirmed, then those that come.
 
@@ -114,21 +114,20 @@ async def events(
     """
     deadline = time.monotonic() + service.settings.stream_seconds * random.uniform(0.9, 1.0)
     spoke_at, pause = time.monotonic(), _FIRST_PAUSE
-    with live.waiting(client):
-        yield b": hello\n\n"
-        reading = _Reading(service, topology, spout, last_event_id)
-        while not live.closed and time.monotonic() < deadline:
-            try:
-                async for part in reading.look():
-                    yield part
-                    spoke_at, pause = time.monotonic(), _FIRST_PAUSE
-            except AckerError:  # also where one is removed: who comes again is answered why
-                return
-            if time.monotonic() - spoke_at >= PING_SECONDS:
-                yield b": ping\n\n"
-                spoke_at = time.monotonic()
-            await asyncio.sleep(pause)
-            pause = min(_LONGEST_PAUSE, 2 * pause)
+    yield b": hello\n\n"
+    reading = _Reading(service, topology, spout, last_event_id)
+    while not live.closed and time.monotonic() < deadline:
+        try:
+            async for part in reading.look():
+                yield part
+                spoke_at, pause = time.monotonic(), _FIRST_PAUSE
+        except AckerError:  # also where one is removed: who comes again is answered why
+            return
+        if time.monotonic() - spoke_at >= PING_SECONDS:
+            yield b": ping\n\n"
+            spoke_at = time.monotonic()
+        await asyncio.sleep(pause)
+        pause = min(_LONGEST_PAUSE, 2 * pause)
 
 
 class _Reading:

@@ -20,9 +20,7 @@ PING_SECONDS = 10.0
 _PAGES = 20
 
 
-async def events(
-    live: Live, ledger: AsyncLedger, client: str, after: int | None, seconds: float
-) -> AsyncIterator[bytes]:
+async def events(live: Live, ledger: AsyncLedger, after: int | None, seconds: float) -> AsyncIterator[bytes]:
     """Events of a topology: those after the time `after` (ms) first, or only the newest sample.
 
     It ends after about `seconds`, when the client does not keep up, or when the service stops.
@@ -30,7 +28,7 @@ async def events(
     name = ledger.config.name
     # Streams that began together are not to end together.
     deadline = time.monotonic() + seconds * random.uniform(0.9, 1.0)
-    subscriber = await live.subscribe(ledger, client)
+    subscriber = await live.subscribe(ledger)
     try:
         if after is not None and not await _reached(ledger, after):
             after = None

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Header, Request
 from starlette.responses import StreamingResponse
 
 from api import stream
-from api.live import LiveDep
+from api.live import CountedStream, LiveDep
 from api.models.events import EventStream
 from api.problems import declared
 from api.service import LedgerDep, ServiceDep
@@ -57,14 +57,9 @@ async def stream_events(
     request: Request, service: ServiceDep, live: LiveDep, ledger: LedgerDep, last_event_id: LastEventId = ""
 ) -> StreamingResponse:
     """Live events of a topology. A stream ends after a time: come again with the id of its last event."""
-    client = request.state.client
-    live.check_room(client)
     after = int(last_event_id.partition("-")[0]) if last_event_id else None
-    return StreamingResponse(
-        stream.events(live, ledger, client, after, service.settings.stream_seconds),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    events = stream.events(live, ledger, after, service.settings.stream_seconds)
+    return CountedStream(live, request.state.client, events)
 
 
 SCHEMAS = (EventStream,)

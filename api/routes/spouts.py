@@ -12,7 +12,7 @@ from acker import outcome_pages
 from acker.errors import ValidationError
 from api import outcome_stream
 from api.fields import Cursor, Name
-from api.live import LiveDep
+from api.live import CountedStream, LiveDep
 from api.logs import note
 from api.models.spouts import ConfirmBody, Confirmed, Spout, SpoutOutcomes, SpoutOutcomesPage
 from api.problems import conflicts, declared, not_found, unknown_cursor, unknown_spout
@@ -90,10 +90,8 @@ async def list_spout_outcomes(
     not confirmed comes again. In a shard the oldest come first.
     """
     wait = min(query.wait, service.settings.stream_seconds)
-    if wait:
-        live.check_room(request.state.client)
     try:
-        with live.waiting(request.state.client) if wait else nullcontext():
+        with live.place(request.state.client) if wait else nullcontext():
             found = await outcome_stream.page(
                 live,
                 ledger,
@@ -165,12 +163,8 @@ async def stream_spout_outcomes(
     What is not confirmed within a minute, or a message timeout where that is shorter, comes again. Of a
     shard at most 100 entries wait to be confirmed; more are told when these are.
     """
-    live.check_room(request.state.client)
-    return StreamingResponse(
-        outcome_stream.events(service, live, request.state.client, ledger.config.name, spout, last_event_id),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    events = outcome_stream.events(service, live, ledger.config.name, spout, last_event_id)
+    return CountedStream(live, request.state.client, events)
 
 
 @router.post("/outcomes/confirm", responses=declared(404, 409, 413, 429))

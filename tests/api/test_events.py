@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from acker.ledger import Ledger, open_ledger
 from acker.store import Store
 from tests.api import patient
 from tests.api.conftest import READ, TOKENS, calling, serving
+from tests.api.test_connections import connected
 from tests.ledgers import Trees
 from tests.servers import wait_until
 
@@ -207,6 +209,24 @@ def test_a_client_has_so_many_streams(valkey_url: str, ledger: Ledger) -> None:
         assert (refused.status_code, refused.json()["type"]) == (429, "urn:acker:too-many-streams")
         with stream(other) as theirs:
             until(theirs, "sample")
+
+
+@pytest.mark.parametrize("path", ["events", "spouts/s/outcomes/events"])
+def test_a_client_has_no_more_streams_where_they_come_at_once(
+    valkey_url: str, ledger: Ledger, path: str
+) -> None:
+    ledger.register_spout("s")
+    asked = f"GET /api/v1/topologies/words/{path} HTTP/1.1\r\nHost: localhost\r\n"
+    asked += f"Authorization: Bearer {READ}\r\n\r\n"
+    with (
+        serving(valkey_url, tokens=TOKENS, ticker=False, streams_of_client=3) as address,
+        ExitStack() as ending,
+    ):
+        connections = [ending.enter_context(connected(address, asked[:-2].encode())) for _ in range(40)]
+        for connection in connections:
+            connection.sendall(b"\r\n")
+        said = Counter(connection.recv(12) for connection in connections)
+    assert said == {b"HTTP/1.1 200": 3, b"HTTP/1.1 429": 37}
 
 
 def test_200_streams_cost_one_reading_a_second_as_one_does(
