@@ -11,7 +11,14 @@ from acker.ledger import Ledger, open_ledger
 from acker.near import meant
 from acker.store import TIMEOUTS, Store
 from acker.streams.retention import LONGEST_AGE
-from acker.streams.roots import ATTEMPTS, BAD_MESSAGE_IDS, MOST_ATTEMPTS, Tracking
+from acker.streams.roots import (
+    ATTEMPTS,
+    BAD_MESSAGE_IDS,
+    LONGEST_BACKOFF,
+    MAX_BACKOFF,
+    MOST_ATTEMPTS,
+    Tracking,
+)
 from acker.streams.segments import COMPRESSIONS, LARGEST_SEGMENT, SEGMENT_ROWS
 from acker.streams.staging import STAGING_TTL, Staging
 from acker.streams.subscriptions import DEFAULT
@@ -20,7 +27,7 @@ MAX_ROWS = 10_000_000
 MAX_SEGMENTS = 1_000
 _SPOUT = (
     "spout", "attempts", "attempt", "outcomes", "max_spout_pending", "offset", "partition",
-    "bad_message_id",
+    "bad_message_id", "backoff", "max_backoff",
 )  # fmt: skip
 BATCH_WRITE = "writing a DataFrame that is not streaming"
 READ = "reading"
@@ -118,6 +125,8 @@ PARSERS: Mapping[str, Callable[[str], object]] = {
     "offset": _text,
     "partition": _text,
     "bad_message_id": _bad_message_id,
+    "backoff": _number(0, LONGEST_BACKOFF),
+    "max_backoff": _number(0, LONGEST_BACKOFF),
     "after_loss": _after_loss,
 }
 """All options, and how each is read: the docstring of a parser tells what it expects."""
@@ -150,9 +159,9 @@ class Options:
     tell (`acker.spark.verdicts`).
     Writing as a spout: message_id: the column that names a row, which makes each row a tree of its own.
     spout: its name (default: the stream's). attempts, attempt, outcomes, max_spout_pending, offset,
-    partition, bad_message_id: see `acker.streams.roots.Tracking`. after_loss: "stop" (default) ends a query
-    with StoreLost where the store has lost what a spout's query has committed to it; "go on" leaves the rows
-    that waited there lost.
+    partition, bad_message_id, backoff, max_backoff: see `acker.streams.roots.Tracking`.
+    after_loss: "stop" (default) ends a query with StoreLost where the store has lost what a spout's query has
+    committed to it; "go on" leaves the rows that waited there lost.
     """
 
     url: str = field(repr=False)
@@ -185,6 +194,8 @@ class Options:
     offset: str = ""
     partition: str = ""
     bad_message_id: str = BAD_MESSAGE_IDS[0]
+    backoff: float = 0.0
+    max_backoff: float = MAX_BACKOFF
     after_loss: str = "stop"
 
     @classmethod
@@ -250,6 +261,8 @@ class Options:
             self.offset,
             self.partition,
             self.bad_message_id,
+            self.backoff,
+            self.max_backoff,
         )
 
     def staging(self) -> Staging:

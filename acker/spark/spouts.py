@@ -58,9 +58,9 @@ def track(
     there are then come along. `format("acker").option("message_id", ...)` tracks and emits it at once.
     A row whose message id is null or over 1 KiB is a dead letter at once, or with bad_message_id="untracked"
     goes on without a tree.
-    settings: attempts, attempt, outcomes, max_spout_pending, offset, partition, bad_message_id, as of
-    `acker.streams.roots.Tracking`, and those of the data source. Raises ValidationError, and SchemaMismatch
-    for rows that lack a column which the spout's rows had.
+    settings: attempts, attempt, outcomes, max_spout_pending, offset, partition, bad_message_id, backoff,
+    max_backoff, as of `acker.streams.roots.Tracking`, and those of the data source. Raises ValidationError,
+    and SchemaMismatch for rows that lack a column which the spout's rows had.
     """
     collector = None if rows.isStreaming else AT_WORK.get()
     if not rows.isStreaming and collector is None:

@@ -15,7 +15,7 @@ from acker.errors import ValidationError
 from acker.operations import Core
 from acker.outcomes import Entry, OutcomeReader
 from acker.requests import Operation
-from acker.streams import attempts, commits, kept, late, roots, schemas
+from acker.streams import attempts, backoff, commits, kept, late, roots, schemas
 from acker.streams.attempts import Attempt
 from acker.streams.commits import Commit
 from acker.streams.kept import Place, Settled
@@ -28,6 +28,8 @@ STEP_TREES = 200_000
 """Trees after which a step takes no further outcomes."""
 STEP_REPLAYS = 20_000
 """Trees to be replayed or buried after which it takes none either."""
+STEP_LOOK = 20_000
+"""Entries of outcomes that a step looks at, where some wait for their time."""
 
 OUTCOMES = pa.schema(
     [
@@ -73,10 +75,9 @@ def step(core: Core, spout: str, told: Told | None = None) -> Operation[Stepped]
     they are told again. Raises DeadLettersFull, before that; what is not settled waits, unconfirmed.
     """
     number = yield from commits.next_number(core, writer_of(spout))
-    entries = yield from _read(core, spout)
+    entries, known = yield from _read(core, spout)
     if not entries:
         return Stepped()
-    known = yield from kept.places(core, spout, kept.slabs_of(entries))
     lost = yield from kept.look_at_dead(core, spout, entries, known)
     wanted = any(place.roots.how.outcomes for place in known.values())
     table = (yield from _table(core, entries, known)) if wanted or told is not None else None
@@ -102,19 +103,28 @@ def step(core: Core, spout: str, told: Told | None = None) -> Operation[Stepped]
     return _stepped(entries, known, lost)
 
 
-def _read(core: Core, spout: str) -> Operation[list[Entry]]:
-    """The oldest outcomes that are not confirmed, as many as a step takes."""
+def _read(core: Core, spout: str) -> Operation[tuple[list[Entry], dict[bytes, Place]]]:
+    """The oldest outcomes that are due, as many as a step takes, and where their rows are."""
     yield from core.register_spout(spout)
-    found = yield from OutcomeReader(core, spout).read()
-    taken, trees, bad, most = [], 0, 0, core.config.slab_trees
-    for entry in found:
-        if trees >= STEP_TREES or bad >= STEP_REPLAYS:
-            break
-        taken.append(entry)
-        count = sum(most if told.indexes is None else len(told.indexes) for told in entry.slabs)
-        trees += count
-        bad += count if entry.status != "acked" else 0
-    return taken
+    reader = OutcomeReader(core, spout)
+    taken: dict[object, Entry] = {}
+    known: dict[bytes, Place] = {}
+    trees, bad, looked, most = 0, 0, 0, core.config.slab_trees
+    while looked < STEP_LOOK and (found := (yield from reader.read())):
+        looked += len(found)
+        places = yield from kept.places(core, spout, kept.slabs_of(found))
+        due = yield from backoff.due(core, spout, found, places)
+        for entry in due:
+            if trees >= STEP_TREES or bad >= STEP_REPLAYS:
+                break
+            taken[entry.place] = entry
+            known |= {told.slab: places[told.slab] for told in entry.slabs if told.slab in places}
+            count = sum(most if told.indexes is None else len(told.indexes) for told in entry.slabs)
+            trees += count
+            bad += count if entry.status != "acked" else 0
+        if len(due) == len(found) or trees >= STEP_TREES or bad >= STEP_REPLAYS:
+            break  # only what waits for its time is passed over
+    return list(taken.values()), known
 
 
 def _stepped(entries: Sequence[Entry], known: dict[bytes, Place], lost: set[str]) -> Stepped:

@@ -28,6 +28,8 @@ from acker.streams.vectors import Place
 _log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
+MAX_BACKOFF = 300.0
+LONGEST_BACKOFF = 86_400.0
 MOST_ATTEMPTS = 1_000
 MOST_SLABS = 1_000
 """Most slabs of roots: what one call of lua/keep.lua takes."""
@@ -52,7 +54,9 @@ class Tracking:
     to the stream `<spout>.outcomes`. max_spout_pending: most rows of the spout that have no outcome, or None.
     offset, partition: columns of the row's place in its source (a whole number from 0, and text), or "":
     for `acker.streams.kept.watermark`. bad_message_id: what becomes of a row whose message id is null or
-    longer: it is a "dead_letter" at once, or goes on "untracked". Raises ValidationError.
+    longer: it is a "dead_letter" at once, or goes on "untracked". backoff: seconds from the outcome of the
+    first attempt to the second, doubled for each further one, up to max_backoff; each waits for half of that
+    or more, at random. 0: at once. Both up to a day. Raises ValidationError.
     """
 
     spout: str
@@ -65,12 +69,16 @@ class Tracking:
     offset: str = ""
     partition: str = ""
     bad_message_id: str = BAD_MESSAGE_IDS[0]
+    backoff: float = 0.0
+    max_backoff: float = MAX_BACKOFF
 
     def __post_init__(self) -> None:
         check_name(self.spout, "spout")
         check_name(outcomes_stream(self.spout), "spout, with .outcomes")
         check_name(self.stream, "stream")
         check_number(self.attempts, "attempts", 1, MOST_ATTEMPTS, int)
+        check_number(self.backoff, "backoff", 0.0, LONGEST_BACKOFF, float)
+        check_number(self.max_backoff, "max_backoff", 0.0, LONGEST_BACKOFF, float)
         if self.max_spout_pending is not None:
             check_number(self.max_spout_pending, "max_spout_pending", 1, 10**9, int)
         if not self.message_id:
@@ -117,6 +125,8 @@ class Roots:
         how = asdict(self.how)
         if self.how.bad_message_id == BAD_MESSAGE_IDS[0]:  # as earlier versions have it
             del how["bad_message_id"]
+        if not self.how.backoff:
+            del how["backoff"], how["max_backoff"]
         what: list[object] = [self.token, self.rows, self.seed, self.slab, how, self.number, self.offsets]
         if self.refused or self.origin is not None:
             what.append(self.refused)

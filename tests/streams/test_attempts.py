@@ -1,21 +1,24 @@
 """A row's attempts: which failures are for good, and what a dead letter keeps of each."""
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker import ids
+from acker import ids, keys
 from acker.causes import Cause
 from acker.config import bounded_reason
 from acker.errors import PermanentFailure, ValidationError
 from acker.ids import as_ids
 from acker.ledger import Ledger, open_ledger
-from acker.outcomes import OutcomeReader
+from acker.outcomes import Entry, OutcomeReader, Place
+from acker.requests import Request
 from acker.store import Store
-from acker.streams import StreamReader, attempts, dead_letters, settler
+from acker.streams import StreamReader, attempts, backoff, dead_letters, settler
 from acker.streams.attempts import Attempt, decisive, with_attempt
 from acker.streams.replays import Stepped
 from acker.streams.roots import Tracking
@@ -159,7 +162,50 @@ def test_rows_with_the_column_of_attempts_are_refused(ledger: Ledger) -> None:
     assert StreamReader(ledger, "lines").ack_all() == 0
 
 
+def test_a_row_waits_for_its_next_attempt_and_holds_nothing_up_that_comes_behind(ledger: Ledger) -> None:
+    how = Tracking("s", "lines", "id", attempts=2, backoff=3600.0)
+    StreamSpout(ledger, how).write(lines(250))
+    fail_all(ledger, lambda n: Cause(f"busy {n}", retry=n != 7))  # an entry of its own for each
+    StreamSpout(ledger, how).write(lines(50, first=300))
+    consume(ledger)
+    assert settler.settle(ledger) == Stepped(acked=50, dead=1)
+    assert pending(ledger) == {"pending": 249, "acked": 50, "replayed": 0, "dead": 1}
+    assert settler.settle(ledger) == Stepped()
+    assert rows(ledger) == []
+
+
+def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(ledger: Ledger) -> None:
+    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2, backoff=0.4)).write(lines(5))
+    fail_all(ledger, lambda _: Cause("busy"))
+    ended = {
+        entry.place: entry.at
+        for entry in ledger.outcomes(OutcomeReader(ledger.core, "s"))
+        if entry.status == "failed"
+    }
+    replayed, deadline = 0, time.monotonic() + 30
+    while replayed < 5 and time.monotonic() < deadline:
+        replayed += settler.settle(ledger).replayed
+    [(seconds, micros)] = ledger.store.send([Request(keys.Spout("t", "s").kept, ["TIME"])])
+    assert replayed == 5
+    assert int(seconds) + int(micros) / 1e6 >= max(ended.values()) + 0.2
+    fail_all(ledger, lambda _: Cause("still busy"))
+    assert settler.settle(ledger) == Stepped(dead=5)  # what is not tried again does not wait
+
+
 # Without a server
+
+
+@given(number=st.integers(1, 1000), shard=st.integers(0, 64), sequence=st.integers(0, 2**63))
+def test_a_wait_is_doubled_each_time_up_to_its_limit_and_the_same_for_all(
+    number: int, shard: int, sequence: int
+) -> None:
+    entry = Entry(Place(shard, b"%d-0" % sequence, b""), "failed", Cause(), 0.0, ())
+    how = Tracking("s", "lines", "id", attempts=1000, backoff=2.0, max_backoff=60.0)
+    whole = min(60.0, 2.0 * 2.0 ** (number - 1))
+    assert whole / 2 <= backoff.delay(how, number, entry) <= whole
+    assert backoff.delay(how, number, entry) == backoff.delay(how, number, replace(entry, at=5.0))
+    assert backoff.delay(replace(how, backoff=0.0), number, entry) == 0.0
+
 
 REASONS = st.text(max_size=1200)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from acker import config
 from acker.errors import DeadLettersFull
 from acker.ledger import Ledger, open_ledger
 from acker.spark import settling
@@ -37,7 +38,7 @@ def pending(ledger: Ledger, name: str) -> int:
 @pytest.fixture
 def stuck(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """The spout `a` has all the dead letters it may have, and a further one waits."""
-    monkeypatch.setattr(kept, "DEAD_LETTERS", 1)
+    monkeypatch.setattr(config, "DEAD_LETTERS", 1)
     for number in range(2):
         spout(ledger, "a", attempts=1).write(lines(1, first=number))
         anchors = [row["_acker"] for row in rows(ledger, "lines-a")]
