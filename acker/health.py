@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from acker import history, keys, scripts
-from acker.config import TopologyConfig, check_number
+from acker.config import DEAD_LETTERS, WAY_OUT, TopologyConfig, check_number
 from acker.errors import UnknownTopology, UnreadableRecord, ValidationError
 from acker.history import Reading
 from acker.operations import FLIGHT_SHARDS, Core
@@ -35,6 +35,7 @@ Code: TypeAlias = Literal[
     "behind",
     "no-bolt",
     "no-spout",
+    "dead-letters-full",
     "dead-letters",
     "unreadable",
 ]
@@ -102,8 +103,8 @@ class Facts:
     """What is judged. at: Unix seconds by the store's clock.
 
     unconfirmed: for spouts with outcomes that are not confirmed, how many seconds ago the oldest of them
-    came, as far as that was looked for. damage: what could not be read just now. since: when each trouble was
-    first noted, in Unix seconds.
+    came, as far as that was looked for. dead_letters: of spouts that have any. damage: what could not be read
+    just now. since: when each trouble was first noted, in Unix seconds.
     """
 
     config: TopologyConfig
@@ -113,7 +114,7 @@ class Facts:
     streams: Sequence[StreamTotals] = ()
     steps: Sequence[Step] = ()
     unconfirmed: Mapping[str, float] = field(default_factory=dict)
-    dead_letters: int = 0
+    dead_letters: Mapping[str, int] = field(default_factory=dict)
     damage: str = ""
     thresholds: Thresholds = Thresholds()
     since: Mapping[str, float] = field(default_factory=dict)
@@ -131,13 +132,23 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a topology is, at `at` (Unix seconds by the store's clock). ticking: no rotation is overdue."""
+    """How a topology is, at `at` (Unix seconds by the store's clock). ticking: no rotation is overdue.
+
+    dead_letters: how many each spout has that has any. streams: as they were read; none where one can not be.
+    """
 
     at: float
     ticking: bool
     troubles: tuple[Trouble, ...]
     recently: Recently
     thresholds: Thresholds
+    dead_letters: Mapping[str, int]
+    streams: Sequence[StreamTotals]
+
+    @property
+    def rows_behind(self) -> int:
+        """Rows that subscriptions have still to ack, of all streams."""
+        return sum(max(0, own.rows_behind) for stream in self.streams for own in stream.subscriptions)
 
 
 class Found(NamedTuple):
@@ -262,8 +273,16 @@ def _no_spout(facts: Facts, limit: float) -> Found | None:
 
 
 def _dead_letters(facts: Facts, limit: float) -> Found | None:
-    count = facts.dead_letters
+    count = sum(facts.dead_letters.values())
     return Found(f"{count:,} dead letters: rows that were given up") if count >= limit else None
+
+
+def _dead_letters_full(facts: Facts, _: float) -> Found | None:
+    count, name = max(((count, name) for name, count in facts.dead_letters.items()), default=(0, ""))
+    if count < DEAD_LETTERS:
+        return None
+    way_out = WAY_OUT.format(facts.config.name)
+    return Found(f"spout {name} has {count:,} dead letters, its most, so outcomes wait: {way_out}")
 
 
 def _unreadable(facts: Facts, limit: float) -> Found | None:
@@ -292,6 +311,9 @@ RULES: tuple[Rule, ...] = (
     Rule("no-bolt", "silence", _no_bolt, "Start its job again; its log says why it ended."),
     Rule("no-spout", "silence", _no_spout, "Start the spout again: it is told what is not confirmed."),
     Rule(
+        "dead-letters-full", None, _dead_letters_full, "Mend what fails; then replay, or discard, by cause."
+    ),
+    Rule(
         "dead-letters", "dead_letters", _dead_letters, "Read their reasons; replay them when they are mended."
     ),
     Rule(
@@ -313,7 +335,9 @@ def health(core: Core, read: Totals | None = None, *, note: bool = False) -> Ope
     if note:
         yield from _note(core, facts, {trouble.code for trouble in troubles})
     ticking = all(trouble.code != "no-ticks" for trouble in troubles)
-    return Health(facts.at, ticking, troubles, facts.recently, facts.thresholds)
+    return Health(
+        facts.at, ticking, troubles, facts.recently, facts.thresholds, facts.dead_letters, facts.streams
+    )
 
 
 def set_thresholds(core: Core, changes: Mapping[str, float]) -> Operation[Thresholds]:
@@ -380,9 +404,10 @@ def _read(core: Core, read: Totals) -> Operation[Facts]:
         recently = yield from _recently(core, at)
     except UnreadableRecord as error:
         damage, recently = str(error), Recently()
-    letters: list[int] = []
-    if core.spouts:
-        letters = yield [command("XLEN", keys.Spout(core.config.name, name).dead) for name in core.spouts]
+    letters: dict[str, int] = {}
+    if names := sorted(core.spouts):
+        counts = yield [command("XLEN", keys.Spout(core.config.name, name).dead) for name in names]
+        letters = {name: int(count) for name, count in zip(names, counts, strict=True) if count}
     return Facts(
         config=core.config,
         at=at,
@@ -391,7 +416,7 @@ def _read(core: Core, read: Totals) -> Operation[Facts]:
         streams=streams,
         steps=(yield from steps(core)),
         unconfirmed=(yield from _unconfirmed(core, at)) if read.held > read.pending else {},
-        dead_letters=sum(letters),
+        dead_letters=letters,
         damage=damage,
         thresholds=thresholds,
         since=since,

@@ -46,7 +46,11 @@ BAD: dict[str, tuple[dict[str, Any], float | None]] = {
     "behind": ({"streams": [stream(7, 31.0)]}, AT - 1),
     "no-bolt": ({"streams": [stream(7, None)], "steps": [step(240.0)]}, AT - 240),
     "no-spout": ({"unconfirmed": {"s": 130.0, "other": 1.0}}, AT - 130),
-    "dead-letters": ({"dead_letters": 1}, None),
+    "dead-letters-full": (
+        {"dead_letters": {"s": 100_000}, "thresholds": Thresholds().changed({"dead_letters": 0})},
+        None,
+    ),
+    "dead-letters": ({"dead_letters": {"s": 1}}, None),
     "unreadable": ({"unreadable": 1}, None),
 }
 

@@ -223,6 +223,8 @@ def discard(
             part = names[first : first + letters.PAGE]
             unknown += ledger.run(letters.discard(ledger.core, part))
         done = len(names) - len(unknown)
+    if unknown and not done:
+        raise AckerError(f"topology {topology!r} has no dead letter {unknown[0]!r}")
     while not ids:
         found = ledger.run(letters.discard_some(ledger.core, asked, cursor=cursor))
         done, cursor = done + found.count, found.cursor
@@ -233,8 +235,6 @@ def discard(
         show_json({"discarded": done, "unknown": unknown})
     else:
         show(f"{done:,} discarded" + (f"; no such dead letters: {', '.join(unknown)}" if unknown else ""))
-    if unknown and not done:
-        raise AckerError(f"topology {topology!r} has no dead letter {unknown[0]!r}")
 
 
 def _check_named(ids: list[str] | None, asked: "Filter", everything: bool) -> None:

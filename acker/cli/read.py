@@ -18,6 +18,7 @@ from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, table, tree_fields
 from acker.config import TopologyConfig
 from acker.errors import AckerError, UnknownTopology, ValidationError
+from acker.health import Health
 from acker.inspect import Page
 from acker.ledger import Ledger, open_ledger
 from acker.plain import instant
@@ -80,11 +81,11 @@ def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
     at_work = ledger.run(steps.steps(ledger.core))
     judged = ledger.run(rules.health(ledger.core, read))
     if as_json:
-        told = {**_stats_fields(ledger, read, latency), "health": fields(judged)}
+        told = {**_stats_fields(ledger, read, latency, judged), "health": fields(judged)}
         show_json({**told, "steps": [_step_fields(step) for step in at_work]})
     else:
         show(*shown(judged), "")
-        _show_stats(ledger, read, latency)
+        _show_stats(ledger, read, latency, judged)
         if at_work:
             show("", _steps_table(at_work))
 
@@ -186,10 +187,14 @@ def _config_fields(config: TopologyConfig) -> dict[str, Any]:
     return {"topology": config.name, **config.settings}
 
 
-def _stats_fields(ledger: Ledger, read: Totals, latency: list[float | None]) -> dict[str, Any]:
+def _stats_fields(
+    ledger: Ledger, read: Totals, latency: list[float | None], judged: Health
+) -> dict[str, Any]:
     return {
         **_config_fields(ledger.config),
         "spouts": sorted(ledger.core.spouts),
+        "dead_letters": dict(judged.dead_letters),
+        "rows_behind": judged.rows_behind,
         "at": None if read.at is None else instant(read.at),
         "counters": read.counters,
         "pending": read.pending,
@@ -232,7 +237,7 @@ def _stats_fields(ledger: Ledger, read: Totals, latency: list[float | None]) -> 
     }
 
 
-def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None]) -> None:
+def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None], judged: Health) -> None:
     config = ledger.config
     percentiles = ", ".join(
         f"p{fraction * 100:g} {duration(seconds)}"
@@ -253,6 +258,8 @@ def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None]) -> No
                     "held",
                     f"{read.held:,} of {config.high_water_mark:,}; fullest shard {read.high_water_use:.1%}",
                 ),
+                ("dead letters", _dead_letters(judged)),
+                ("rows behind", f"{judged.rows_behind:,}, by subscription in: acker streams {config.name}"),
                 ("waiting", f"{read.waiting:,} (slabs without a track)"),
                 ("last rotation", f"{duration(read.rotation_age)} ago, {read.backlog} not drained"),
                 ("complete latency", percentiles),
@@ -279,6 +286,13 @@ def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None]) -> No
             duration(shard.oldest_age),
         )
     show(counters, "", shards)
+
+
+def _dead_letters(judged: Health) -> str:
+    """How many rows were given up, by spout, the most first."""
+    found = sorted(judged.dead_letters.items(), key=lambda pair: -pair[1])
+    shown = ", ".join(f"{name} {count:,}" for name, count in found)
+    return f"{sum(judged.dead_letters.values()):,} ({shown})" if found else "0"
 
 
 def _step_fields(step: Step) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Which dead letters are meant: one filter for every face, and the cause by which they are grouped."""
 
+import functools
 import re
 from dataclasses import astuple, dataclass
 
@@ -19,6 +20,7 @@ _VARIES = re.compile(
 _HTTP_STATUS = re.compile(r"[1-5][0-9]{2}\Z")
 
 
+@functools.lru_cache(maxsize=4096)
 def cause(reason: str) -> str:
     """A reason without what differs from record to record, so that equal failures have one cause.
 

@@ -166,6 +166,8 @@ class TopologySummary(Answer):
     held: Count
     high_water_use: float = Field(ge=0, description="How full the fullest shard is; 1 rejects.")
     unreadable: Count = Field(description="Records that could not be read, and were put into quarantine.")
+    dead_letters: Count = Field(description="Rows that were given up, of all spouts.")
+    rows_behind: Count = Field(description="Rows that subscriptions have still to ack, of all streams.")
     backlog: Count
     rotation_age: Seconds | None
 
@@ -242,5 +244,6 @@ class TopologyState(TopologySummary):
     shards: list[ShardState]
     thresholds: Thresholds
     spouts: list[Name]
+    dead_letters_of: dict[Name, Count] = Field(description="Of the spouts that have any.")
     streams: list[StreamState]
     steps: list[Step] = Field(description="Spouts and bolts of Spark jobs, the one seen last first.")

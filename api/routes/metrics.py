@@ -21,6 +21,8 @@ from api.service import Service, ServiceDep
 
 TOPOLOGIES = 200
 """Most topologies that are told of: what has a label costs the one who scrapes."""
+SUBSCRIPTIONS = 100
+"""Most subscriptions of a topology that are told of: those with the most rows behind."""
 _AT_ONCE = 8
 _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _GAUGES = {
@@ -116,6 +118,7 @@ class _Collector(Collector):
             for topology, values, *_ in self._reads:
                 gauge.add_metric([topology], values[name])
             yield gauge
+        yield from self._kept()
         yield self._latencies()
         trouble = GaugeMetricFamily(
             "acker_trouble", "1 where a rule of health has found something.", labels=["topology", "trouble"]
@@ -125,6 +128,27 @@ class _Collector(Collector):
             for code in CODES:
                 trouble.add_metric([topology, code], code in there)
         yield trouble
+
+    def _kept(self) -> Iterator[Metric]:
+        """What waits for somebody: dead letters of each spout, and rows of each subscription."""
+        letters = GaugeMetricFamily(
+            "acker_dead_letters", "Rows of a spout that were given up.", labels=["topology", "spout"]
+        )
+        behind = GaugeMetricFamily(
+            "acker_rows_behind",
+            "Rows that a subscription has still to ack.",
+            labels=["topology", "stream", "subscription"],
+        )
+        for topology, *_, found in self._reads:
+            for spout, count in found.dead_letters.items():
+                letters.add_metric([topology, spout], count)
+            every = [
+                (own.rows_behind, one.name, own.name) for one in found.streams for own in one.subscriptions
+            ]
+            for rows, stream, name in sorted(every, key=lambda of: -of[0])[:SUBSCRIPTIONS]:
+                behind.add_metric([topology, stream, name or ""], max(0, rows))
+        yield letters
+        yield behind
 
     def _latencies(self) -> HistogramMetricFamily:
         family = HistogramMetricFamily(

@@ -95,6 +95,7 @@ async def get_topology(service: ServiceDep, ledger: LedgerDep) -> TopologyState:
         buckets=_all_buckets(read),
         shards=[_shard(shard) for shard in read.shards],
         spouts=sorted(ledger.core.spouts),
+        dead_letters_of=dict(found.dead_letters),
         streams=[_stream(stream) for stream in await ledger.run(stream_totals(ledger.core))],
         steps=[_step(step) for step in await ledger.run(steps.steps(ledger.core))],
     )
@@ -194,6 +195,8 @@ def _summary_fields(config: TopologyConfig, read: Totals, found: rules.Health) -
         "held": max(0, read.held),
         "high_water_use": max(0.0, read.high_water_use),
         "unreadable": read.unreadable,
+        "dead_letters": sum(found.dead_letters.values()),
+        "rows_behind": found.rows_behind,
         "backlog": read.backlog,
         "rotation_age": read.rotation_age,
     }

@@ -7,6 +7,7 @@ import { Layout } from "./components/Layout";
 import "./style.css";
 import { Broken } from "./views/Broken";
 import { DeadLetters } from "./views/DeadLetters";
+import { Letter } from "./views/Letter";
 import { NotFound } from "./views/NotFound";
 import { Outcomes } from "./views/Outcomes";
 import { Overview } from "./views/Overview";
@@ -44,6 +45,7 @@ const router = createBrowserRouter(
             { path: "t/:topology/trees/:anchor", Component: Tree },
             { path: "t/:topology/outcomes", Component: Outcomes },
             { path: "t/:topology/dead-letters", Component: DeadLetters },
+            { path: "t/:topology/dead-letters/:id", Component: Letter },
             { path: "*", Component: NotFound },
           ],
         },

@@ -1,6 +1,7 @@
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import redis
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -8,6 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from acker.health import RULES
 from acker.ledger import open_ledger
 from acker.store import Store
+from acker.streams import StreamReader, settler
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
 from tests.api import patient
 from tests.api.conftest import READ
 from tests.ledgers import Trees, told
@@ -22,6 +26,10 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
     with redis.Redis.from_url(valkey_url) as raw:
         raw.xadd(ledger.core.shards[0].outcomes("s"), {"from": "a newer version"})
     told(ledger, trees)
+    StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1)).write(pa.table({"id": range(7)}))
+    rows = list(StreamReader(ledger, "lines").rows())
+    ledger.fail([int(str(row["_acker"])) for row in rows[:3]], "bad")
+    settler.settle(ledger, "lines")
     answer = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"})
     assert answer.headers["content-type"].startswith("text/plain")
     found = {
@@ -30,18 +38,21 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
         for sample in family.samples
     }
     topology = ("topology", "words")
-    assert found["acker_tracked_trees_total", topology] == 30
+    assert found["acker_tracked_trees_total", topology] == 37
     assert found["acker_acked_trees_total", topology] == 10
-    assert found["acker_failed_trees_total", topology] == 2
+    assert found["acker_failed_trees_total", topology] == 5
     assert found["acker_unreadable_records_total", topology] == 1
     assert found["acker_unreadable_records_total", ("topology", "untracked")] == 0
-    assert found["acker_pending_trees", ("bucket", "nursery"), topology] == 18
+    assert found["acker_pending_trees", ("bucket", "nursery"), topology] == 22
     assert found["acker_complete_latency_seconds_count", topology] == 10
     assert found["acker_complete_latency_seconds_bucket", ("le", "+Inf"), topology] == 10
     assert found["acker_tracked_trees_total", ("topology", "untracked")] == 0
     assert found["acker_topologies",] == 2
     names = {name for _, *labels in found for name, _ in labels}
-    assert names == {"topology", "bucket", "le", "trouble"}
+    assert names == {"topology", "bucket", "le", "trouble", "spout", "stream", "subscription"}
+    assert found["acker_dead_letters", ("spout", "lines"), topology] == 3
+    [behind] = [value for (name, *_), value in found.items() if name == "acker_rows_behind"]
+    assert behind == 7
 
 
 def test_the_alerts_are_of_metrics_that_there_are_and_of_each_kind_of_trouble(

@@ -1,4 +1,5 @@
 import base64
+import json
 
 import httpx
 import pyarrow as pa
@@ -104,3 +105,58 @@ def test_dead_letters_are_listed_and_replayed(client: httpx.Client, ledger: Ledg
     assert client.get(path).json()["dead_letters"] == []
     assert len(list(StreamReader(ledger, "lines").rows())) == 4
     assert client.post(f"{path}/x/replay").status_code == 422
+
+
+def test_dead_letters_of_a_filter_are_grouped_written_replayed_and_discarded(
+    client: httpx.Client, ledger: Ledger
+) -> None:
+    path = "/topologies/words/dead-letters"
+    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1))
+    spout.write(pa.table({"id": range(700), "text": ["x" * 70_000, *["y"] * 699]}))
+    reader = StreamReader(ledger, "lines")
+    rows = [(int(str(row["_acker"])), int(str(row["id"]))) for row in reader.rows()]
+    ledger.fail([anchor for anchor, number in rows if number >= 10], "answered 500")
+    for anchor, number in rows[:10]:
+        ledger.fail([anchor], f"malformed: 'n{number}'")
+    settler.settle(ledger)
+    reader.ack_all()
+    found = client.get(f"{path}/groups").json()
+    assert [(one["cause"], one["step"], one["status"], one["count"]) for one in found["groups"]] == [
+        ("answered 500", "", "failed", 690), ("malformed: …", "", "failed", 10),
+    ]  # fmt: skip
+    assert found["cursor"] is None
+    [only] = client.get(f"{path}/groups", params={"by": "status", "reason": "MALFORMED"}).json()["groups"]
+    assert (only["cause"], only["status"], only["count"]) == (None, "failed", 10)
+
+    lines = client.get(f"{path}/export", params={"cause": "malformed: …"})
+    assert lines.headers["content-type"].startswith("application/x-ndjson")
+    told = [json.loads(line) for line in lines.text.splitlines()]
+    assert [one["row"]["id"] for one in told] == list(range(10))
+    assert len(told[0]["row"]["text"]) == 70_000
+    page = client.get(path, params={"reason": "n0"}).json()["dead_letters"]
+    assert [one["row"] for one in page] == [None]  # large: it has a page of its own
+    assert client.get(f"{path}/{told[0]['id']}").json() == told[0]
+    assert client.get(f"{path}/1-0@lines").json()["type"] == "urn:acker:unknown-dead-letter"
+
+    asked = {"matching": {"cause": "answered 500"}, "until": found["until"]}
+    first = client.post(f"{path}/replay", json=asked).json()
+    assert (len(first["replayed"]), first["waits"], first["refused"]) == (500, None, [])
+    other = client.post(f"{path}/replay", json={"matching": {}, "cursor": first["cursor"]})
+    assert (other.status_code, other.json()["type"]) == (404, "urn:acker:unknown-cursor")
+    rest = client.post(
+        f"{path}/replay", json={"matching": asked["matching"], "cursor": first["cursor"]}
+    ).json()
+    assert (len(rest["replayed"]), rest["cursor"]) == (190, None)
+    assert len(list(StreamReader(ledger, "lines").rows())) == 690
+
+    assert client.delete(f"{path}/{told[0]['id']}").json()["discarded"] == 1
+    assert client.delete(f"{path}/{told[0]['id']}").status_code == 404
+    named = client.post(f"{path}/discard", json={"ids": [told[0]["id"], told[1]["id"]]}).json()
+    assert named == {"discarded": 1, "unknown": [told[0]["id"]], "cursor": None}
+    early = client.post(f"{path}/discard", json={"matching": {}, "until": "2001-01-01T00:00:00Z"}).json()
+    assert early["discarded"] == 0
+    assert client.post(f"{path}/discard", json={"matching": {}}).json()["discarded"] == 8
+    assert client.get("/topologies/words").json()["dead_letters"] == 0
+    bodies: list[dict[str, object]] = [{"ids": [], "matching": {}}, {"matching": {"status": "acked"}}, {}]
+    for wrong in bodies:
+        assert client.post(f"{path}/discard", json=wrong).status_code == 422

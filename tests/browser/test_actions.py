@@ -6,10 +6,13 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
 from playwright.sync_api import Page, expect
 
 from acker.ledger import Ledger
-from acker.streams import StreamReader
+from acker.streams import StreamReader, settler
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
 from tests.browser.conftest import NewPage, World, bury
 from tests.ledgers import Trees
 from tests.servers import wait_until
@@ -137,10 +140,55 @@ def test_a_tree_is_failed_on_its_own_page_which_then_tells_how_it_ended(
     assert ledger.counters()["failed"] == 1
 
 
+def test_groups_of_dead_letters_come_first_and_are_replayed_and_discarded(
+    new_page: NewPage, world: World
+) -> None:
+    ledger = world.ledger("causes", ackers=1)
+    spout = StreamSpout(ledger, Tracking("orders", "orders", "id", attempts=1))
+    spout.write(pa.table({"id": list(range(12)), "text": ["<i>row</i>"] * 12}))
+    reader = StreamReader(ledger, "orders")
+    for row in reader.rows():
+        number = int(str(row["id"]))
+        why = f"order {5000 + number} answered 500" if number < 9 else f"malformed: 'n{number}'"
+        ledger.fail([int(str(row["_acker"]))], why)
+    settler.settle(ledger)
+    reader.ack_all()
+    page = new_page("/t/causes/dead-letters?rate=1")
+    groups = page.locator("tbody tr")
+    expect(groups).to_have_count(2)
+    expect(groups.nth(0)).to_contain_text("order … answered 500")
+    expect(groups.nth(0)).to_contain_text("such as order 50")
+    expect(page.get_by_role("link", name="Dead letters 12")).to_be_visible()
+    groups.nth(1).get_by_role("button", name="Discard…").click()
+    dialog = page.get_by_role("dialog", name="Discard 3 dead letters?")
+    expect(dialog).to_contain_text("gone for good")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(groups).to_have_count(2)
+    groups.nth(1).get_by_role("button", name="Discard…").click()
+    dialog.get_by_role("button", name="Discard 3 dead letters").click()
+    expect(page.get_by_text("3 rows discarded.")).to_be_visible()
+    expect(groups).to_have_count(1)
+    groups.nth(0).get_by_role("button", name="Show").click()
+    expect(page.locator("tbody tr")).to_have_count(9)
+    expect(page.get_by_text("Only of the cause order … answered 500")).to_be_visible()
+    page.locator("tbody tr").first.get_by_role("link").click()
+    expect(page.get_by_role("region", name="Row")).to_contain_text("<i>row</i>")
+    expect(page.get_by_role("region", name="Facts")).to_contain_text("order 5000 answered 500")
+    page.get_by_role("button", name="Replay…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+    expect(page.get_by_text("There is no such dead letter")).to_be_visible()
+    page.get_by_role("main").get_by_role("link", name="Dead letters").click()
+    groups.nth(0).get_by_role("button", name="Replay…").click()
+    page.get_by_role("dialog", name="Replay 8 dead letters?").get_by_role("button", name="Replay").click()
+    expect(page.get_by_text("8 rows will be tried again.")).to_be_visible()
+    expect(page.get_by_text("No row was given up: there is no dead letter.")).to_be_visible()
+    assert [row["id"] for row in StreamReader(ledger, "orders").rows()] == list(range(9))
+
+
 def test_dead_letters_are_looked_into_and_replayed(new_page: NewPage, world: World) -> None:
     ledger = world.ledger("buried", ackers=1)
     bury(ledger)
-    page = new_page("/t/buried/dead-letters")
+    page = new_page("/t/buried/dead-letters?view=rows")
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(3)
     two = rows.filter(has=page.get_by_text("2", exact=True))
@@ -153,7 +201,7 @@ def test_dead_letters_are_looked_into_and_replayed(new_page: NewPage, world: Wor
     dialog = page.get_by_role("dialog", name="Replay 2 dead letters?")
     expect(dialog).to_contain_text("handed to the spout again")
     dialog.get_by_role("button", name="Replay").click()
-    expect(page.get_by_text("2 records will be tried again.")).to_be_visible()
+    expect(page.get_by_text("2 rows will be tried again.")).to_be_visible()
     expect(rows).to_have_count(1)
     assert [row["id"] for row in StreamReader(ledger, "lines").rows()] == [1, 2]
 

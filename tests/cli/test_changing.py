@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -71,6 +72,51 @@ def test_dead_letters_are_listed_and_replayed(acker: Acker, ledger: Ledger) -> N
     assert [row["id"] for row in StreamReader(ledger, "lines").rows()] == ["a", "b", HOSTILE]
     for wrong in ((), ("1-1@x", "--all"), ("1-1@x", "--spout", "x"), ("nonsense",)):
         assert acker("replay", "words", *wrong).status == 2
+
+
+def test_dead_letters_are_grouped_filtered_written_and_discarded(
+    acker: Acker, ledger: Ledger, tmp_path: Path
+) -> None:
+    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1))
+    spout.write(pa.table({"id": [f"{n}" for n in range(6)], "n": range(6)}))
+    reader = StreamReader(ledger, "lines")
+    for row in reader.rows():
+        why = f"row {row['n']} of 4711 is malformed" if int(str(row["n"])) < 4 else f"no {HOSTILE}"
+        ledger.fail([int(str(row["_acker"]))], why)
+    reader.ack()
+    acker("tick", "--once")
+    groups = good(acker("dead-letters", "words", "--groups", "--json"))
+    assert isinstance(groups, list)
+    assert [(one["cause"], one["step"], one["count"]) for one in groups] == [
+        ("row … of … is malformed", "", 4), (f"no {HOSTILE.replace('31', '…')}", "", 2),
+    ]  # fmt: skip
+    shown = acker("dead-letters", "words", "--groups").out
+    assert re.search(r"^ *4 +failed .* row … of … is malformed *$", shown, re.MULTILINE)
+    assert HOSTILE not in shown
+    file = tmp_path / "letters.jsonl"
+    assert acker("dead-letters", "words", "--reason", "MALFORMED", "--output", file).out == ""
+    rows = [json.loads(line)["row"]["n"] for line in file.read_text().splitlines()]
+    assert rows == [0, 1, 2, 3]
+    assert "can not be written" in one_error(acker("dead-letters", "words", "--output", tmp_path), 2)
+    [first, *_] = file.read_text().splitlines()
+    one = acker("dead-letter", "words", json.loads(first)["id"])
+    assert re.search(r"^reason +row 0 of 4711 is malformed *$", one.out, re.MULTILINE)
+    stats = good(acker("stats", "words", "--json"))
+    assert isinstance(stats, dict)
+    assert (stats["dead_letters"], stats["rows_behind"]) == ({"lines": 6}, 0)
+    assert "6 (lines 6)" in acker("stats", "words").out
+
+    cause = ("--cause", "row … of … is malformed")
+    asked = one_error(acker("discard", "words", *cause), 2)
+    assert "4 dead letters would be gone for good" in asked
+    assert acker("discard", "words", "--yes", json.loads(first)["id"]).out == "1 discarded\n"
+    assert acker("discard", "words", "--yes", *cause, "--json").out.split() == [
+        "{", '"discarded":', "3,", '"unknown":', "[]", "}",
+    ]  # fmt: skip
+    assert "no dead letter" in one_error(acker("discard", "words", "--yes", "1-1@lines"), 1)
+    assert acker("replay", "words", "--step", "", "--older-than", 0).out == "2 replayed\n"
+    for wrong in (("discard", "words", "--yes"), ("replay", "words", "--status", "acked")):
+        assert acker(*wrong).status == 2
 
 
 def test_one_tick_rotates_what_is_due(acker: Acker, ledger: Ledger) -> None:

@@ -2148,6 +2148,19 @@ export interface components {
             buckets: components["schemas"]["BucketState"][];
             configuration: components["schemas"]["Configuration"];
             counters: components["schemas"]["Counters"];
+            /**
+             * Dead Letters
+             * @description Rows that were given up, of all spouts.
+             * @example 1200
+             */
+            dead_letters: number;
+            /**
+             * Dead Letters Of
+             * @description Of the spouts that have any.
+             */
+            dead_letters_of: {
+                [key: string]: number;
+            };
             health: components["schemas"]["Health"];
             /**
              * Held
@@ -2170,6 +2183,12 @@ export interface components {
             pending: number;
             /** Rotation Age */
             rotation_age: number | null;
+            /**
+             * Rows Behind
+             * @description Rows that subscriptions have still to ack, of all streams.
+             * @example 1200
+             */
+            rows_behind: number;
             /** Shards */
             shards: components["schemas"]["ShardState"][];
             /** Spouts */
@@ -2211,6 +2230,12 @@ export interface components {
             backlog: number;
             configuration: components["schemas"]["Configuration"];
             counters: components["schemas"]["Counters"];
+            /**
+             * Dead Letters
+             * @description Rows that were given up, of all spouts.
+             * @example 1200
+             */
+            dead_letters: number;
             health: components["schemas"]["Health"];
             /**
              * Held
@@ -2229,6 +2254,12 @@ export interface components {
             pending: number;
             /** Rotation Age */
             rotation_age: number | null;
+            /**
+             * Rows Behind
+             * @description Rows that subscriptions have still to ack, of all streams.
+             * @example 1200
+             */
+            rows_behind: number;
             /**
              * Topology
              * @example wordcount
@@ -2460,7 +2491,7 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "behind" | "no-bolt" | "no-spout" | "dead-letters" | "unreadable";
+            code: "no-ticks" | "full" | "nearly-full" | "drain-behind" | "failing" | "expiring" | "slow" | "behind" | "no-bolt" | "no-spout" | "dead-letters-full" | "dead-letters" | "unreadable";
             /**
              * Since
              * @description By the store's clock; null where that is not known.

@@ -1,5 +1,6 @@
+import { Link } from "react-router";
 import type { Schemas } from "../api/client";
-import { duration, instant, percent } from "../lib/format";
+import { count, duration, instant, percent } from "../lib/format";
 
 /** Whether a topology needs a human, in a word and a shape. known: whether that is so now. */
 export function HealthBadge({ health, known }: { health: Schemas["Health"]; known: boolean }) {
@@ -93,6 +94,20 @@ export function Vitals({ of }: { of: Schemas["TopologySummary"] }) {
       <div>
         <dt>Drain backlog</dt>
         <dd>{of.backlog === 0 ? "none" : `${of.backlog} rotations`}</dd>
+      </div>
+      <div>
+        <dt>Rows behind</dt>
+        <dd>{of.rows_behind === 0 ? "none" : count(of.rows_behind)}</dd>
+      </div>
+      <div>
+        <dt>Dead letters</dt>
+        <dd>
+          {of.dead_letters === 0 ? (
+            "none"
+          ) : (
+            <Link to={`/t/${of.topology}/dead-letters`}>{count(of.dead_letters)}</Link>
+          )}
+        </dd>
       </div>
     </dl>
   );

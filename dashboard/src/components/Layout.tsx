@@ -3,6 +3,8 @@ import { useEffect, useRef } from "react";
 import { Link, NavLink, Outlet, useLocation, useParams } from "react-router";
 import { getToken, setToken, useAccess } from "../api/token";
 import { setTheme, THEMES, useTheme, type Theme } from "../hooks/theme";
+import { useTopology } from "../hooks/topology";
+import { compact } from "../lib/format";
 import { TokenForm } from "./TokenForm";
 
 const VIEWS = [
@@ -70,6 +72,7 @@ export function Layout() {
             {VIEWS.map(([path, label]) => (
               <NavLink key={path} to={`/t/${topology}${path && `/${path}`}`} end={path === ""}>
                 {label}
+                {path === "dead-letters" && access === "open" && <LetterCount topology={topology} />}
               </NavLink>
             ))}
           </nav>
@@ -80,4 +83,12 @@ export function Layout() {
       </main>
     </>
   );
+}
+
+/** How many there are, for the tab. */
+function LetterCount({ topology }: { topology: string }) {
+  const { data } = useTopology(topology);
+  return data !== undefined && data.dead_letters > 0 ? (
+    <span className="count"> {compact(data.dead_letters)}</span>
+  ) : null;
 }

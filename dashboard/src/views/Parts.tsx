@@ -4,13 +4,14 @@ import { Link } from "react-router";
 import type { Schemas } from "../api/client";
 import { DataTable } from "../components/DataTable";
 import { Meter } from "../components/Health";
-import { count, duration, NOTHING } from "../lib/format";
+import { count, duration, NOTHING, plural } from "../lib/format";
 
 type Shard = Schemas["ShardState"];
 type Step = Schemas["Step"];
 interface Spout {
   name: string;
   step: Step | undefined;
+  letters: number;
 }
 
 /** A reader of a stream, or what waits for its first one. */
@@ -24,7 +25,11 @@ export function Parts({ of }: { of: Schemas["TopologyState"] }) {
   const { topology, shards, spouts, steps, streams } = of;
   const shardTable = useMemo(() => shardColumns(topology), [topology]);
   const spoutTable = useMemo(() => spoutColumns(topology), [topology]);
-  const named: Spout[] = spouts.map((name) => ({ name, step: steps.find((step) => step.name === name) }));
+  const named: Spout[] = spouts.map((name) => ({
+    name,
+    step: steps.find((step) => step.name === name),
+    letters: of.dead_letters_of[name] ?? 0,
+  }));
   const readers: Reader[] = streams.flatMap((stream): Reader[] =>
     stream.subscriptions.length === 0
       ? [{ stream, of: undefined }]
@@ -154,7 +159,9 @@ function spoutColumns(topology: string): ColumnDef<Spout>[] {
         <span className="links">
           <Link to={`/t/${topology}/trees?spout=${original.name}`}>trees in flight</Link>
           <Link to={`/t/${topology}/outcomes?spout=${original.name}`}>failures</Link>
-          <Link to={`/t/${topology}/dead-letters?spout=${original.name}`}>dead letters</Link>
+          <Link to={`/t/${topology}/dead-letters?spout=${original.name}`}>
+            {original.letters > 0 ? plural(original.letters, "dead letter") : "dead letters"}
+          </Link>
         </span>
       ),
     },

@@ -1,0 +1,121 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState, type ReactNode } from "react";
+import { Link, useParams } from "react-router";
+import { client, data, Problem } from "../api/client";
+import { Status } from "../components/Mark";
+import { Empty, Loaded } from "../components/Notice";
+import { OperatorButton, ReadOnly } from "../components/Operator";
+import { RefreshControl } from "../components/RefreshControl";
+import { MessageId, Reason } from "../components/Text";
+import { useRefresh } from "../hooks/refresh";
+import { count, instant } from "../lib/format";
+import { LetterAction, type LetterVerb } from "./LetterAction";
+import { RowText } from "./LetterRows";
+import type { DeadLetter } from "./letterFilter";
+
+/** One dead letter: its attempts, and its row. */
+export function Letter() {
+  const { topology = "", id = "" } = useParams();
+  const refresh = useRefresh();
+  const [verb, setVerb] = useState<LetterVerb | null>(null);
+  const [said, setSaid] = useState("");
+  const found = useQuery({
+    queryKey: ["dead-letter", topology, id],
+    queryFn: ({ signal }) =>
+      data(
+        client.GET("/api/v1/topologies/{topology}/dead-letters/{id}", {
+          params: { path: { topology, id } },
+          signal,
+        }),
+      ),
+    refetchInterval: refresh.paused ? false : Math.max(5, refresh.seconds) * 1000,
+  });
+  const gone = found.error instanceof Problem && found.error.status === 404;
+  const letter = gone ? undefined : found.data;
+  return (
+    <>
+      <div className="title">
+        <h1>
+          Dead letter <span className="mono">{id}</span>
+        </h1>
+        <RefreshControl
+          refresh={refresh}
+          quiet={5}
+          updatedAt={found.dataUpdatedAt}
+          error={gone ? null : found.error}
+        />
+      </div>
+      <div className="toolbar actions">
+        <OperatorButton kind="primary" disabled={letter === undefined} press={() => setVerb("replay")}>
+          Replay…
+        </OperatorButton>
+        <OperatorButton kind="danger" disabled={letter === undefined} press={() => setVerb("discard")}>
+          Discard…
+        </OperatorButton>
+        <ReadOnly />
+        <span role="status">{said}</span>
+      </div>
+      {gone ? (
+        <Empty>
+          <p>There is no such dead letter: it was replayed or discarded, or never was.</p>
+          <p>
+            <Link to={`/t/${topology}/dead-letters`}>Dead letters</Link>
+          </p>
+        </Empty>
+      ) : (
+        <Loaded query={found} what="the dead letter">
+          {letter && (
+            <div className="columns">
+              <Facts topology={topology} of={letter} />
+              <section aria-label="Row">
+                <h2>Row</h2>
+                <div className="panel">{letter.row && <RowText row={letter.row} />}</div>
+              </section>
+            </div>
+          )}
+        </Loaded>
+      )}
+      {verb !== null && (
+        <LetterAction
+          verb={verb}
+          topology={topology}
+          target={{ ids: [id] }}
+          done={setSaid}
+          close={() => setVerb(null)}
+        />
+      )}
+    </>
+  );
+}
+
+function Facts({ topology, of }: { topology: string; of: DeadLetter }) {
+  const rows: [string, ReactNode][] = [
+    ["Kind", <Status key="" kind={of.status} />],
+    ["Message id", <MessageId key="" of={of} whole />],
+    ["Reason", <Reason key="" text={of.reason} whole />],
+    ["Step", of.step || "not known"],
+    ["Given up", instant(of.at)],
+    ["Attempts", count(of.attempts)],
+    ["Spout", of.spout],
+    ["Replayed to", of.stream],
+    [
+      "Last tree",
+      <Link key="" className="mono" to={`/t/${topology}/trees/${of.anchor}`}>
+        {of.anchor}
+      </Link>,
+    ],
+  ];
+  return (
+    <section aria-label="Facts">
+      <h2>Facts</h2>
+      <dl className="panel rows">
+        {rows.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}
