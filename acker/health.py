@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from acker import history, keys, scripts
-from acker.config import DEAD_LETTERS, WAY_OUT, TopologyConfig, check_number
+from acker.config import DEAD_LETTERS, TopologyConfig, check_number
 from acker.errors import UnknownTopology, UnreadableRecord, ValidationError
 from acker.history import Reading
 from acker.operations import FLIGHT_SHARDS, Core
@@ -281,8 +281,10 @@ def _dead_letters_full(facts: Facts, _: float) -> Found | None:
     count, name = max(((count, name) for name, count in facts.dead_letters.items()), default=(0, ""))
     if count < DEAD_LETTERS:
         return None
-    way_out = WAY_OUT.format(facts.config.name)
-    return Found(f"spout {name} has {count:,} dead letters, its most, so outcomes wait: {way_out}")
+    return Found(
+        f"spout {name} has {count:,} dead letters, its most: outcomes wait until some are replayed or "
+        "discarded"
+    )
 
 
 def _unreadable(facts: Facts, limit: float) -> Found | None:
@@ -311,7 +313,10 @@ RULES: tuple[Rule, ...] = (
     Rule("no-bolt", "silence", _no_bolt, "Start its job again; its log says why it ended."),
     Rule("no-spout", "silence", _no_spout, "Start the spout again: it is told what is not confirmed."),
     Rule(
-        "dead-letters-full", None, _dead_letters_full, "Mend what fails; then replay, or discard, by cause."
+        "dead-letters-full",
+        None,
+        _dead_letters_full,
+        "See them by cause (acker dead-letters --groups), and replay or discard those of one.",
     ),
     Rule(
         "dead-letters", "dead_letters", _dead_letters, "Read their reasons; replay them when they are mended."

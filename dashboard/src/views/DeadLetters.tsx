@@ -29,6 +29,7 @@ export function DeadLetters() {
     setSaid("");
     change({ ...patch, cursor: "" });
   };
+  const full = config.data?.health.troubles.filter((one) => one.code === "dead-letters-full") ?? [];
   const shown = {
     topology,
     asked: matching(filter),
@@ -36,59 +37,67 @@ export function DeadLetters() {
     held: asking !== null,
     ask: (verb: LetterVerb, target: Target) => setAsking({ verb, target }),
     said,
+    filter: (
+      <>
+        <search className="filter">
+          <div className="segments" role="group" aria-label="View">
+            {VIEWS.map((one) => (
+              <button
+                key={one}
+                type="button"
+                aria-pressed={one === view}
+                onClick={() => apply({ view: one })}
+              >
+                {VIEW_NAMES[one]}
+              </button>
+            ))}
+          </div>
+          <Choice
+            label="Kind"
+            value={filter.status}
+            options={["failed", "expired"]}
+            change={(status) => apply({ status })}
+          />
+          <Choice
+            label="Spout"
+            value={filter.spout}
+            options={config.data?.spouts ?? []}
+            change={(spout) => apply({ spout })}
+          />
+          <Entry
+            label="Step"
+            value={filter.step.replace(/^=/, "")}
+            maxLength={64}
+            change={(step) => apply({ step })}
+          />
+          <Entry
+            label="Reason"
+            value={filter.reason}
+            placeholder="part of it"
+            maxLength={256}
+            change={(reason) => apply({ reason })}
+          />
+          <Choice label="Given up" value={filter.age} options={AGES} change={(age) => apply({ age })} />
+          {filtered && (
+            <button type="button" onClick={() => apply(FILTER)}>
+              Clear
+            </button>
+          )}
+        </search>
+        {filter.cause !== "" && (
+          <p className="chosen">
+            Only of the cause <bdi className="wrap">{filter.cause.replace(/^=/, "") || "(none given)"}</bdi>{" "}
+            <button type="button" onClick={() => apply({ cause: "" })}>
+              All causes
+            </button>
+          </p>
+        )}
+        {full.length > 0 && <Troubles health={{ ticking: true, troubles: full }} />}
+      </>
+    ),
   };
-  const full = config.data?.health.troubles.filter((one) => one.code === "dead-letters-full") ?? [];
   return (
     <>
-      <search className="filter">
-        <div className="segments" role="group" aria-label="View">
-          {VIEWS.map((one) => (
-            <button key={one} type="button" aria-pressed={one === view} onClick={() => apply({ view: one })}>
-              {VIEW_NAMES[one]}
-            </button>
-          ))}
-        </div>
-        <Choice
-          label="Kind"
-          value={filter.status}
-          options={["failed", "expired"]}
-          change={(status) => apply({ status })}
-        />
-        <Choice
-          label="Spout"
-          value={filter.spout}
-          options={config.data?.spouts ?? []}
-          change={(spout) => apply({ spout })}
-        />
-        <Entry
-          label="Step"
-          value={filter.step.replace(/^=/, "")}
-          maxLength={64}
-          change={(step) => apply({ step })}
-        />
-        <Entry
-          label="Reason"
-          value={filter.reason}
-          placeholder="part of it"
-          maxLength={256}
-          change={(reason) => apply({ reason })}
-        />
-        <Choice label="Given up" value={filter.age} options={AGES} change={(age) => apply({ age })} />
-        {filtered && (
-          <button type="button" onClick={() => apply(FILTER)}>
-            Clear
-          </button>
-        )}
-      </search>
-      {filter.cause !== "" && (
-        <p className="chosen">
-          Only of the cause <bdi className="wrap">{filter.cause.replace(/^=/, "") || "(none given)"}</bdi>{" "}
-          <button type="button" onClick={() => apply({ cause: "" })}>
-            All causes
-          </button>
-        </p>
-      )}
-      {full.length > 0 && <Troubles health={{ ticking: true, troubles: full }} />}
       {view === "groups" ? (
         <LetterGroups {...shown} show={(patch) => apply({ ...patch, view: "rows" })} />
       ) : (

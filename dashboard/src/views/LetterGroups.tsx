@@ -1,5 +1,6 @@
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
 import type { ColumnDef } from "@tanstack/react-table";
+import type { ReactNode } from "react";
 import { DataTable } from "../components/DataTable";
 import { Status } from "../components/Mark";
 import { Empty, Loaded } from "../components/Notice";
@@ -16,6 +17,7 @@ import {
   readGroups,
   type Filter,
   type Group,
+  type Groups,
   type Matching,
 } from "./letterFilter";
 
@@ -31,6 +33,7 @@ export function LetterGroups({
   held,
   ask,
   said,
+  filter,
   show,
 }: {
   topology: string;
@@ -39,12 +42,19 @@ export function LetterGroups({
   held: boolean;
   ask: Ask;
   said: string;
+  filter: ReactNode;
   show: (patch: Partial<Filter>) => void;
 }) {
   const refresh = useRefresh();
+  const queries = useQueryClient();
+  const key = ["dead-letter-groups", topology, asked];
   const found = useQuery({
-    queryKey: ["dead-letter-groups", topology, asked],
-    queryFn: () => readGroups(topology, asked),
+    queryKey: key,
+    queryFn: () => {
+      // Where nothing is shown yet, what is counted so far is; else what there was stays until all is counted.
+      const first = queries.getQueryData<Groups>(key) === undefined;
+      return readGroups(topology, asked, (part) => first && queries.setQueryData(key, part));
+    },
     refetchInterval: ({ state }) =>
       held || refresh.paused
         ? false
@@ -111,7 +121,7 @@ export function LetterGroups({
             <OperatorButton disabled={false} press={() => ask("replay", target)}>
               Replay…
             </OperatorButton>
-            <OperatorButton kind="danger" disabled={false} press={() => ask("discard", target)}>
+            <OperatorButton disabled={false} press={() => ask("discard", target)}>
               Discard…
             </OperatorButton>
           </span>
@@ -135,6 +145,7 @@ export function LetterGroups({
           error={found.error}
         />
       </div>
+      {filter}
       <div className="toolbar actions">
         <OperatorButton kind="primary" disabled={total === 0} press={() => ask("replay", all)}>
           {filtered ? "Replay these…" : "Replay all…"}

@@ -1,6 +1,6 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ColumnDef, RowSelectionState } from "@tanstack/react-table";
-import { useMemo, useState } from "react";
+import { useMemo, useState, type ReactNode } from "react";
 import { Link } from "react-router";
 import { DataTable } from "../components/DataTable";
 import { ExportButtons } from "../components/ExportButtons";
@@ -29,6 +29,7 @@ export function LetterRows({
   held,
   ask,
   said,
+  filter,
   cursor,
   go,
 }: {
@@ -38,6 +39,7 @@ export function LetterRows({
   held: boolean;
   ask: Ask;
   said: string;
+  filter: ReactNode;
   cursor: string;
   go: (cursor: string) => void;
 }) {
@@ -70,6 +72,7 @@ export function LetterRows({
           error={letters.error}
         />
       </div>
+      {filter}
       <div className="toolbar actions">
         <OperatorButton kind="primary" disabled={ids.length === 0} press={() => ask("replay", { ids })}>
           Replay…

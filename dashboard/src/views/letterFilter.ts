@@ -72,8 +72,12 @@ export interface Groups {
 /** Most calls for the groups of all: each counts ten thousand, and a spout has a hundred thousand at most. */
 const MOST_CALLS = 40;
 
-/** The groups of all pages, added up. */
-export async function readGroups(topology: string, asked: Matching): Promise<Groups> {
+/** The groups of all pages, added up. told: is given what is counted so far, after each page but the last. */
+export async function readGroups(
+  topology: string,
+  asked: Matching,
+  told: (part: Groups) => void,
+): Promise<Groups> {
   const found = new Map<string, Group>();
   let cursor: string | null = null;
   let until = "";
@@ -87,14 +91,14 @@ export async function readGroups(topology: string, asked: Matching): Promise<Gro
     for (const one of page.groups) add(found, one);
     cursor = page.cursor;
     if (cursor === null) break;
+    told(together(found, until, true));
   }
+  return together(found, until, cursor !== null);
+}
+
+function together(found: Map<string, Group>, until: string, more: boolean): Groups {
   const groups = [...found.values()].sort((a, b) => b.count - a.count || b.newest.localeCompare(a.newest));
-  return {
-    groups,
-    count: groups.reduce((sum, one) => sum + one.count, 0),
-    until,
-    more: cursor !== null,
-  };
+  return { groups, count: groups.reduce((sum, one) => sum + one.count, 0), until, more };
 }
 
 export function groupId(group: Group): string {
