@@ -174,6 +174,7 @@ def test_groups_of_dead_letters_come_first_and_are_replayed_and_discarded(
     page.locator("tbody tr").first.get_by_role("link").click()
     expect(page.get_by_role("region", name="Row")).to_contain_text("<i>row</i>")
     expect(page.get_by_role("region", name="Facts")).to_contain_text("order 5000 answered 500")
+    expect(page.get_by_role("region", name="Attempts")).to_contain_text("Attempt 1: failed")
     page.get_by_role("button", name="Replay…").click()
     page.get_by_role("dialog").get_by_role("button", name="Replay").click()
     expect(page.get_by_text("There is no such dead letter")).to_be_visible()

@@ -67,6 +67,7 @@ export function Letter() {
           {letter && (
             <div className="columns">
               <Facts topology={topology} of={letter} />
+              <Attempts of={letter} />
               <section aria-label="Row">
                 <h2>Row</h2>
                 <div className="panel">{letter.row && <RowText row={letter.row} />}</div>
@@ -116,6 +117,31 @@ function Facts({ topology, of }: { topology: string; of: DeadLetter }) {
           </div>
         ))}
       </dl>
+    </section>
+  );
+}
+
+/** How its attempts ended, as far as they are kept, oldest first. */
+function Attempts({ of }: { of: DeadLetter }) {
+  return (
+    <section aria-label="Attempts">
+      <h2>Attempts</h2>
+      <ol className="panel history">
+        {of.history.map((one) => (
+          <li key={one.number}>
+            <b>
+              Attempt {one.number}: <Status kind={one.status} />
+            </b>
+            <span>
+              {instant(one.at)}
+              {one.step !== "" && `, step ${one.step}`}
+            </span>
+            <span>
+              <Reason text={one.reason} whole />
+            </span>
+          </li>
+        ))}
+      </ol>
     </section>
   );
 }
