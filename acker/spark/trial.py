@@ -1,0 +1,194 @@
+"""Running a bolt on some rows, for tests (`acker.testing`): without a stream, a query or a checkpoint.
+
+The rows are tracked, published and taken in a topology of their own on a real store. The bolt's function gets
+them with a collector, and what it does is one commit, as it is of a batch. What it emits is acked then, as
+later steps would, and the store tells what became of the tree of each row.
+"""
+
+import atexit
+import functools
+import secrets
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.types import LongType, StructField, StructType
+
+from acker import ids, keys
+from acker.causes import Cause
+from acker.embedded import EmbeddedServer
+from acker.errors import AckerError, ValidationError
+from acker.ledger import Ledger, open_ledger
+from acker.outcomes import OutcomeReader
+from acker.requests import command
+from acker.spark import functions
+from acker.spark.bolts import Bolt
+from acker.spark.face import Acker
+from acker.spark.versions import arrow_schema
+from acker.store import Store
+from acker.streams import StreamReader, StreamWriter
+from acker.streams.segments import ANCHORS
+from acker.submissions import NewSlab
+
+MOST_ROWS = 100_000
+"""Most rows that a bolt is tried on: they, and what it emits, are in the memory of the test."""
+_INPUT = "acker-trial-input"
+_SPOUT = "acker-trial"
+_SLAB = 1_000
+
+
+class Failed(NamedTuple):
+    """A row whose tree has failed, and why; retry: whether its spout would try it again."""
+
+    row: Row
+    reason: str
+    retry: bool
+
+
+@dataclass(frozen=True)
+class BoltResult:
+    """What a bolt has done with some rows, each list in the order of the rows.
+
+    acked: those that are done with when what was emitted for them is. failed: those that the bolt has failed.
+    waiting: those that it holds for a later batch. Rows that waited `after` an earlier batch are among them.
+    streams: the names of those that it has emitted to, sorted. topology, url: where it ran.
+    """
+
+    acked: list[Row]
+    failed: list[Failed]
+    waiting: list[Row]
+    streams: tuple[str, ...]
+    topology: str
+    url: str = field(repr=False)
+    _emitted: dict[str, list[tuple[Row, list[Row]]]] = field(repr=False)
+    _pending: dict[int, "_Given"] = field(repr=False)
+    _next: int = field(repr=False)
+
+    def emitted(self, stream: str) -> list[Row]:
+        """The rows that were emitted to a stream, without `_acker`; none where nothing was."""
+        return [row for row, _ in self._emitted.get(stream, [])]
+
+    def anchored(self, stream: str) -> list[tuple[Row, list[Row]]]:
+        """Each row that was emitted to a stream, with the rows whose trees it is anchored to."""
+        return list(self._emitted.get(stream, []))
+
+
+class _Given(NamedTuple):
+    anchor: int
+    row: Row
+
+
+def run_bolt(
+    bolt: Bolt, rows: DataFrame, *, url: str | None = None, after: BoltResult | None = None
+) -> BoltResult:
+    """Runs a bolt on a DataFrame that is not streaming, each row a record of its own, and tells what it did.
+
+        result = run_bolt(split_lines, spark.createDataFrame([("a b",), ("",)], "line string"))
+        assert [row.word for row in result.emitted("words")] == ["a", "b"]
+        assert [(one.row.line, one.reason) for one in result.failed] == [("", "empty")]
+
+    The store and the topology that the bolt names are left alone: it runs in a new topology, at `url` or on a
+    server that this process starts once. after: the result of an earlier batch. It goes on in its topology,
+    so that the bolt finds what it holds, and the keys of `collector.once`. rows: 1 to 100,000, without
+    `_acker`, of types that a stream takes. What the function raises is raised here, but for FailedException,
+    which fails all rows. Raises ValidationError.
+    """
+    if not isinstance(bolt, Bolt):
+        raise ValidationError(f"run_bolt: expected a bolt, as @acker.bolt makes it, got {bolt!r:.100}")
+    if rows.isStreaming:
+        raise ValidationError("run_bolt: expected a DataFrame that is not streaming")
+    if ANCHORS in rows.columns:
+        raise ValidationError(f"run_bolt: expected rows without {ANCHORS}, which each of them gets")
+    found = rows.limit(MOST_ROWS + 1).collect()
+    if not 1 <= len(found) <= MOST_ROWS:
+        raise ValidationError(f"run_bolt: expected 1 to {MOST_ROWS:,} rows, got {len(found):,}")
+    place = after.url if after else url or _server().url
+    topology = after.topology if after else f"trial-{secrets.token_hex(8)}"
+    ledger = open_ledger(Store(place), topology, ackers=1, message_timeout=86400.0)
+    spark, first = rows.sparkSession, after._next if after else 0
+    anchors = _publish(ledger, spark.createDataFrame(found, rows.schema), first)
+    given = dict(after._pending) if after else {}
+    given |= {first + at: _Given(*one) for at, one in enumerate(zip(anchors, found, strict=True))}
+    acker = Acker(place, topology)
+    with acker.job(spark, bolt.name) as collector:
+        batch = collector.take(_INPUT, StructType([*rows.schema.fields, StructField(ANCHORS, LongType())]))
+        functions.call(bolt.function, bolt.name, batch, collector)
+    by_anchor = {one.anchor: one.row for one in given.values()}
+    emitted = {}
+    for stream in _streams(ledger) - {_INPUT}:
+        if there := [_split(row, by_anchor) for row in acker.read(spark, stream).collect()]:
+            emitted[stream] = there
+            if not stream.startswith(f"{bolt.name}."):  # what is held stays
+                StreamReader(ledger, stream).ack_all()
+    done = _outcomes(ledger)
+    pending = {number: one for number, one in given.items() if number not in done}
+    return BoltResult(
+        acked=[one.row for number, one in given.items() if number in done and done[number] is None],
+        failed=[
+            Failed(one.row, cause.reason, cause.retry)
+            for number, one in given.items()
+            if (cause := done.get(number)) is not None
+        ],
+        waiting=[one.row for one in pending.values()],
+        streams=tuple(sorted(emitted)),
+        topology=topology,
+        url=place,
+        _emitted=emitted,
+        _pending=pending,
+        _next=first + len(found),
+    )
+
+
+def _publish(ledger: Ledger, rows: DataFrame, number: int) -> list[int]:
+    """Tracks a tree for each row, and publishes them all; returns the anchors."""
+    table = rows.toArrow().cast(arrow_schema(rows.schema))
+    writer = StreamWriter(ledger, _INPUT)
+    batch = writer.batch(table)
+    values = batch.ids()
+    found = []
+    for first in range(0, len(values), _SLAB):
+        own = values[first : first + _SLAB]
+        names = [b"%d" % (number + first + place) for place in range(len(own))]
+        found.append(NewSlab(ids.new_anchors(len(own)), own, names))
+    if set(ledger.track_slabs(found, spout=_SPOUT)) != {"A"}:
+        raise AckerError("run_bolt: the rows of the test could not be tracked")
+    anchors = np.concatenate([slab.anchors for slab in found])
+    writer.publish(batch, anchors)
+    return [int(anchor) for anchor in anchors]
+
+
+def _streams(ledger: Ledger) -> set[str]:
+    [found] = ledger.store.send([command("SMEMBERS", keys.streams(ledger.config.name))])
+    return {name.decode() for name in found}
+
+
+def _split(row: Row, by_anchor: dict[int, Row]) -> tuple[Row, list[Row]]:
+    """A row without its anchors, and the rows that it is anchored to."""
+    values = row.asDict()
+    own = values.pop(ANCHORS, None)
+    anchors = own if isinstance(own, list) else [own]
+    return Row(**values), [by_anchor[anchor] for anchor in anchors if anchor in by_anchor]
+
+
+def _outcomes(ledger: Ledger) -> dict[int, Cause | None]:
+    """Number of a row -> why it failed, None where it is acked; of those that are told now. Confirms them."""
+    told: dict[int, Cause | None] = {}
+    reader = OutcomeReader(ledger.core, _SPOUT)
+    while entries := ledger.outcomes(reader):
+        for entry in entries:
+            cause = None if entry.status == "acked" else entry.cause
+            for slab in entry.slabs:
+                [names] = ledger.message_ids([slab.slab]).values()
+                picked = names if slab.indexes is None else [names[index] for index in slab.indexes]
+                told.update((int(name), cause) for name in picked)
+        ledger.confirm(_SPOUT, [entry.place for entry in entries])
+    return told
+
+
+@functools.cache
+def _server() -> EmbeddedServer:
+    """One for each process; it ends with it."""
+    server = EmbeddedServer(append_only=False).start()
+    atexit.register(server.close)
+    return server
