@@ -1,6 +1,7 @@
 """Metrics for Prometheus: exact counts, read when they are asked for."""
 
 import asyncio
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from starlette.responses import Response
 
 from acker import aio, histogram, history, totals
 from acker.buckets import BUCKETS
-from acker.errors import UnknownTopology
+from acker.errors import MissingRights, StoreMisconfigured, StoreUnavailable, UnknownTopology
 from acker.health import CODES, Health
 from acker.history import COLUMNS
 from api.live import LiveDep
@@ -45,6 +46,7 @@ _WHAT = {"unreadable": "Records put into quarantine, for they could not be read,
 _EDGES = range(histogram.PER_DOUBLING, 28 * histogram.PER_DOUBLING, histogram.PER_DOUBLING)
 
 router = APIRouter(tags=["metrics"])
+_log = logging.getLogger(__name__)
 
 _TEXT: dict[int | str, dict[str, Any]] = {
     200: {
@@ -65,35 +67,44 @@ async def get_metrics(service: ServiceDep, live: LiveDep) -> Response:
     names = await aio.topologies(service.store)
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(name: str) -> _Read | None:
+    async def read(name: str) -> _Read | str | None:
         async with turns:
             return await _read(service, name)
 
     found = await asyncio.gather(*(read(name) for name in names[:TOPOLOGIES]))
+    whole = [one for one in found if isinstance(one, tuple)]
+    damaged = [one for one in found if isinstance(one, str)]
     registry = CollectorRegistry()
-    registry.register(_Collector([one for one in found if one is not None], len(names), live.streams))
+    registry.register(_Collector(whole, damaged, len(names), live.streams))
     return Response(generate_latest(registry), media_type=_MEDIA_TYPE)
 
 
 _Read = tuple[str, dict[str, float], dict[int, int], Health]
 
 
-async def _read(service: Service, name: str) -> _Read | None:
+async def _read(service: Service, name: str) -> _Read | str | None:
+    """What is told of a topology; its name where it can not be read, None where it is gone."""
     try:
         ledger = await service.ledger(name)
+        values, latencies = await ledger.run(history.read(ledger.core))
+        columns = dict(zip(COLUMNS, values, strict=True))
+        columns["unreadable"] = await ledger.run(totals.unreadable(ledger.core))
+        return name, columns, latencies, await service.health(ledger)
     except UnknownTopology:
         return None
-    values, latencies = await ledger.run(history.read(ledger.core))
-    columns = dict(zip(COLUMNS, values, strict=True))
-    columns["unreadable"] = await ledger.run(totals.unreadable(ledger.core))
-    return name, columns, latencies, await service.health(ledger)
+    except (MissingRights, StoreMisconfigured, StoreUnavailable):
+        raise
+    except Exception as error:  # noqa: BLE001 - one topology must not keep the others without alerts
+        _log.error("topology %s has no metrics: %.1000r", name, error)
+        return name
 
 
 class _Collector(Collector):
     """What was read, as metrics."""
 
-    def __init__(self, reads: Iterable[_Read], topologies: int, streams: int) -> None:
-        self._reads, self._topologies, self._streams = list(reads), topologies, streams
+    def __init__(self, reads: Iterable[_Read], damaged: Iterable[str], topologies: int, streams: int) -> None:
+        self._reads, self._damaged = list(reads), list(damaged)
+        self._topologies, self._streams = topologies, streams
 
     def collect(self) -> Iterator[Metric]:
         """The families of metrics."""
@@ -127,6 +138,8 @@ class _Collector(Collector):
             there = {one.code for one in found.troubles}
             for code in CODES:
                 trouble.add_metric([topology, code], code in there)
+        for topology in self._damaged:
+            trouble.add_metric([topology, "unreadable"], 1)
         yield trouble
 
     def _kept(self) -> Iterator[Metric]:

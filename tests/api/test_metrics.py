@@ -2,10 +2,12 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 import redis
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from acker import keys
 from acker.health import RULES
 from acker.ledger import open_ledger
 from acker.store import Store
@@ -69,3 +71,25 @@ def test_the_alerts_are_of_metrics_that_there_are_and_of_each_kind_of_trouble(
         for code in re.findall(r'trouble="([^"]+)"', rule["expr"]):
             advice[code] = rule["annotations"]["description"]
     assert advice == {rule.code: rule.advice for rule in RULES}
+
+
+@pytest.mark.parametrize(
+    ("key", "field"),
+    [
+        (keys.config("damaged"), "ackers"),
+        (keys.Shard("damaged", 0).clock, "rotations"),
+        (keys.Shard("damaged", 0).counters, "acked"),
+        (keys.Shard("damaged", 0).latency, "many"),
+    ],
+)
+def test_a_topology_that_can_not_be_read_is_a_trouble_and_keeps_no_other_from_its_alerts(
+    address: str, valkey_url: str, key: bytes, field: str
+) -> None:
+    for name in ("damaged", "words"):
+        open_ledger(Store(valkey_url), name, ackers=1).tick(force=True)
+    with redis.Redis.from_url(valkey_url) as raw:
+        raw.hset(key, field, "many")
+    said = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"})
+    assert said.status_code == 200
+    assert 'acker_trouble{topology="words",trouble="unreadable"} 0.0' in said.text
+    assert 'acker_trouble{topology="damaged",trouble="unreadable"} 1.0' in said.text
