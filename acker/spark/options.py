@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from typing import Unpack, cast
 
 from acker.config import RANGES, Settings, check_name, parse_flag
@@ -291,8 +290,20 @@ def of_step(stream: str, settings: Mapping[str, object], *uses: str) -> Options:
     return options
 
 
-@lru_cache(maxsize=64)
 def _ledger(url: str, topology: str, cluster: bool, timeout: float, **settings: Unpack[Settings]) -> Ledger:
-    return open_ledger(
-        Store(url, timeout=timeout, cluster=cluster), topology, **settings, create=bool(settings)
-    )
+    """The ledger that this process has, unless the topology was made anew with another configuration."""
+    key = (url, topology, cluster, timeout, *sorted(settings.items()))
+    known = _ledgers.get(key)
+    store = Store(url, timeout=timeout, cluster=cluster) if known is None else known.store
+    found = open_ledger(store, topology, **settings, create=bool(settings))
+    if known is not None and known.config == found.config:
+        return known
+    _ledgers[key] = found
+    if len(_ledgers) > _MOST_LEDGERS:
+        _ledgers.pop(next(iter(_ledgers)), None)
+    return found
+
+
+_MOST_LEDGERS = 64
+_ledgers: dict[tuple[object, ...], Ledger] = {}
+"""Store, topology and settings -> the ledger of this process."""

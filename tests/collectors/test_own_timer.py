@@ -159,7 +159,7 @@ def test_a_slow_store_is_not_taken_for_one_that_lost_everything(
         proxy.passed = lambda *_: time.sleep(0.12)
         topology = Topology(proxy.url, "slow", ackers=2, message_timeout=1.0, linger=0.001)
         spout, bolt = topology.spout("s"), topology.bolt("b")
-        found = []
+        found = list[tuple[str, str]]()
         for number in range(9):
             bolt.ack(spout.emit(f"m{number}")[0])
         deadline = time.monotonic() + 20

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from acker.errors import TopologyConfigError, ValidationError
+from acker.errors import TopologyConfigError, UnknownTopology, ValidationError
+from acker.ledger import open_ledger
 from acker.spark import bolt
 from acker.spark.options import PARSERS, Options
 from acker.store import TIMEOUTS, Store
@@ -50,14 +51,26 @@ def test_a_bad_one_is_refused_with_what_was_expected(given: dict[str, str], mess
 
 
 def test_a_topology_is_made_with_the_settings_that_are_named(valkey_url: str) -> None:
-    # A process keeps the ledgers that it has opened: this name is no other test's.
-    needed = {**NEEDED, "url": valkey_url, "topology": "named-settings"}
+    needed = {**NEEDED, "url": valkey_url}
     given = {"ackers": "2", "message_timeout": "45", "outcomes_kept": "77", "slab_limit": "512"}
     made = Options.parse({**needed, **given}).ledger().config
     assert (made.ackers, made.message_timeout, made.outcomes_kept, made.slab_limit) == (2, 45.0, 77, 512)
     assert Options.parse(needed).ledger().config == made
     with pytest.raises(TopologyConfigError, match="slab_limit is 512, asked for 256"):
         Options.parse({**needed, "slab_limit": "256"}).ledger()
+
+
+def test_a_process_that_runs_on_follows_a_topology_that_was_made_anew(valkey_url: str) -> None:
+    options = Options.parse({**NEEDED, "url": valkey_url})
+    first = open_ledger(Store(valkey_url), "t", ackers=2)
+    before = options.ledger()
+    assert before.config.ackers == 2
+    assert options.ledger() is before
+    first.remove(force=True)
+    with pytest.raises(UnknownTopology):
+        options.ledger()
+    open_ledger(Store(valkey_url), "t", ackers=5)
+    assert options.ledger().config.ackers == 5
 
 
 @pytest.mark.parametrize(
