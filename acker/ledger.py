@@ -192,3 +192,22 @@ def open_ledger(
     StoreMisconfigured.
     """
     return Ledger(store, store.run(operations.open_topology(name, settings, create)))
+
+
+def follow(
+    known: Ledger | None,
+    store: Store,
+    name: str,
+    *,
+    create: bool = True,
+    **settings: Unpack[Settings],
+) -> Ledger:
+    """`known` as long as it is right: the topology may have been removed and made anew, with other shards.
+
+    Takes and raises what `open_ledger` does; one exchange with the store.
+    """
+    found = open_ledger(store, name, create=create, **settings)
+    if known is None or known.config != found.config:
+        return found
+    known.core.spouts = found.core.spouts
+    return known

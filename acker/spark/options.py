@@ -6,7 +6,7 @@ from typing import Unpack, cast
 
 from acker.config import RANGES, Settings, check_name, parse_flag
 from acker.errors import UnknownTopology, ValidationError
-from acker.ledger import Ledger, open_ledger
+from acker.ledger import Ledger, follow
 from acker.near import meant
 from acker.store import TIMEOUTS, Store
 from acker.streams.retention import LONGEST_AGE
@@ -291,14 +291,11 @@ def of_step(stream: str, settings: Mapping[str, object], *uses: str) -> Options:
 
 
 def _ledger(url: str, topology: str, cluster: bool, timeout: float, **settings: Unpack[Settings]) -> Ledger:
-    """The ledger that this process has, unless the topology was made anew with another configuration."""
+    """The ledger that this process has, if the topology is still what it was."""
     key = (url, topology, cluster, timeout, *sorted(settings.items()))
     known = _ledgers.get(key)
     store = Store(url, timeout=timeout, cluster=cluster) if known is None else known.store
-    found = open_ledger(store, topology, **settings, create=bool(settings))
-    if known is not None and known.config == found.config:
-        return known
-    _ledgers[key] = found
+    found = _ledgers[key] = follow(known, store, topology, **settings, create=bool(settings))
     if len(_ledgers) > _MOST_LEDGERS:
         _ledgers.pop(next(iter(_ledgers)), None)
     return found

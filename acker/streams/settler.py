@@ -14,7 +14,7 @@ from typing import TypeVar
 from acker import keys, topologies
 from acker.config import check_name
 from acker.errors import AckerError, SpoutPendingFull, TrackRejected
-from acker.ledger import Ledger, open_ledger
+from acker.ledger import Ledger, follow
 from acker.requests import Operation, command
 from acker.store import Store
 from acker.streams import lost, replays
@@ -204,9 +204,9 @@ class Settler:
         return settle(ledger, self.spout, self.told).all
 
     def _ledger(self, name: str) -> Ledger:
-        if name not in self._ledgers:
-            self._ledgers[name] = open_ledger(self.store, name, create=False)
-        return self._ledgers[name]
+        known = self._ledgers.get(name)
+        found = self._ledgers[name] = follow(known, self.store, name, create=False)
+        return found
 
     def run(self, stop: threading.Event) -> None:
         """Settles until `stop` is set."""

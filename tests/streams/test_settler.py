@@ -118,3 +118,15 @@ def test_outcomes_are_told_again_by_settling_when_who_is_told_has_raised(
     assert told[1] == told[0]
     assert "outcomes of topology t wait: not today" in caplog.text
     assert pending(ledger, "s") == 0
+
+
+def test_a_settler_follows_a_topology_that_was_made_anew(ledger: Ledger) -> None:
+    each = Settler(ledger.store, ["t"])
+    assert each.step() == 0
+    ledger.remove(force=True)
+    anew = open_ledger(ledger.store, "t", ackers=7)
+    for number in range(20):  # each in a slab of its own, which lies in any shard
+        spout(anew, "b").write(lines(2, first=2 * number))
+    consume(anew, "lines-b")
+    assert each.step() == 40
+    assert pending(anew, "b") == 0
