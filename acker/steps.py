@@ -30,7 +30,8 @@ class Step:
     application_id, application: of the Spark application, and its name, where known.
     query_id, query: of the streaming query, and its name; the id outlives restarts from the checkpoint.
     batch: its last one, -1 for none.
-    reads, emits: streams that its last batch did so with.
+    reads, emits: streams that its last batch did so with. What a spout reads are the sources of its query, as
+        Spark names them (`FileSource[/data/in]`, `kafka[orders]`), as far as the driver has told.
     seconds: how long its last batch took, 0 where that is not known. late: acks of that batch that came when
         their trees were over, mostly because they had expired.
     last_seen: Unix seconds by the server's clock, None before it was registered; age: seconds since then, by
@@ -62,7 +63,8 @@ def register(core: Core, step: Step) -> Operation[None]:
     """Notes that a step is at work now. Raises ValidationError for its name."""
     check_name(step.name, "step")
     what = {name: _bounded(value) for name, value in asdict(step).items() if name not in _OF_STORE}
-    field = f"{step.name} {what['query_id'] or what['application_id']}".encode("utf-8", "replace")
+    # A spout may have the name of a bolt of its query.
+    field = f"{step.kind} {step.name} {what['query_id'] or what['application_id']}".encode("utf-8", "replace")
     key = keys.steps(core.config.name)
     yield [Request(key, [field, json.dumps(what), MOST_STEPS], scripts.get("register_step"), [key])]
 

@@ -108,7 +108,7 @@ class Bolt(Shipped):
                 acks = lateness.told(ledger, f"bolt {self.name!r}, batch {at.number}", late, seconds)
                 step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
                 step = replace(step, seconds=seconds, late=acks)
-                _register(ledger, batch.sparkSession, step, what)
+                _register(ledger, batch.sparkSession, step, what, found.others if found else ())
                 if what.roots():
                     losses.mark(ledger, at)
                     company.look_for_trackers(ledger, at, (one.how.spout for one in what.roots()))
@@ -391,8 +391,10 @@ def _commit(
     return Commit(inputs=inputs, failed=failed)
 
 
-def _register(ledger: Ledger, spark: SparkSession, step: Step, what: Commit) -> None:
-    """Notes who did what (acker/steps.py)."""
+def _register(
+    ledger: Ledger, spark: SparkSession, step: Step, what: Commit, others: tuple[str, ...] = ()
+) -> None:
+    """Notes who did what, and for which spouts (acker/steps.py). others: what else the query reads."""
     told = replace(
         step,
         application_id=spark.conf.get("spark.app.id") or "",
@@ -401,3 +403,6 @@ def _register(ledger: Ledger, spark: SparkSession, step: Step, what: Commit) -> 
         emits=tuple({stream for stream, _ in what.segments()}),
     )
     ledger.run(steps.register(ledger.core, told))
+    for spout in sorted({one.how.spout for one in what.roots()}):
+        own = replace(told, name=spout, kind="spout", reads=others, emits=(), seconds=0.0, late=0)
+        ledger.run(steps.register(ledger.core, own))

@@ -7,6 +7,7 @@ nobody else would. Spark waits for it at the start of a query only; batches cost
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -100,7 +101,11 @@ class _Listener:
         if not ledgers:
             return
         self._started[run] = execution, found.sources, ledgers
-        verdict = found.verdict(*_logged(execution))
+        verdict = replace(
+            found.verdict(*_logged(execution)),
+            application_id=self._spark.conf.get("spark.app.id") or "",
+            application=self._spark.conf.get("spark.app.name") or "",
+        )
         for ledger in ledgers:
             ledger.run(verdicts.record(ledger.core, query, run, verdict))
         if not found.sources:

@@ -40,6 +40,9 @@ _PHYSICAL = {
     "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
     "TransformWithState": "transformWithState",
 }
+_TOPICS = ("subscribe", "subscribePattern", "assign")
+_MOST_OTHERS = 16
+_LONGEST_NAME = 200
 _NODE = re.compile(r"^(?P<indent>[\s:|+*-]*?)(?:\*\(\d+\) |\* )?(?P<name>[A-Za-z]\w*)(?P<rest>.*)$")
 
 
@@ -68,6 +71,7 @@ class Found:
         self.sources: list[Source] = []
         self.operators: dict[str, str] = {}
         self.tracked = ""
+        self.others: list[str] = []
         self._named = dict[int, Any]()
         self._seen = set[tuple[int, str]]()
         self._walk(plan, "")
@@ -80,7 +84,8 @@ class Found:
             for one in self.sources
             if not seen.setdefault(one.place, one.relation).equals(one.relation)
         }
-        return Verdict(self.operators, self.tracked, tuple(twice), logged, logged_at)
+        others = tuple(dict.fromkeys(self.others[:_MOST_OTHERS]))
+        return Verdict(self.operators, self.tracked, tuple(twice), logged, logged_at, others)
 
     def _walk(self, node: Any, above: str) -> None:
         if not node.isStreaming():
@@ -97,6 +102,8 @@ class Found:
             self.sources.append(source)
             if above:
                 self.operators.setdefault(source.place[1], above)
+        elif not below and (other := _other(node)):
+            self.others.append(other)
         for child in below:
             self._walk(child, above)
 
@@ -134,6 +141,20 @@ def _options(leaf: Any) -> dict[str, str]:
     entries = leaf.extraOptions().asCaseSensitiveMap().entrySet().toArray()
     options = {str(one.getKey()).lower(): str(one.getValue()) for one in entries}
     return {} if options.get("dead_letters", "false").lower() == "true" else options
+
+
+def _other(leaf: Any) -> str:
+    """How Spark names a source that is not ours, with the topics of one of Kafka's; "" for ours."""
+    if not leaf.nodeName().startswith("StreamingRelation") or _options(leaf):
+        return ""
+    try:
+        name = str(leaf.sourceName())
+        if leaf.nodeName() == "StreamingRelationV2":
+            known = (leaf.extraOptions().get(option) for option in _TOPICS)
+            name += next((f"[{topics}]" for topics in known if topics), "")
+    except Py4JError:  # it is only told to people
+        name = str(leaf.nodeName())
+    return name[:_LONGEST_NAME]
 
 
 def of_query(spark: SparkSession, query: str) -> Found | None:

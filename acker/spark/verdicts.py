@@ -46,8 +46,10 @@ _HELD = (
 class Verdict:
     """operators: stream -> the operator with state over it. tracked: that over rows of `acker.spark.track`.
 
-    twice: streams that the query reads in two places for one subscription. logged: number of the last batch
-    that the checkpoint had when the run began; -1 where none. logged_at: its time (ms), "" where unknown.
+    twice: streams that the query reads in two places for one subscription. others: what else it reads, as
+    Spark names it. application_id, application: of the driver, "" where it has not told. logged: number of
+    the last batch that the checkpoint had when the run began; -1 where none. logged_at: its time (ms), ""
+    where unknown.
     """
 
     operators: Mapping[str, str] = field(default_factory=dict)
@@ -55,6 +57,9 @@ class Verdict:
     twice: tuple[str, ...] = ()
     logged: int = -1
     logged_at: str = ""
+    others: tuple[str, ...] = ()
+    application_id: str = ""
+    application: str = ""
 
     def planned(self, batch: Batch) -> str:
         """What tells of a batch, as an origin has it: a commit of its number may be of another one."""
@@ -64,19 +69,26 @@ class Verdict:
 
     def dump(self) -> str:
         """The verdict as it is stored."""
-        return json.dumps([dict(self.operators), self.tracked, self.twice, self.logged, self.logged_at])
+        told = [self.logged_at, self.others, self.application_id, self.application]
+        return json.dumps([dict(self.operators), self.tracked, self.twice, self.logged, *told])
 
     @classmethod
     def load(cls, text: str | bytes) -> "Verdict":
         """The inverse of `dump`; UnreadableRecord for anything else."""
         try:
-            operators, tracked, twice, logged, *logged_at = json.loads(text)  # earlier versions stored four
+            operators, tracked, twice, logged, *rest = json.loads(
+                text
+            )  # earlier versions stored four, or five
+            logged_at, others, application_id, application = list(rest) + ["", (), "", ""][len(rest) :]
             return cls(
                 {str(stream): str(operator) for stream, operator in operators.items()},
                 str(tracked),
                 tuple(map(str, twice)),
                 int(logged),
-                str(*logged_at),
+                str(logged_at),
+                tuple(map(str, others)),
+                str(application_id),
+                str(application),
             )
         except UNREADABLE as error:
             raise UnreadableRecord(f"not what is known of a query: {text!r:.200}") from error

@@ -19,6 +19,7 @@ from acker.spark.anchoring import check_names, named_schema
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
+from acker.spark.verdicts import Verdict
 from acker.spark.versions import DataSourceStreamArrowWriter, arrow_schema
 from acker.steps import Step
 from acker.streams import commits, members, retention, roots, runs, schemas, settler, staging
@@ -137,12 +138,13 @@ class _Stager:
         what = self._what(messages, read)
         if not what.inputs and any(segment.shards for _, segment in what.segments()):
             raise AckerError(tracking.unread(self.ledger, batch))
-        origin = self._check_plan(batch, read, what)
+        found = self.ledger.run(verdicts.read(self.ledger.core, batch))
+        origin = self._check_plan(batch, read, what, found)
         self._check(what, read, tracking.untracked(self.ledger, batch, what.staged))
         what = replace(what, origin=origin)
         late = list[Late]()
         self._commit(batch.query, batch.number, what, late.append)
-        step = self._step(batch, what)
+        step = self._step(batch, what, found)
         acks = lateness.told(self.ledger, f"{step.kind} {step.name!r}, batch {batch.number}", late)
         self.ledger.run(steps.register(self.ledger.core, replace(step, late=acks)))
         if what.roots():
@@ -158,10 +160,11 @@ class _Stager:
         checking = members.check(self.ledger.core, staged, what.inputs, hint=_HINT, untracked=untracked)
         self.ledger.run(checking)
 
-    def _check_plan(self, batch: Batch, read: Sequence[Range | Roots], what: Commit) -> Origin:
+    def _check_plan(
+        self, batch: Batch, read: Sequence[Range | Roots], what: Commit, found: Verdict | None
+    ) -> Origin:
         """The origin of a batch. Raises UnsafePlan where what it has read may not be acked with it."""
         core, origin = self.ledger.core, Origin.of(what.ranges())
-        found = self.ledger.run(verdicts.read(core, batch))
         if what.roots():
             others = tracking.time_of(self.ledger, batch) or (found.planned(batch) if found else "")
             origin = replace(origin, others=others)
@@ -178,13 +181,15 @@ class _Stager:
         commit = partial(commits.commit, self.ledger.core, writer, number, what, told)
         settler.with_room(self.ledger, lambda: self.ledger.run(commit()))
 
-    def _step(self, batch: Batch, what: Commit) -> Step:
+    def _step(self, batch: Batch, what: Commit, found: Verdict | None) -> Step:
         """Who this is: without a bolt it has no name but its stream's, or its spout's."""
+        found = found or Verdict()
         name, kind = (self.tracking.spout, "spout") if self.tracking else (self.how.stream, "writer")
-        reads = tuple(one.stream for one in what.ranges())
-        return Step(
+        reads = (*(one.stream for one in what.ranges()), *(found.others if self.tracking else ()))
+        step = Step(
             name, kind, query_id=batch.query, batch=batch.number, reads=reads, emits=(self.how.stream,)
         )
+        return replace(step, application_id=found.application_id, application=found.application)
 
     @staticmethod
     def _what(messages: list[Any], inputs: tuple[Range | Roots, ...]) -> Commit:

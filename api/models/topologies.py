@@ -203,7 +203,7 @@ class Step(Answer):
     query: str = Field(description="The name of its streaming query.")
     query_id: str
     batch: int = Field(description="Its last micro-batch; -1 where there is none.")
-    reads: list[str] = Field(description="Streams.")
+    reads: list[str] = Field(description="Streams; of a spout its sources, as Spark names them.")
     emits: list[str] = Field(description="Streams.")
     seconds: Seconds = Field(description="How long its last batch took; 0 where that is not known.")
     late: Count = Field(description="Acks of that batch that came when their trees were over.")

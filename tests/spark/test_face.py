@@ -59,6 +59,20 @@ def test_a_pipeline_names_its_store_and_topology_once(
     with acker.open() as topology:
         assert topology.config.message_timeout == 600.0
         assert topology.counters()["tracked"] == 3
+        known = {(step.kind, step.name): step for step in topology.steps()}
+    assert set(known) == {
+        ("spout", "orders"),
+        ("bolt", "parse"),
+        ("bolt", "double"),
+        ("writer", "copied"),
+        ("job", "total"),
+    }
+    assert {step.application for step in known.values()} == {"acker tests"}
+    assert all(step.application_id for step in known.values())
+    [source] = known["spout", "orders"].reads
+    assert source.startswith("FileSource[")
+    assert source.endswith("/in]")
+    assert known["spout", "orders"].query_id == known["bolt", "parse"].query_id
     rows = spark.createDataFrame([(7,)], "n long")
     for _ in range(2):
         acker.write(rows, "numbers", run="once")

@@ -1862,7 +1862,7 @@ export interface components {
             query_id: string;
             /**
              * Reads
-             * @description Streams.
+             * @description Streams; of a spout its sources, as Spark names them.
              */
             reads: string[];
             /**

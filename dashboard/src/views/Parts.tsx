@@ -27,7 +27,7 @@ export function Parts({ of }: { of: Schemas["TopologyState"] }) {
   const spoutTable = useMemo(() => spoutColumns(topology), [topology]);
   const named: Spout[] = spouts.map((name) => ({
     name,
-    step: steps.find((step) => step.name === name),
+    step: steps.find((step) => step.name === name && step.kind === "spout"),
     letters: of.dead_letters_of[name] ?? 0,
   }));
   const readers: Reader[] = streams.flatMap((stream): Reader[] =>
@@ -35,7 +35,7 @@ export function Parts({ of }: { of: Schemas["TopologyState"] }) {
       ? [{ stream, of: undefined }]
       : stream.subscriptions.map((one) => ({ stream, of: one })),
   );
-  const bolts = steps.filter((step) => !spouts.includes(step.name));
+  const bolts = steps.filter((step) => step.kind !== "spout");
   return (
     <>
       <Part
@@ -144,7 +144,9 @@ function shardColumns(topology: string): ColumnDef<Shard>[] {
 function spoutColumns(topology: string): ColumnDef<Spout>[] {
   return [
     { header: "Name", accessorKey: "name" },
-    { header: "Spark application", accessorFn: ({ step }) => step?.application ?? NOTHING },
+    { header: "Reads", accessorFn: ({ step }) => step?.reads.join(", ") || NOTHING },
+    { header: "Spark application", accessorFn: ({ step }) => step?.application || NOTHING },
+    { header: "Query", accessorFn: ({ step }) => step?.query || step?.query_id || NOTHING },
     {
       header: "Last seen",
       accessorFn: ({ step }) => step?.last_seen ?? "",
