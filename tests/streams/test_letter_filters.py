@@ -242,7 +242,7 @@ def test_a_step_goes_as_far_as_there_is_room_and_on_from_there(url: str) -> None
 
 
 def test_the_high_water_mark_bounds_a_step(url: str) -> None:
-    ledger = open_ledger(Store(url), "low", ackers=2, slab_limit=4, high_water_mark=40)
+    ledger = open_ledger(Store(url), "low", ackers=1, slab_limit=4, high_water_mark=40)
     dead(ledger, 30, "bad")
     spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1))
     spout.write(lines(20, first=100))
