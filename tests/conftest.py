@@ -28,21 +28,6 @@ settings.register_profile(
 settings.load_profile("acker")
 
 
-# Where a test drives a browser, Spark or whole programs, whose pace is the machine's. Such a test may fail
-# once, if it then passes; the summary tells which did ("RERUN"). Elsewhere what comes and goes is a race.
-PROGRAMS = (
-    "browser/",
-    "spark/",
-    "api/test_load.py",
-    "api/test_serve.py",
-    "test_benchmarks.py",
-    "test_chaos.py",
-    "test_demo_run.py",
-    "test_soak.py",
-    "test_tutorial.py",
-)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds `--slow`, which CI has by itself."""
     parser.addoption(
@@ -63,8 +48,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         heavy = item.get_closest_marker("slow") or item.get_closest_marker("spark")
         if heavy and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(300))
-        if item.path.relative_to(Path(__file__).parent).as_posix().startswith(PROGRAMS):
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -267,7 +267,7 @@ def test_nothing_moves_while_a_view_is_live(new_page: NewPage) -> None:
 
 
 def test_trouble_that_comes_up_is_told_and_moves_nothing(new_page: NewPage, world: World) -> None:
-    name = f"filling-{ids.new_id():x}"  # a rerun fills one of its own
+    name = f"filling-{ids.new_id():x}"
     filling = world.ledger(name, ackers=1, high_water_mark=100, message_timeout=3600.0)
     Trees(50).track(filling, "lines")
     page = new_page(f"/t/{name}")
