@@ -17,17 +17,29 @@ _VARIES = re.compile(
     r"|\b0x[0-9a-fA-F]+\b|\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b"
     r"|\d+(?:[.,:]\d+)*"
 )
-_HTTP_STATUS = re.compile(r"[1-5][0-9]{2}\Z")
+_THREE_DIGITS = re.compile(r"[1-5][0-9]{2}\Z")
+_OF_STATUS = re.compile(
+    r"(?:http(?:/[0-9.]+)?|status|code|error|answered|returned|responded|response)\W{0,3}\Z", re.IGNORECASE
+)
+_BEFORE = 20
 
 
 @functools.lru_cache(maxsize=4096)
 def cause(reason: str) -> str:
     """A reason without what differs from record to record, so that equal failures have one cause.
 
-    Quoted text, long hexadecimal names and numbers become "…". Whole numbers from 100 to 599 stay, as the
-    statuses of HTTP are.
+    Quoted text, long hexadecimal names and numbers become "…". What is told as a status of HTTP stays: 100 to
+    599 after a word such as HTTP, status, code, error or answered.
     """
-    return _VARIES.sub(lambda found: found[0] if _HTTP_STATUS.match(found[0]) else _MASK, reason)
+    return _VARIES.sub(_masked, reason)
+
+
+def _masked(found: re.Match[str]) -> str:
+    if _THREE_DIGITS.match(found[0]):
+        before = found.string[max(0, found.start() - _BEFORE) : found.start()]
+        if _OF_STATUS.search(before):
+            return found[0]
+    return _MASK
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,12 +121,14 @@ def scan(
                 return found, position
             count = min(look, letter_store.READ)
             heads = yield from letter_store.heads(core, name, position.after, position.end, count)
+            passed = position.after
             for one in heads:
                 if asked.takes(one, now):
                     if len(found) == most:
-                        return found, position
+                        return found, replace(position, after=passed)
                     found.append(one)
-                position = replace(position, after=one.number)
+                passed = one.number
+            position = replace(position, after=passed)
             look -= len(heads)
             if len(heads) < count:
                 break

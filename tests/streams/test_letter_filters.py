@@ -114,6 +114,25 @@ def test_equal_failures_are_one_group_whatever_they_name(
         assert (alone.cause, alone.step, alone.status, alone.count) == (None, None, "failed", 5)
 
 
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        (
+            "ValueError: invalid literal for int() with base 10: 'x7'",
+            "ValueError: invalid literal for int() with base …: …",
+        ),
+        ("HTTPError: 404 Client Error: order/404", "HTTPError: 404 Client Error: order/…"),
+        ("status=503, row 503, after 2.5 s", "status=503, row …, after … s"),
+        ('it can\'t be: "a b" and `c`', "it can't be: … and …"),
+        ("0x1F of 7f3a90b2c4d5 and 123e4567-e89b-12d3-a456-426614174000", "… of … and …"),
+        ("facade and deadbeef stay, 12:30:01 goes", "facade and deadbeef stay, … goes"),
+        ("", ""),
+    ],
+)
+def test_a_cause_leaves_out_what_differs_from_row_to_row(reason: str, expected: str) -> None:
+    assert dead_letters.cause(reason) == expected
+
+
 def test_groups_end_a_page_where_they_are_many(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(letter_pages, "GROUPS", 4)
     monkeypatch.setattr(letter_store, "READ", 3)

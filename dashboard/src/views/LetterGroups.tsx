@@ -24,6 +24,8 @@ import {
 /** Dead letters after which they are counted again no more often than once in so many seconds. */
 const MANY = 10_000;
 const MANY_SECONDS = 60;
+/** Most groups that are shown: the largest. */
+const SHOWN = 100;
 
 /** How many dead letters have each cause, step and kind, and what can be done with each of these groups. */
 export function LetterGroups({
@@ -166,10 +168,15 @@ export function LetterGroups({
             caption="Dead letters by cause"
             stack
             sortable
-            rows={groups}
+            rows={groups.slice(0, SHOWN)}
             columns={columns}
             id={groupId}
           />
+        )}
+        {groups.length > SHOWN && (
+          <p className="faint">
+            And {plural(groups.length - SHOWN, "smaller cause")}: narrow the filter to see them.
+          </p>
         )}
       </Loaded>
     </>
@@ -178,7 +185,12 @@ export function LetterGroups({
 
 /** What the reasons of a group have in common, and one of them where that leaves something out. */
 function Cause({ of }: { of: Group }) {
-  if (of.cause === null || of.cause === of.reason) return <Reason text={of.reason} />;
+  if (of.cause === null || of.cause === of.reason)
+    return (
+      <span className="cause">
+        <Reason text={of.reason} />
+      </span>
+    );
   return (
     <span className="cause">
       <Reason text={of.cause} />
