@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import StreamingResponse
 
 from acker.aio import AsyncLedger
@@ -53,6 +54,15 @@ class GroupsQuery(Matching):
 
 
 LetterId = Annotated[DeadLetterId, Path()]
+
+
+class _IdConvertor(StringConvertor):
+    """An id in a path, which no other name there is: each path has just the methods that it allows."""
+
+    regex = "[^/]*@[^/]*"
+
+
+register_url_convertor("dead_letter", _IdConvertor())
 
 
 @router.get("", responses=declared(404))
@@ -110,7 +120,7 @@ async def export_dead_letters(ledger: LedgerDep, query: Annotated[Matching, Quer
     return StreamingResponse(_lines(ledger, asked, first), media_type=_LINES)
 
 
-@router.get("/{id}", responses=declared(404))
+@router.get("/{id:dead_letter}", responses=declared(404))
 async def get_dead_letter(ledger: LedgerDep, id: LetterId) -> DeadLetter:  # noqa: A002
     """One dead letter, with its whole row."""
     try:
@@ -177,7 +187,7 @@ async def replay_dead_letter(request: Request, ledger: LedgerDep, id: LetterId) 
     return result
 
 
-@router.delete("/{id}", responses=declared(404, 429))
+@router.delete("/{id:dead_letter}", responses=declared(404, 429))
 async def discard_dead_letter(request: Request, ledger: LedgerDep, id: LetterId) -> DiscardResult:  # noqa: A002
     """Drops a dead letter for good, with its row."""
     note(request, dead_letters=[id])
