@@ -97,7 +97,9 @@ Reason = Annotated[
 ]
 Retry = Annotated[
     bool,
-    Field(description="false: for good. The record becomes a dead letter, and is not tried again."),
+    Field(
+        strict=True, description="false: for good. The record becomes a dead letter, and is not tried again."
+    ),
 ]
 Cursor = Annotated[
     str,
