@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from acker import history, keys, scripts
 from acker.config import DEAD_LETTERS, TopologyConfig, check_number
+from acker.damaged import Damaged
 from acker.errors import UnknownTopology, UnreadableRecord, ValidationError
 from acker.history import Reading
 from acker.operations import FLIGHT_SHARDS, Core
@@ -343,6 +344,12 @@ def health(core: Core, read: Totals | None = None, *, note: bool = False) -> Ope
     return Health(
         facts.at, ticking, troubles, facts.recently, facts.thresholds, facts.dead_letters, facts.streams
     )
+
+
+def unread(damage: Damaged) -> Trouble:
+    """The trouble of a topology that can not be read at all."""
+    [advice] = [rule.advice for rule in RULES if rule.code == "unreadable"]
+    return Trouble("unreadable", f"the topology can not be read: {damage.reason}", advice, None)
 
 
 def set_thresholds(core: Core, changes: Mapping[str, float]) -> Operation[Thresholds]:

@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from acker.errors import UnreadableRecord
+from acker.requests import Reply
+from acker.stored import whole
+
 PER_DOUBLING = 8
+MOST_BUCKET = 255
+"""The last bucket that is told: of latencies of 45 days and more."""
 
 
 def bucket_of(milliseconds: int) -> int:
@@ -20,6 +26,19 @@ def bucket_of(milliseconds: int) -> int:
 def bounds(bucket: int) -> tuple[float, float]:
     """The latencies of a bucket in milliseconds: from, and up to but without."""
     return 2 ** (bucket / PER_DOUBLING) - 1, 2 ** ((bucket + 1) / PER_DOUBLING) - 1
+
+
+def counts(reply: Reply) -> list[tuple[int, int]]:
+    """The buckets of a stored histogram and the trees in each. UnreadableRecord where that is none."""
+    found = []
+    for name, value in (
+        reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    ):
+        bucket, trees = whole(name, "a latency's bucket"), whole(value, "a latency's count")
+        if bucket < 0 or trees < 0:
+            raise UnreadableRecord(f"a latency: expected numbers from 0, got {trees} in bucket {bucket}")
+        found.append((min(bucket, MOST_BUCKET), trees))
+    return found
 
 
 def percentile(counts: Mapping[int, int], fraction: float) -> float | None:

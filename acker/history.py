@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from acker import keys, scripts
+from acker import histogram, keys, scripts
 from acker.buckets import BUCKETS, Clock
 from acker.operations import COUNTERS, FLIGHT_SHARDS, Core
 from acker.requests import Operation, Reply, Request, command
@@ -41,7 +41,6 @@ COLUMNS = (*COUNTED, *GAUGES)
 _log = logging.getLogger(__name__)
 _TURN_MS = 5_000
 _PAGE = 1_000
-_MOST_BUCKET = 255
 VERSION = 1
 HEAD = struct.Struct(f"<BB{len(COLUMNS)}d")
 """How a reading begins: its version, how many latency buckets follow, `COLUMNS`. Then come the numbers of the
@@ -176,7 +175,7 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
             ]
         replies = yield requests
         for place in range(0, len(replies), 4):
-            instant, told, counts, histogram = replies[place : place + 4]
+            instant, told, counts, stored = replies[place : place + 4]
             now = int(instant[0]) * 1000 + int(instant[1]) // 1000
             rotations, rotated_at, drained = (
                 whole(value, "a shard's clock", default)
@@ -195,8 +194,7 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
             emitted += numbers.pop()
             for number, value in enumerate(numbers[6:]):
                 counters[number] += value
-            for bucket, count in _pairs(histogram):
-                bucket = min(bucket, _MOST_BUCKET)  # of latencies of 45 days and more
+            for bucket, count in histogram.counts(stored):
                 latencies[bucket] = latencies.get(bucket, 0) + count
     emitted += yield from _emitted(core)
     return [*counters, emitted, *trees, waiting, held, backlog, use, age], latencies
@@ -213,11 +211,6 @@ def _emitted(core: Core) -> Operation[int]:
         replies = yield [command("HGET", stream.subscriptions, "emitted") for stream in streams]
         total += sum(whole(reply, "a stream's count of tuples") for reply in replies)
     return total
-
-
-def _pairs(reply: Reply) -> list[tuple[int, int]]:
-    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return [(whole(name, "a latency"), whole(value, "a latency's count")) for name, value in pairs]
 
 
 def pack(values: Sequence[float], latencies: Mapping[int, int]) -> bytes:

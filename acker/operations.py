@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import redis
 
-from acker import encoding, ids, keys, registries, scripts, topologies
+from acker import encoding, histogram, ids, keys, registries, scripts, topologies
 from acker.ages import Ages
 from acker.config import MAX_SPOUTS, Settings, TopologyConfig, check_name
 from acker.errors import StoreError, ValidationError, WritersFull
@@ -468,11 +468,8 @@ class Core:
                 command("HGETALL", shard.latency) for shard in self.shards[first : first + FLIGHT_SHARDS]
             ]
             for reply in replies:
-                pairs = (
-                    reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-                )
-                for bucket, count in pairs:
-                    totals[int(bucket)] = totals.get(int(bucket), 0) + int(count)
+                for bucket, count in histogram.counts(reply):
+                    totals[bucket] = totals.get(bucket, 0) + count
         return totals
 
 

@@ -39,9 +39,9 @@ class Stored:
 
 
 def names() -> Operation[list[str]]:
-    """The names of all topologies, sorted."""
+    """The names of all topologies, sorted; what is no name of one is left out."""
     [found] = yield [command("SMEMBERS", keys.TOPOLOGIES)]
-    return sorted(name.decode("utf-8", "replace") for name in found)
+    return sorted(filter(is_name, (name.decode("utf-8", "replace") for name in found)))
 
 
 def register(name: str, asked: Settings, create: bool = True) -> Operation[Stored]:

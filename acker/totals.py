@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from acker import scripts
 from acker.buckets import BUCKETS, Bucket, Clock, buckets, declared
+from acker.errors import UnreadableRecord
 from acker.operations import COUNTERS, FLIGHT_SHARDS, Core
 from acker.requests import Operation, Reply, Request, command
 from acker.stored import whole
 
 _SAMPLE = 128
 _ASIDE = 16
+_CLOCK = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +186,12 @@ def due(core: Core) -> Operation[float | None]:
 
 def _shard_totals(core: Core, shard: int, reply: Reply) -> ShardTotals:
     clock, counts, slabs, oldest = reply
+    if len(clock) < _CLOCK:  # the script gives what comes before it, and `totals` has looked at the others
+        raise UnreadableRecord(f"clock of shard {shard}: the time of its last rotation is no number")
     clock = Clock(*clock)
     numbers = [whole(value, f"counter of shard {shard}") for value in counts]
+    if min(numbers[6:]) < 0:
+        raise UnreadableRecord(f"counters of shard {shard}: expected numbers from 0, got {min(numbers[6:])}")
     age = None if clock.rotated_at < 0 else max(0, clock.now - clock.rotated_at) / 1000
     tick = core.config.tick_ms / 1000
     buckets = []

@@ -1,5 +1,6 @@
 """`acker health`: what needs a human on a topology, since when, what to do, and from where on it does."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, row, show, show_json, table
 from acker.errors import ValidationError
-from acker.health import Health
+from acker.health import Health, Trouble
 from acker.plain import instant
 
 
@@ -44,16 +45,18 @@ def fields(found: Health) -> dict[str, Any]:
     """Health for JSON."""
     return {
         "ticking": found.ticking,
-        "troubles": [
-            {**asdict(one), "since": None if one.since is None else instant(one.since)}
-            for one in found.troubles
-        ],
+        "troubles": [trouble_fields(one) for one in found.troubles],
     }
 
 
-def in_short(found: Health) -> str:
+def trouble_fields(one: Trouble) -> dict[str, Any]:
+    """A trouble for JSON."""
+    return {**asdict(one), "since": None if one.since is None else instant(one.since)}
+
+
+def in_short(troubles: Sequence[Trouble]) -> str:
     """Health in a word, or the names of its troubles."""
-    return ", ".join(one.code for one in found.troubles) or "healthy"
+    return ", ".join(one.code for one in troubles) or "healthy"
 
 
 def shown(found: Health) -> list[Any]:

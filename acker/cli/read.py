@@ -13,16 +13,18 @@ from acker import health as rules
 from acker import inspect, steps
 from acker.buckets import BUCKETS, Bucket
 from acker.cli import options
-from acker.cli.health import fields, in_short, shown
+from acker.cli.health import fields, in_short, shown, trouble_fields
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, table, tree_fields
 from acker.config import TopologyConfig
+from acker.damaged import Damaged, damaged
 from acker.errors import AckerError, UnknownTopology, ValidationError
 from acker.health import Health
 from acker.inspect import Page
 from acker.ledger import Ledger, open_ledger
 from acker.plain import instant
 from acker.steps import Step
+from acker.store import Store
 from acker.topologies import names as topology_names
 from acker.totals import Totals, totals
 from acker.trees import Tree
@@ -33,32 +35,19 @@ PERCENTILES = (0.5, 0.95, 0.99)
 def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
     """All topologies of the store."""
     store = options.store(url, timeout)
-    found = []
-    for name in store.run(topology_names()):
-        try:
-            ledger = open_ledger(store, name, create=False)
-        except UnknownTopology:
-            continue
-        own = ledger.run(totals(ledger.core))
-        found.append((ledger.config, own, ledger.run(rules.health(ledger.core, own))))
+    found = [one for name in store.run(topology_names()) if (one := _look(store, name)) is not None]
     if as_json:
-        show_json(
-            [
-                {
-                    **_config_fields(config),
-                    "pending": read.pending,
-                    "held": read.held,
-                    "health": fields(judged),
-                }
-                for config, read, judged in found
-            ]
-        )
+        show_json([_overview_fields(one) for one in found])
         return
     made = table(
         "topology", "ackers", "message timeout", "pending", "held", "high-water", "last rotation", "health",
         right=("ackers", "message timeout", "pending", "held", "high-water", "last rotation"),
     )  # fmt: skip
-    for config, read, judged in found:
+    for one in found:
+        if isinstance(one, Damaged):
+            row(made, one.topology, *["-"] * 6, in_short((rules.unread(one),)))
+            continue
+        config, read, judged = one
         row(
             made,
             config.name,
@@ -68,9 +57,37 @@ def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) ->
             f"{read.held:,}",
             f"{read.high_water_use:.1%}",
             duration(read.rotation_age),
-            in_short(judged),
+            in_short(judged.troubles),
         )
     show(made if found else "no topologies")
+    for one in found:
+        if isinstance(one, Damaged):
+            show(f"topology {one.topology!r} can not be read: {one.reason}")
+
+
+def _look(store: Store, name: str) -> tuple[TopologyConfig, Totals, Health] | Damaged | None:
+    """What is listed of a topology; None where it is gone."""
+    try:
+        ledger = open_ledger(store, name, create=False)
+        read = ledger.run(totals(ledger.core))
+        return ledger.config, read, ledger.run(rules.health(ledger.core, read))
+    except UnknownTopology:
+        return None
+    except Exception as error:  # noqa: BLE001 - one topology must not keep the others from being seen
+        return damaged(name, error)
+
+
+def _overview_fields(one: tuple[TopologyConfig, Totals, Health] | Damaged) -> dict[str, Any]:
+    if isinstance(one, Damaged):
+        health = {"ticking": False, "troubles": [trouble_fields(rules.unread(one))]}
+        return {"topology": one.topology, "pending": None, "held": None, "health": health}
+    config, read, judged = one
+    return {
+        **_config_fields(config),
+        "pending": read.pending,
+        "held": read.held,
+        "health": fields(judged),
+    }
 
 
 def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from acker import keys, topologies
 from acker.config import check_name
-from acker.errors import AckerError, SpoutPendingFull, TrackRejected
+from acker.errors import AckerError, MissingRights, SpoutPendingFull, StoreError, TrackRejected
 from acker.ledger import Ledger, follow
-from acker.requests import Operation, command
+from acker.requests import Operation, Reply, command
 from acker.store import Store
 from acker.streams import lost, replays
 from acker.streams.replays import Stepped, Told
@@ -96,9 +96,24 @@ def _claimed(ledger: Ledger, spout: str | None, told: bool) -> Operation[list[st
     elif spout is not None:
         yield [command("HDEL", key, "told") for key in counts]
     else:
-        marks = yield [command("HGET", key, "told") for key in counts]
+        marks = yield from _marks(counts)
         names = [name for name, mark in zip(names, marks, strict=True) if mark is None]
     return names
+
+
+def _marks(counts: list[bytes]) -> Operation[list[Reply]]:
+    """Whether each spout is told of its outcomes; None where that can not be read: settling it says why."""
+    try:
+        return (yield [command("HGET", key, "told") for key in counts])
+    except MissingRights:
+        raise
+    except StoreError:
+        if len(counts) == 1:
+            return [None]
+        marks: list[Reply] = []
+        for key in counts:
+            marks += yield from _marks([key])
+        return marks
 
 
 def _spouts(ledger: Ledger) -> Operation[list[str]]:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from acker.buckets import Bucket
 from acker.config import RANGES
+from acker.damaged import REASON
 from acker.health import Code
 from api.fields import Answer, Count, Instant, Name, Numbers, Seconds
 
@@ -172,10 +173,20 @@ class TopologySummary(Answer):
     rotation_age: Seconds | None
 
 
+class UnreadableTopology(Answer):
+    """A topology of which nothing can be told."""
+
+    topology: Name
+    reason: str = Field(max_length=REASON, description="What can not be read, in words.")
+
+
 class Topologies(Answer):
     """A page of topologies, by name."""
 
     topologies: list[TopologySummary]
+    unreadable: list[UnreadableTopology] = Field(
+        description="Those of the page that can not be read: they are not among the others."
+    )
     cursor: Name | None = Field(description="Of the next page; null at the end.")
 
 

@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from acker import aio, histogram, history, totals
 from acker.buckets import BUCKETS
-from acker.errors import MissingRights, StoreMisconfigured, StoreUnavailable, UnknownTopology
+from acker.damaged import Damaged, damaged
+from acker.errors import UnknownTopology
 from acker.health import CODES, Health
 from acker.history import COLUMNS
 from api.live import LiveDep
@@ -67,23 +68,23 @@ async def get_metrics(service: ServiceDep, live: LiveDep) -> Response:
     names = await aio.topologies(service.store)
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(name: str) -> _Read | str | None:
+    async def read(name: str) -> _Read | Damaged | None:
         async with turns:
             return await _read(service, name)
 
     found = await asyncio.gather(*(read(name) for name in names[:TOPOLOGIES]))
     whole = [one for one in found if isinstance(one, tuple)]
-    damaged = [one for one in found if isinstance(one, str)]
+    unread = [one.topology for one in found if isinstance(one, Damaged)]
     registry = CollectorRegistry()
-    registry.register(_Collector(whole, damaged, len(names), live.streams))
+    registry.register(_Collector(whole, unread, len(names), live.streams))
     return Response(generate_latest(registry), media_type=_MEDIA_TYPE)
 
 
 _Read = tuple[str, dict[str, float], dict[int, int], Health]
 
 
-async def _read(service: Service, name: str) -> _Read | str | None:
-    """What is told of a topology; its name where it can not be read, None where it is gone."""
+async def _read(service: Service, name: str) -> _Read | Damaged | None:
+    """What is told of a topology; None where it is gone."""
     try:
         ledger = await service.ledger(name)
         values, latencies = await ledger.run(history.read(ledger.core))
@@ -92,11 +93,10 @@ async def _read(service: Service, name: str) -> _Read | str | None:
         return name, columns, latencies, await service.health(ledger)
     except UnknownTopology:
         return None
-    except (MissingRights, StoreMisconfigured, StoreUnavailable):
-        raise
     except Exception as error:  # noqa: BLE001 - one topology must not keep the others without alerts
-        _log.error("topology %s has no metrics: %.1000r", name, error)
-        return name
+        found = damaged(name, error)
+        _log.error("topology %s has no metrics: %s", name, found.reason)
+        return found
 
 
 class _Collector(Collector):

@@ -10,8 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from acker import aio, config, steps
 from acker import health as rules
+from acker.aio import AsyncLedger
 from acker.buckets import BUCKETS
 from acker.config import TopologyConfig
+from acker.damaged import Damaged, damaged, readable
 from acker.errors import (
     MissingRights,
     StoreError,
@@ -42,6 +44,7 @@ from api.models.topologies import (
     TopologyState,
     TopologySummary,
     Trouble,
+    UnreadableTopology,
 )
 from api.problems import Refused, contradiction, declared, differs
 from api.service import LedgerDep, Service, ServiceDep
@@ -68,13 +71,14 @@ async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery,
     page = names[: query.limit]
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(name: str) -> TopologySummary | None:
+    async def read(name: str) -> TopologySummary | Damaged | None:
         async with turns:
             return await _summary_of(service, name)
 
     found = await asyncio.gather(*(read(name) for name in page))
     return Topologies(
-        topologies=[one for one in found if one is not None],
+        topologies=[one for one in found if isinstance(one, TopologySummary)],
+        unreadable=[UnreadableTopology(**asdict(one)) for one in found if isinstance(one, Damaged)],
         cursor=page[-1] if len(names) > len(page) else None,
     )
 
@@ -82,6 +86,11 @@ async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery,
 @router.get("/{topology}", responses=declared(404))
 async def get_topology(service: ServiceDep, ledger: LedgerDep) -> TopologyState:
     """A topology's configuration and counters, and how full and old its shards and buckets are."""
+    with readable(ledger.config.name):
+        return await _state(service, ledger)
+
+
+async def _state(service: Service, ledger: AsyncLedger) -> TopologyState:
     read = await ledger.totals()
     found = await service.health(ledger, read)
     p50, p95, p99 = await ledger.latency(*PERCENTILES)
@@ -148,13 +157,15 @@ async def remove_topology(ledger: LedgerDep, query: Annotated[RemovalQuery, Quer
     return Removed(topology=ledger.config.name, dropped=await ledger.remove(query.force))
 
 
-async def _summary_of(service: Service, name: str) -> TopologySummary | None:
+async def _summary_of(service: Service, name: str) -> TopologySummary | Damaged | None:
     try:
         ledger = await service.ledger(name)
+        read = await ledger.totals()
+        return TopologySummary(**_summary_fields(ledger.config, read, await service.health(ledger, read)))
     except UnknownTopology:
         return None
-    read = await ledger.totals()
-    return TopologySummary(**_summary_fields(ledger.config, read, await service.health(ledger, read)))
+    except Exception as error:  # noqa: BLE001 - one topology must not keep the others from being seen
+        return damaged(name, error)
 
 
 @router.patch("/{topology}/thresholds", responses=declared(404, 413, 429))

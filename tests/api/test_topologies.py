@@ -1,11 +1,16 @@
 import httpx
 import pytest
 import redis
+from pydantic import SecretStr
 
-from acker import steps
+from acker import histogram, history, steps
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
+from api.live import Live
+from api.service import Service
+from api.settings import Settings
 from tests.api.conftest import READ, calling
+from tests.damages import DAMAGES, SHARD, damage, two
 from tests.ledgers import Trees, confirm_all, told
 
 
@@ -114,3 +119,59 @@ def test_an_unknown_topology_is_a_problem(client: httpx.Client) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["type"] == "urn:acker:unknown-topology"
     assert "nobody" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_topology_that_can_not_be_read_is_named_and_hides_no_other(
+    client: httpx.Client, valkey_url: str, how: str
+) -> None:
+    two(valkey_url)
+    with damage(valkey_url, how):
+        listed = client.get("/topologies")
+        pages = client.get("/topologies", params={"limit": 1}).json()
+        alone = client.get("/topologies/damaged")
+    assert listed.status_code == 200
+    assert [one["topology"] for one in listed.json()["topologies"]] == ["words"]
+    [damaged] = listed.json()["unreadable"]
+    assert damaged["topology"] == "damaged"
+    assert 0 < len(damaged["reason"]) <= 500
+    assert "\n" not in damaged["reason"]
+    assert (pages["topologies"], pages["unreadable"], pages["cursor"]) == ([], [damaged], "damaged")
+    assert (alone.status_code, alone.json()["type"]) == (502, "urn:acker:store-error")
+    assert damaged["reason"] in alone.json()["detail"]
+
+
+@pytest.mark.parametrize(("bucket", "trees"), [("many", 1), (3, "many"), (-3, 1), (3, -1)])
+def test_a_latency_that_can_not_be_read_is_told_as_what_it_is(
+    client: httpx.Client, valkey_url: str, bucket: str | int, trees: str | int
+) -> None:
+    two(valkey_url)
+    with redis.Redis.from_url(valkey_url) as raw:
+        raw.hset(SHARD.latency, str(bucket), str(trees))
+    cards = {one["topology"]: one for one in client.get("/topologies").json()["topologies"]}
+    assert [trouble["code"] for trouble in cards["damaged"]["health"]["troubles"]] == ["unreadable"]
+    assert cards["words"]["health"]["troubles"] == []
+    alone = client.get("/topologies/damaged")
+    assert (alone.status_code, alone.json()["type"]) == (502, "urn:acker:store-error")
+    assert "a latency" in alone.json()["detail"]
+
+
+def test_a_latency_beyond_all_buckets_counts_as_one_of_the_last(
+    client: httpx.Client, valkey_url: str
+) -> None:
+    two(valkey_url)
+    with redis.Redis.from_url(valkey_url) as raw:
+        raw.hset(SHARD.latency, "99999999", 5)
+    low, high = histogram.bounds(histogram.MOST_BUCKET)
+    assert low / 1000 <= client.get("/topologies/damaged").json()["latency"]["p50"] <= high / 1000
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+async def test_the_beat_of_a_service_goes_on_beside_a_topology_that_can_not_be_read(
+    valkey_url: str, how: str
+) -> None:
+    _, words = two(valkey_url)
+    with damage(valkey_url, how):
+        async with Service(Settings(url=SecretStr(valkey_url))) as service:
+            await Live(service).beat()
+    assert words.run(history.latest(words.core, 1))

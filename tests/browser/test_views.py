@@ -4,11 +4,13 @@ import re
 from collections.abc import Callable
 
 import pytest
+import redis
 from playwright.sync_api import Page, expect
 
-from acker import ids
+from acker import ids, keys
 from acker.embedded import EmbeddedServer
 from acker.ledger import open_ledger
+from acker.removal import remove
 from acker.store import Store
 from tests.api.conftest import serving
 from tests.browser.conftest import HOSTILE, NewPage, World
@@ -49,6 +51,29 @@ def test_the_overview_shows_each_topology_as_a_card(new_page: NewPage) -> None:
     words.get_by_role("link", name="words").click()
     expect(page).to_have_url(re.compile(r"/t/words$"))
     expect(page.get_by_role("heading", level=1)).to_have_text("words")
+
+
+def test_a_topology_that_can_not_be_read_has_a_card_that_says_why(
+    new_page: NewPage, world: World, axe: Callable[[Page], list[str]]
+) -> None:
+    config = keys.config("broken")
+    with redis.Redis.from_url(world.url) as raw:
+        world.ledger("broken", ackers=1)
+        raw.hset(config, "ackers", "<b>many</b>")
+        try:
+            page = new_page("/")
+            card = page.get_by_role("article", name="broken", exact=True)
+            expect(card).to_contain_text("cannot be read")
+            expect(card).to_contain_text("'<b>many</b>'")
+            expect(page.get_by_role("article", name="still")).to_contain_text("healthy")
+            names = page.get_by_role("article").evaluate_all("all => all.map(one => one.ariaLabel)")
+            assert names == sorted(names)
+            assert axe(page) == []
+            card.get_by_role("link", name="broken").click()
+            expect(page.get_by_role("alert").first).to_contain_text("'<b>many</b>'")
+        finally:
+            raw.hset(config, "ackers", 1)
+            world.ledger("broken").run(remove("broken", force=True))
 
 
 def test_charts_grow_with_live_samples_and_stop_when_paused(new_page: NewPage) -> None:

@@ -13,6 +13,7 @@ from acker.steps import Step
 from acker.store import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from tests.cli.conftest import HOSTILE, Acker, good, one_error, positive_and_negative, track
+from tests.damages import DAMAGES, damage, two
 
 
 def test_topologies_are_listed(acker: Acker, ledger: Ledger) -> None:
@@ -26,6 +27,27 @@ def test_topologies_are_listed(acker: Acker, ledger: Ledger) -> None:
     other, words = listed
     assert (other["topology"], other["ackers"]) == ("other", 0)
     assert (words["topology"], words["message_timeout"], words["pending"]) == ("words", 60.0, 2)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_topology_that_can_not_be_read_is_named_and_hides_no_other(
+    acker: Acker, url: str, how: str
+) -> None:
+    two(url)
+    with damage(url, how):
+        shown = acker("topologies")
+        listed = good(acker("topologies", "--json"))
+    assert shown.status == 0, shown.error
+    assert re.search(r"^damaged +(- +){6}unreadable *$", shown.out, re.MULTILINE)
+    assert re.search(r"^words +1 .*healthy *$", shown.out, re.MULTILINE)
+    assert isinstance(listed, list)
+    damaged, words = listed
+    assert (damaged["topology"], damaged["pending"], damaged["held"]) == ("damaged", None, None)
+    [trouble] = damaged["health"]["troubles"]
+    assert trouble["code"] == "unreadable"
+    assert trouble["text"].startswith("the topology can not be read: ")
+    assert "topology 'damaged' can not be read: " in shown.out
+    assert (words["topology"], words["pending"], words["health"]["troubles"]) == ("words", 0, [])
 
 
 def test_an_empty_store_has_no_topologies(acker: Acker) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import redis
 
-from acker import config
-from acker.errors import DeadLettersFull
+from acker import config, keys
+from acker.errors import DeadLettersFull, StoreError
 from acker.ledger import Ledger, open_ledger
 from acker.spark import settling
 from acker.store import Store
@@ -16,6 +17,7 @@ from acker.streams.replays import Stepped
 from acker.streams.roots import Tracking
 from acker.streams.settler import Settler
 from acker.streams.spout import StreamSpout
+from tests.damages import DAMAGES, damage, two
 from tests.kept_rows import consume, lines, rows
 
 TIMEOUT = 60.0
@@ -118,6 +120,31 @@ def test_outcomes_are_told_again_by_settling_when_who_is_told_has_raised(
     assert told[1] == told[0]
     assert "outcomes of topology t wait: not today" in caplog.text
     assert pending(ledger, "s") == 0
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_topology_that_can_not_be_read_keeps_no_other_from_being_settled(valkey_url: str, how: str) -> None:
+    _, words = two(valkey_url)
+    spout(words, "s").write(lines(20))
+    consume(words, "lines-s")
+    with damage(valkey_url, how):
+        assert Settler(words.store).step() == 20
+    assert pending(words, "s") == 0
+
+
+def test_a_spout_whose_counts_can_not_be_read_keeps_no_other_from_being_settled(ledger: Ledger) -> None:
+    for name in ("a", "b"):
+        spout(ledger, name).write(lines(20))
+        consume(ledger, f"lines-{name}")
+    counts = keys.Spout("t", "a").counts
+    with redis.Redis.from_url(ledger.store.url) as raw:
+        raw.rename(counts, b"aside")
+        raw.lpush(counts, "of another kind")
+        with pytest.raises(StoreError, match="WRONGTYPE"):
+            settler.settle(ledger)
+        assert pending(ledger, "b") == 0
+        raw.rename(b"aside", counts)
+    assert settler.settle(ledger).acked == 20
 
 
 def test_a_settler_follows_a_topology_that_was_made_anew(ledger: Ledger) -> None:

@@ -2079,6 +2079,11 @@ export interface components {
             cursor: string | null;
             /** Topologies */
             topologies: components["schemas"]["TopologySummary"][];
+            /**
+             * Unreadable
+             * @description Those of the page that can not be read: they are not among the others.
+             */
+            unreadable: components["schemas"]["UnreadableTopology"][];
         };
         /**
          * TopologySettings
@@ -2502,6 +2507,22 @@ export interface components {
              * @description In words.
              */
             text: string;
+        };
+        /**
+         * UnreadableTopology
+         * @description A topology of which nothing can be told.
+         */
+        UnreadableTopology: {
+            /**
+             * Reason
+             * @description What can not be read, in words.
+             */
+            reason: string;
+            /**
+             * Topology
+             * @example wordcount
+             */
+            topology: string;
         };
         /**
          * Violation

@@ -27,7 +27,9 @@ export function Overview() {
     refetchInterval: refresh.interval,
     placeholderData: keepPreviousData,
   });
-  const shown = topologies.data?.topologies ?? [];
+  const shown = [...(topologies.data?.topologies ?? []), ...(topologies.data?.unreadable ?? [])].sort(
+    (one, other) => (one.topology < other.topology ? -1 : 1),
+  );
   return (
     <>
       <div className="title">
@@ -47,7 +49,11 @@ export function Overview() {
           <ul className="cards">
             {shown.map((one) => (
               <li key={one.topology}>
-                <Card of={one} refresh={refresh} known={topologies.error === null} />
+                {"reason" in one ? (
+                  <UnreadableCard of={one} />
+                ) : (
+                  <Card of={one} refresh={refresh} known={topologies.error === null} />
+                )}
               </li>
             ))}
           </ul>
@@ -100,6 +106,31 @@ function Card({ of, refresh, known }: { of: Schemas["TopologySummary"]; refresh:
       </dl>
       <Vitals of={of} />
       <Troubles health={of.health} brief />
+    </article>
+  );
+}
+
+/** In place of the card of a topology that the service cannot read: what is wrong with it. */
+function UnreadableCard({ of }: { of: Schemas["UnreadableTopology"] }) {
+  return (
+    <article className="card" aria-label={of.topology}>
+      <div className="title">
+        <h2>
+          <Link to={`/t/${of.topology}`}>{of.topology}</Link>
+        </h2>
+        <span className="health ill">
+          <span aria-hidden="true">▲</span> cannot be read
+        </span>
+      </div>
+      <ul className="troubles" aria-label="What needs a look">
+        <li data-trouble="unreadable">
+          <span aria-hidden="true">▲</span> <span>{of.reason}</span>
+        </li>
+      </ul>
+      <p className="faint">
+        Nothing can be told of this topology until that is mended. Look for damage in the store, or for two
+        versions of acker. All other topologies go on.
+      </p>
     </article>
   );
 }

@@ -1,0 +1,48 @@
+"""A topology that can not be read: told by its name, and why, so that all others are seen as ever."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from acker.errors import (
+    AckerError,
+    MissingRights,
+    StoreMisconfigured,
+    StoreUnavailable,
+    UnreadableRecord,
+)
+
+REASON = 500
+"""Most characters of a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A topology that can not be read, and why: one line of at most `REASON` characters."""
+
+    topology: str
+    reason: str
+
+
+def damaged(topology: str, error: Exception) -> Damaged:
+    """How a topology is told that met `error` when it was read. Raises it where it is of the whole store."""
+    if isinstance(error, MissingRights | StoreMisconfigured | StoreUnavailable):
+        raise error
+    return Damaged(topology, _reason(error))
+
+
+@contextmanager
+def readable(topology: str) -> Iterator[None]:
+    """Raises UnreadableRecord where what is read of a topology is not what its reader can take."""
+    try:
+        yield
+    except AckerError:
+        raise
+    except Exception as error:
+        raise UnreadableRecord(f"topology {topology!r} can not be read: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    said = str(error) if isinstance(error, AckerError) else f"{type(error).__name__}: {error}"
+    line = " ".join(said.split())
+    return line if len(line) <= REASON else line[: REASON - 1] + "…"
