@@ -5,32 +5,40 @@ In a `conftest.py`:
     pytest_plugins = ["acker.testing"]
 
 The fixtures are `acker_url` and `acker_topology`; they need the server of `pip install 'acker[embedded]'`.
-`run_bolt` needs no fixture but your Spark session.
+`run_bolt` needs no fixture but your Spark session, and no pytest.
 """
 
 from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from acker.embedded import EmbeddedServer
 from acker.topology import Topology
 
 if TYPE_CHECKING:
+    from pytest import fixture  # noqa: PT013 - it may be another thing, below
+
     from acker.spark.trial import BoltResult, Failed, run_bolt
+else:
+    try:
+        from pytest import fixture  # noqa: PT013
+    except ModuleNotFoundError:  # who tests by unittest has no use for fixtures
+
+        def fixture(function):
+            return function
+
 
 __all__ = ["BoltResult", "Failed", "acker_topology", "acker_url", "run_bolt"]
 
 
-@pytest.fixture
+@fixture
 def acker_url() -> Iterator[str]:
     """The URL of an empty store, a server of the test's own that keeps nothing on the disk."""
     with EmbeddedServer(append_only=False) as server:
         yield server.url
 
 
-@pytest.fixture
+@fixture
 def acker_topology(acker_url: str) -> Iterator[Topology]:
     """The topology "test" in that store, for spouts and bolts in plain Python.
 

@@ -46,3 +46,9 @@ assert "pyspark" not in sys.modules
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_bolt_can_be_tried_without_pytest() -> None:
+    program = "import sys; sys.modules['pytest'] = None; from acker.testing import run_bolt; print(run_bolt)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

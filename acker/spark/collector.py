@@ -58,7 +58,7 @@ class Collector:
     batch_id: Spark's number of the batch, the same when it runs again; 0 in a job. key: names the batch over
     all queries and checkpoints, as a part of a file's name may; the same when it runs again, and in a job
     with the same `run`. committed: an earlier run of this job is committed, so nothing of this one will be.
-    staged, taken, resumed: for the commit. job: which one this is of, if any.
+    staged, taken, resumed: for the commit. job: which one this is of, if any. holds: streams of held rows.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Collector:
         self.staged: list[Staged] = []
         self.taken: list[Range] = []
         self.resumed: list[Range] = []
+        self.holds: set[str] = set()
         self._subscription = options.subscription
         self._ledger: Ledger = options.ledger()
         self._how = replace(options.staging(), step=options.stream)
@@ -177,7 +178,9 @@ class Collector:
 
         Their trees wait for them. The rows lie in the stream `<bolt>.<name>`, so they outlive the query.
         """
-        return self.emit(rows, self._hold(name), anchored=anchored)
+        stream = self._hold(name)
+        self.holds.add(stream)
+        return self.emit(rows, stream, anchored=anchored)
 
     @in_life
     def held(self, schema: StructType | str, name: str = "held") -> DataFrame:

@@ -64,6 +64,7 @@ class BoltResult:
     _emitted: dict[str, list[tuple[Row, list[Row]]]] = field(repr=False)
     _pending: dict[int, "_Given"] = field(repr=False)
     _next: int = field(repr=False)
+    _held: set[str] = field(repr=False)
 
     def emitted(self, stream: str) -> list[Row]:
         """The rows that were emitted to a stream, without `_acker`; none where nothing was."""
@@ -114,12 +115,13 @@ def run_bolt(
     with acker.job(spark, bolt.name) as collector:
         batch = collector.take(_INPUT, StructType([*rows.schema.fields, StructField(ANCHORS, LongType())]))
         functions.call(bolt.function, bolt.name, batch, collector)
+    held = collector.holds | (after._held if after else set())
     by_anchor = {one.anchor: one.row for one in given.values()}
     emitted = {}
     for stream in _streams(ledger) - {_INPUT}:
         if there := [_split(row, by_anchor) for row in acker.read(spark, stream).collect()]:
             emitted[stream] = there
-            if not stream.startswith(f"{bolt.name}."):  # what is held stays
+            if stream not in held:  # that stays
                 StreamReader(ledger, stream).ack_all()
     done = _outcomes(ledger)
     pending = {number: one for number, one in given.items() if number not in done}
@@ -137,6 +139,7 @@ def run_bolt(
         _emitted=emitted,
         _pending=pending,
         _next=first + len(found),
+        _held=held,
     )
 
 
@@ -168,7 +171,7 @@ def _split(row: Row, by_anchor: dict[int, Row]) -> tuple[Row, list[Row]]:
     values = row.asDict()
     own = values.pop(ANCHORS, None)
     anchors = own if isinstance(own, list) else [own]
-    return Row(**values), [by_anchor[anchor] for anchor in anchors if anchor in by_anchor]
+    return Row(*values)(*values.values()), [by_anchor[anchor] for anchor in anchors if anchor in by_anchor]
 
 
 def _outcomes(ledger: Ledger) -> dict[int, Cause | None]:

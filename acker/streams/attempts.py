@@ -88,6 +88,13 @@ def parse(packed: bytes | None) -> History:
         raise UnreadableRecord(f"not attempts: {packed!r:.200}") from error
 
 
+def check(rows: pa.Table) -> None:
+    """Raises UnreadableRecord where kept rows have a column of attempts that can not be read."""
+    if COLUMN in rows.column_names:
+        for packed in set(rows.column(COLUMN).to_pylist()):
+            parse(packed)
+
+
 def of_row(rows: pa.Table, row: int) -> History:
     """What became of the attempts of one of kept rows before the one that they are at."""
     return parse(rows.column(COLUMN)[row].as_py()) if COLUMN in rows.column_names else ()

@@ -400,7 +400,9 @@ def _decode(payload: bytes, roots: Roots) -> pa.Table:
     count = sum(batch.num_rows for batch in found)
     if count != roots.rows or not found:  # Arrow takes what is cut between two batches for a whole stream
         raise UnreadableRecord(f"{count:,} rows of roots, not {roots.rows:,}")
-    return pa.Table.from_batches(found).combine_chunks()
+    rows = pa.Table.from_batches(found).combine_chunks()
+    attempts.check(rows)
+    return rows
 
 
 def staged_keys(core: Core, roots: Roots) -> list[bytes]:

@@ -7,6 +7,7 @@ import pytest
 
 from acker import keys
 from acker.ledger import Ledger, open_ledger
+from acker.requests import command
 from acker.store import Store
 from acker.streams import commits, kept, lost, settler
 from acker.streams.commits import Commit
@@ -54,6 +55,22 @@ def test_kept_rows_that_can_not_be_read_stay_pending_and_keep_no_other_waiting(
     assert [letter.message_id for letter in letters(ledger)] == [b"7"] * (1 - again)
     assert put_away(ledger) == ([] if how == "gone" else [f"rows:s:{bad.token}"])
     assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 100}
+
+
+@pytest.mark.parametrize("attempts", [2, 3])
+def test_damaged_attempts_of_a_row_keep_no_other_waiting(ledger: Ledger, raw: Any, attempts: int) -> None:
+    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=attempts))
+    spout.write(lines(3))
+    fail(ledger, lambda row: row["id"] == 1)
+    settler.settle(ledger)
+    [token] = ledger.store.send([command("HKEYS", keys.Spout("t", "s").kept)])[0]
+    spoil(ledger, raw, token.decode(), lambda payload: payload.replace(b'[[1,"failed"', b'{[1,"failed"'))
+    fail(ledger, lambda row: True, "again")
+    spout.write(lines(3, first=10))
+    consume(ledger)
+    assert settler.settle(ledger) == Stepped(acked=3)
+    assert pending(ledger)["pending"] == 1
+    assert put_away(ledger) == [f"rows:s:{token.decode()}"]
 
 
 def test_trees_of_rows_that_can_not_be_read_are_not_tried_again_when_the_ledger_has_lost_them(
