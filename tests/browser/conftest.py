@@ -95,12 +95,12 @@ def world(dashboard: None) -> Iterator[World]:
         yield made
 
 
-def bury(ledger: Ledger) -> None:
+def bury(ledger: Ledger, reason: str = "<b>bad</b>") -> None:
     """Makes three dead letters."""
     spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1))
     spout.write(pa.table({"id": [1, 2, 3], "text": ["one", "<b>two</b>", None]}))
     reader = StreamReader(ledger, "lines")
-    ledger.fail([int(str(row["_acker"])) for row in reader.rows()], "<b>bad</b>")
+    ledger.fail([int(str(row["_acker"])) for row in reader.rows()], reason)
     settler.settle(ledger)
     reader.ack_all()
 

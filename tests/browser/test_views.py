@@ -13,7 +13,7 @@ from acker.ledger import open_ledger
 from acker.removal import remove
 from acker.store import Store
 from tests.api.conftest import serving
-from tests.browser.conftest import HOSTILE, NewPage, World
+from tests.browser.conftest import HOSTILE, NewPage, World, bury
 from tests.ledgers import Trees
 from tests.servers import wait_until
 
@@ -226,6 +226,26 @@ def test_axe_finds_nothing_wrong_with_any_view(
     page.get_by_role("button", name="Fail").click()
     expect(page.get_by_role("dialog")).to_be_visible()
     assert axe(page) == []
+
+
+def test_dead_letters_of_long_reasons_stay_within_their_cells(new_page: NewPage, world: World) -> None:
+    ledger = world.ledger("reasons", ackers=1)
+    try:
+        bury(ledger, "RuntimeError: 500 Server Error for url: https://api.example.com/orders/" + "17/" * 60)
+        phone = new_page("/t/reasons/dead-letters", viewport={"width": 390, "height": 844})
+        example = phone.locator(".cause .faint")
+        expect(example).to_contain_text("such as RuntimeError")
+        inside = "(of) => of.lastElementChild.getBoundingClientRect().right <= of.closest('tr')"
+        assert example.evaluate(f"{inside}.querySelector('td').getBoundingClientRect().right")
+        label = example.locator("span").first
+        assert label.evaluate("of => of.getClientRects().length") == 1
+        wide = new_page("/t/reasons/dead-letters?view=rows")
+        summary = wide.locator("td summary").first
+        expect(summary).to_be_visible()
+        lines = "of => of.getBoundingClientRect().height / parseFloat(getComputedStyle(of).fontSize)"
+        assert summary.evaluate(lines) < 2
+    finally:
+        ledger.run(remove("reasons", force=True))
 
 
 def test_views_fit_a_phone(new_page: NewPage, world: World, axe: Callable[[Page], list[str]]) -> None:

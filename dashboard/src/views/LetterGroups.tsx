@@ -195,7 +195,7 @@ function Cause({ of }: { of: Group }) {
     <span className="cause">
       <Reason text={of.cause} />
       <span className="faint">
-        such as <Reason text={of.reason} />
+        <span>such as</span> <Reason text={of.reason} />
       </span>
     </span>
   );
