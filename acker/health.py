@@ -14,6 +14,7 @@ from acker.damaged import Damaged
 from acker.errors import UnknownTopology, UnreadableRecord, ValidationError
 from acker.history import Reading
 from acker.operations import FLIGHT_SHARDS, Core
+from acker.outcomes import Entry, parse_all
 from acker.requests import Operation, Reply, Request, command
 from acker.series import series
 from acker.steps import Step, steps
@@ -104,8 +105,9 @@ class Facts:
     """What is judged. at: Unix seconds by the store's clock.
 
     unconfirmed: for spouts with outcomes that are not confirmed, how many seconds ago the oldest of them
-    came, as far as that was looked for. dead_letters: of spouts that have any. damage: what could not be read
-    just now. since: when each trouble was first noted, in Unix seconds.
+    came (where its rows wait for their next attempt: was due), as far as that was looked for.
+    dead_letters: of spouts that have any. damage: what could not be read just now. since: when each trouble
+    was first noted, in Unix seconds.
     """
 
     config: TopologyConfig
@@ -448,20 +450,29 @@ def _recently(core: Core, at: float) -> Operation[Recently]:
 
 
 def _unconfirmed(core: Core, at: float) -> Operation[dict[str, float]]:
-    """For each spout, how long ago its oldest outcome came, of those in some of the shards."""
+    """For each spout, how long ago its oldest outcome was due, of those in some of the shards."""
     found: dict[str, float] = {}
+    oldest: dict[str, list[Entry]] = {}
     looked = [
-        (spout, shard.outcomes(spout))
+        (spout, shard.number, shard.outcomes(spout))
         for spout in sorted(core.spouts)
         for shard in core.shards[:_SPOUT_SHARDS]
     ]
     for first in range(0, len(looked), FLIGHT_SHARDS):
         part = looked[first : first + FLIGHT_SHARDS]
-        replies = yield [command("XRANGE", stream, "-", "+", "COUNT", 1) for _, stream in part]
-        for (spout, _), entries in zip(part, replies, strict=True):
+        replies = yield [command("XRANGE", stream, "-", "+", "COUNT", 1) for *_, stream in part]
+        for (spout, shard, _), entries in zip(part, replies, strict=True):
             for entry_id, _ in entries:
                 age = at - int(entry_id.partition(b"-")[0]) / 1000
                 found[spout] = max(0.0, age, found.get(spout, 0.0))
+            oldest.setdefault(spout, []).extend(parse_all(shard, entries)[0])
+    try:
+        from acker.streams.backoff import overdue
+    except ImportError:  # no pyarrow: only ages are told
+        return found
+    for spout, entries in oldest.items():
+        if entries:  # those that can not be read wait for nothing
+            found[spout] = yield from overdue(core, spout, entries, at)
     return found
 
 

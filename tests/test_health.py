@@ -13,7 +13,10 @@ from acker.health import CODES, RULES, THRESHOLDS, Facts, Recently, Thresholds, 
 from acker.ledger import Ledger
 from acker.steps import Step
 from acker.stream_totals import StreamTotals, SubscriptionTotals
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
 from acker.totals import ShardTotals, Totals
+from tests.kept_rows import consume, lines, rows
 from tests.ledgers import Trees, opened
 
 AT = 1_000_000.0
@@ -138,6 +141,17 @@ def test_what_a_spout_does_not_confirm_is_looked_for(ledger: Ledger) -> None:
     ledger.register_spout("s")
     ledger.run(health.set_thresholds(ledger.core, {"silence": 1e-6}))
     assert list(codes(ledger)) == ["no-spout"]
+
+
+@pytest.mark.parametrize(("wait", "found"), [(0.0, ["no-spout"]), (3600.0, [])])
+def test_rows_that_wait_for_their_next_attempt_are_no_outcomes_that_nobody_confirms(
+    ledger: Ledger, wait: float, found: list[str]
+) -> None:
+    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2, backoff=wait)).write(lines(3))
+    ledger.fail([row["_acker"] for row in rows(ledger)], "busy")
+    consume(ledger)
+    ledger.run(health.set_thresholds(ledger.core, {"silence": 1e-9, "failed": 0}))
+    assert list(codes(ledger)) == found
 
 
 def test_steps_are_as_old_as_the_clock_of_the_store_says(ledger: Ledger) -> None:

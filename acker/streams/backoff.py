@@ -11,7 +11,7 @@ from acker import keys
 from acker.operations import Core
 from acker.outcomes import Entry
 from acker.requests import Operation, Request
-from acker.streams.kept import Place
+from acker.streams.kept import Place, places, slabs_of
 from acker.streams.roots import Tracking
 
 _FRACTION = 2**64
@@ -39,6 +39,12 @@ def due(
     [(seconds, micros)] = yield [Request(keys.Spout(core.config.name, spout).kept, ["TIME"])]
     now = int(seconds) + int(micros) / 1e6
     return [entry for entry in entries if times[entry.place] <= now]
+
+
+def overdue(core: Core, spout: str, entries: Sequence[Entry], now: float) -> Operation[float]:
+    """Seconds since the first of these entries was due, at `now` (Unix seconds); 0 where each waits still."""
+    known = yield from places(core, spout, slabs_of(entries))
+    return max([0.0, *(now - (_at(entry, known) or entry.at) for entry in entries)])
 
 
 def _at(entry: Entry, known: Mapping[bytes, Place]) -> float:
