@@ -179,6 +179,8 @@ def test_groups_of_dead_letters_come_first_and_are_replayed_and_discarded(
     page.get_by_role("dialog").get_by_role("button", name="Replay").click()
     expect(page.get_by_text("There is no such dead letter")).to_be_visible()
     page.get_by_role("main").get_by_role("link", name="Dead letters").click()
+    # What was read before is shown until it is read again.
+    expect(groups.nth(0).locator("td").first).to_have_text("8")
     groups.nth(0).get_by_role("button", name="Replay…").click()
     page.get_by_role("dialog", name="Replay 8 dead letters?").get_by_role("button", name="Replay").click()
     expect(page.get_by_text("8 rows will be tried again.")).to_be_visible()
