@@ -5,16 +5,65 @@ outcome alone: all processes find the same time.
 """
 
 import hashlib
+import math
+import time
 from collections.abc import Mapping, Sequence
 
 from acker import keys
 from acker.operations import Core
-from acker.outcomes import Entry
+from acker.outcomes import Entry, OutcomeReader
 from acker.requests import Operation, Request
 from acker.streams.kept import Place, places, slabs_of
 from acker.streams.roots import Tracking
 
 _FRACTION = 2**64
+_LOOKS = 5_000
+_LONGEST = 60.0
+
+
+class Reading:
+    """Where a reading of a spout's outcomes has come to, so that what waits is not read at each look.
+
+    It begins with the oldest again when the first of those that it has passed is due, though 5,000 of them
+    take a second and more than a minute is never waited; and where a step was not finished. ended: whether
+    all there was has been read. For one thread. It remembers an id of each outcome that waits.
+    """
+
+    def __init__(self, core: Core, spout: str) -> None:
+        self.core = core
+        self.reader = OutcomeReader(core, spout)
+        self.ended = False
+        self._open = False
+        self._started, self._passed, self._soonest = 0.0, 0, math.inf
+
+    def begin(self) -> None:
+        """Begins a step."""
+        if self._open or not self._passed or time.monotonic() >= self._again():
+            self.reader.begin_again(range(len(self.core.shards)))
+            self._begin()
+        self._open, self.ended = True, False
+
+    def passed(self, count: int, wait: float) -> None:
+        """Notes that so many outcomes wait, the first of them so many seconds."""
+        if count:
+            self._passed += count
+            self._soonest = min(self._soonest, time.monotonic() + wait)
+
+    def finish(self, settled: Sequence[Entry]) -> None:
+        """Ends a step, which has settled these."""
+        self.reader.confirmed(entry.place for entry in settled)
+        self._open = False
+
+    @property
+    def more(self) -> bool:
+        """Whether a further step finds outcomes that this reading has not come to."""
+        return not self._open and not self.ended
+
+    def _begin(self) -> None:
+        self._started, self._passed, self._soonest = time.monotonic(), 0, math.inf
+
+    def _again(self) -> float:
+        return min(max(self._soonest, self._started + self._passed / _LOOKS), self._started + _LONGEST)
 
 
 def delay(how: Tracking, number: int, entry: Entry) -> float:
@@ -28,17 +77,19 @@ def delay(how: Tracking, number: int, entry: Entry) -> float:
 
 def due(
     core: Core, spout: str, entries: Sequence[Entry], known: Mapping[bytes, Place]
-) -> Operation[list[Entry]]:
+) -> Operation[tuple[list[Entry], float]]:
     """The entries whose time has come, by the store's clock: all of a spout without backoff.
 
-    Trees that ended together wait together, for the longest that one of them has to.
+    The number is that of the seconds until the first of the others is due. Trees that ended together wait
+    together, for the longest that one of them has to.
     """
     times = {entry.place: _at(entry, known) for entry in entries}
     if not any(times.values()):
-        return list(entries)
+        return list(entries), 0.0
     [(seconds, micros)] = yield [Request(keys.Spout(core.config.name, spout).kept, ["TIME"])]
     now = int(seconds) + int(micros) / 1e6
-    return [entry for entry in entries if times[entry.place] <= now]
+    soonest = min((at for at in times.values() if at > now), default=now)
+    return [entry for entry in entries if times[entry.place] <= now], soonest - now
 
 
 def overdue(core: Core, spout: str, entries: Sequence[Entry], now: float) -> Operation[float]:

@@ -13,10 +13,11 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker import ids, outcomes
 from acker.errors import ValidationError
 from acker.operations import Core
-from acker.outcomes import Entry, OutcomeReader
+from acker.outcomes import Entry
 from acker.requests import Operation
 from acker.streams import attempts, backoff, commits, kept, late, roots, schemas
 from acker.streams.attempts import Attempt
+from acker.streams.backoff import Reading
 from acker.streams.commits import Commit
 from acker.streams.kept import Place, Settled
 from acker.streams.roots import Roots, Tracking
@@ -29,7 +30,7 @@ STEP_TREES = 200_000
 STEP_REPLAYS = 20_000
 """Trees to be replayed or buried after which it takes none either."""
 STEP_LOOK = 20_000
-"""Entries of outcomes that a step looks at, where some wait for their time."""
+"""Entries of outcomes after which a step looks at no further ones, where some wait for their time."""
 
 OUTCOMES = pa.schema(
     [
@@ -68,15 +69,20 @@ def writer_of(spout: str) -> str:
     return f"spout.{spout}"
 
 
-def step(core: Core, spout: str, told: Told | None = None) -> Operation[Stepped]:
+def step(
+    core: Core, spout: str, told: Told | None = None, reading: Reading | None = None
+) -> Operation[Stepped]:
     """Settles a bounded number of the outcomes of a spout that has kept rows: replays, buries, confirms.
 
+    reading: where the step before has come to, for the next one; None begins with the oldest outcomes.
     told: is given the outcomes (`OUTCOMES`) before anything else is done; if it raises, or the process dies,
     they are told again. Raises DeadLettersFull, before that; what is not settled waits, unconfirmed.
     """
     number = yield from commits.next_number(core, writer_of(spout))
-    entries, known = yield from _read(core, spout)
+    reading = reading or Reading(core, spout)
+    entries, known = yield from _read(core, spout, reading)
     if not entries:
+        reading.finish(entries)
         return Stepped()
     lost = yield from kept.look_at_dead(core, spout, entries, known)
     wanted = any(place.roots.how.outcomes for place in known.values())
@@ -100,22 +106,30 @@ def step(core: Core, spout: str, told: Told | None = None) -> Operation[Stepped]
             return Stepped()
     else:
         yield from kept.settle_entries(core, spout, entries, lost)
+    reading.finish(entries)
     return _stepped(entries, known, lost)
 
 
-def _read(core: Core, spout: str) -> Operation[tuple[list[Entry], dict[bytes, Place]]]:
-    """The oldest outcomes that are due, as many as a step takes, and where their rows are."""
+def _read(core: Core, spout: str, reading: Reading) -> Operation[tuple[list[Entry], dict[bytes, Place]]]:
+    """The next outcomes that are due, as many as a step takes, and where their rows are."""
     yield from core.register_spout(spout)
-    reader = OutcomeReader(core, spout)
+    reading.begin()
     taken: dict[object, Entry] = {}
     known: dict[bytes, Place] = {}
     trees, bad, looked, most = 0, 0, 0, core.config.slab_trees
-    while looked < STEP_LOOK and (found := (yield from reader.read())):
+    while looked < STEP_LOOK:
+        before = reading.reader.place
+        found = yield from reading.reader.read()
+        if not found:
+            reading.ended = True
+            break
         looked += len(found)
         places = yield from kept.places(core, spout, kept.slabs_of(found))
-        due = yield from backoff.due(core, spout, found, places)
+        due, wait = yield from backoff.due(core, spout, found, places)
+        reading.passed(len(found) - len(due), wait)
         for entry in due:
             if trees >= STEP_TREES or bad >= STEP_REPLAYS:
+                reading.reader.place = before
                 break
             taken[entry.place] = entry
             known |= {told.slab: places[told.slab] for told in entry.slabs if told.slab in places}

@@ -18,6 +18,7 @@ from acker.ledger import Ledger, follow
 from acker.requests import Operation, Reply, command
 from acker.store import Store
 from acker.streams import lost, replays
+from acker.streams.backoff import Reading
 from acker.streams.replays import Stepped, Told
 
 T = TypeVar("T")
@@ -32,27 +33,35 @@ _log = logging.getLogger(__name__)
 
 
 def settle(
-    ledger: Ledger, spout: str | None = None, told: Told | None = None, steps: int = _STEPS
+    ledger: Ledger,
+    spout: str | None = None,
+    told: Told | None = None,
+    steps: int = _STEPS,
+    readings: dict[str, Reading] | None = None,
 ) -> Stepped:
     """Settles what outcomes there are, in so many steps at most for a spout: one, or all that keep rows.
 
     told: see `acker.streams.replays.step`. A spout whose outcomes were asked for so is left to who asks for
-    them, until it is named without. Raises what `step` or `told` does, first for one of several spouts, when
-    the others are settled.
+    them, until it is named without. readings: spout -> how far it was read, kept from one call to the next.
+    Raises what `step` or `told` does, first for one of several spouts, when the others are settled.
     """
     names = ledger.run(_claimed(ledger, spout, told is not None))
-    done = _each(partial(_settle, ledger, name, told, steps) for name in names)
+    known = {} if readings is None else readings
+    for name in names:
+        if name not in known or known[name].core is not ledger.core:
+            known[name] = Reading(ledger.core, name)
+    done = _each(partial(_settle, ledger, name, told, steps, known[name]) for name in names)
     return Stepped(
         sum(one.acked for one in done), sum(one.replayed for one in done), sum(one.dead for one in done)
     )
 
 
-def _settle(ledger: Ledger, spout: str, told: Told | None, steps: int) -> Stepped:
+def _settle(ledger: Ledger, spout: str, told: Told | None, steps: int, reading: Reading) -> Stepped:
     total = Stepped()
     for _ in range(steps):
-        done = ledger.run(replays.step(ledger.core, spout, told))
+        done = ledger.run(replays.step(ledger.core, spout, told, reading))
         total = Stepped(total.acked + done.acked, total.replayed + done.replayed, total.dead + done.dead)
-        if not done.all:
+        if not done.all and not reading.more:
             break
     return total
 
@@ -134,6 +143,7 @@ def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = N
     """
     wait = 2 * ledger.config.message_timeout if timeout is None else timeout
     deadline, trouble = time.monotonic() + wait, ""
+    readings: dict[str, Reading] = {}
     while True:
         try:
             return commit()
@@ -141,7 +151,7 @@ def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = N
             if time.monotonic() >= deadline:
                 raise
             try:
-                settled = settle(ledger, steps=1).all
+                settled = settle(ledger, steps=1, readings=readings).all
             except AckerError as error:
                 settled = 0
                 if trouble != str(error):
@@ -179,6 +189,7 @@ class Settler:
         self._ledgers: dict[str, Ledger] = {}
         self._trouble: dict[str, str] = {}
         self._looked: dict[str, float] = {}
+        self._readings: dict[str, dict[str, Reading]] = {}
 
     def step(self) -> int:
         """Settles what there is now; returns how many rows. What is wrong with one topology is logged.
@@ -216,7 +227,8 @@ class Settler:
         return found
 
     def _settle(self, ledger: Ledger) -> int:
-        return settle(ledger, self.spout, self.told).all
+        readings = self._readings.setdefault(ledger.config.name, {})
+        return settle(ledger, self.spout, self.told, readings=readings).all
 
     def _ledger(self, name: str) -> Ledger:
         known = self._ledgers.get(name)

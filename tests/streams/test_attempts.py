@@ -9,7 +9,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker import ids, keys
+from acker import ids, keys, outcomes
 from acker.causes import Cause
 from acker.config import bounded_reason
 from acker.errors import PermanentFailure, ValidationError
@@ -18,7 +18,7 @@ from acker.ledger import Ledger, open_ledger
 from acker.outcomes import Entry, OutcomeReader, Place
 from acker.requests import Request
 from acker.store import Store
-from acker.streams import StreamReader, attempts, backoff, dead_letters, settler
+from acker.streams import StreamReader, attempts, backoff, dead_letters, replays, settler
 from acker.streams.attempts import Attempt, decisive, with_attempt
 from acker.streams.replays import Stepped
 from acker.streams.roots import Tracking
@@ -42,6 +42,13 @@ def fail_all(ledger: Ledger, cause: Callable[[int], Cause]) -> None:
         anchor = as_ids([row["_acker"]], "anchors")
         ledger.send(ledger.core.fail(anchor, cause(row["id"]).encode()))
     consume(ledger)
+
+
+def looks_for_rows(raw: "redis.Redis") -> int:
+    """How many commands have asked so far where the rows of outcomes are."""
+    clustered = isinstance(raw, redis.RedisCluster)
+    servers = raw.info("commandstats", target_nodes="primaries").values() if clustered else [raw.info("all")]
+    return sum(one.get("cmdstat_hmget", {"calls": 0})["calls"] for one in servers)
 
 
 def expire(ledger: Ledger) -> None:
@@ -172,6 +179,49 @@ def test_a_row_waits_for_its_next_attempt_and_holds_nothing_up_that_comes_behind
     assert pending(ledger) == {"pending": 249, "acked": 50, "replayed": 0, "dead": 1}
     assert settler.settle(ledger) == Stepped()
     assert rows(ledger) == []
+
+
+def test_nothing_is_held_up_by_more_than_a_step_looks_at_that_waits(
+    ledger: Ledger, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcomes, "READ_ENTRIES", 10)
+    monkeypatch.setattr(replays, "STEP_LOOK", 40)
+    how = Tracking("s", "lines", "id", attempts=2, backoff=3600.0)
+    StreamSpout(ledger, how).write(lines(250))
+    fail_all(ledger, lambda n: Cause(f"busy {n}"))
+    StreamSpout(ledger, how).write(lines(50, first=300))
+    consume(ledger)
+    assert settler.settle(ledger) == Stepped(acked=50)
+
+    own = settler.Settler(ledger.store, ["t"])
+    own.step()
+    looks = looks_for_rows(raw)
+    assert own.step() == 0
+    assert looks_for_rows(raw) == looks  # what waits was not read again
+    StreamSpout(ledger, how).write(lines(50, first=400))
+    consume(ledger)
+    assert own.step() == 50
+
+
+def test_the_same_settler_finds_what_it_has_passed_when_it_is_due(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcomes, "READ_ENTRIES", 10)
+    monkeypatch.setattr(replays, "STEP_LOOK", 40)
+    monkeypatch.setattr(replays, "STEP_REPLAYS", 7)
+    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2, backoff=0.4)).write(lines(100))
+    fail_all(ledger, lambda n: Cause(f"busy {n}"))
+    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2, backoff=3600.0)).write(lines(20, first=200))
+    fail_all(ledger, lambda n: Cause(f"busy {n}"))
+    own, others = settler.Settler(ledger.store, ["t"]), settler.Settler(ledger.store, ["t"])
+    deadline = time.monotonic() + 30
+    while pending(ledger)["replayed"] < 100 and time.monotonic() < deadline:
+        own.step()
+        others.step()
+    assert sorted(row["id"] for row in rows(ledger)) == list(range(100))
+    consume(ledger)
+    assert own.step() + others.step() == 100
+    assert pending(ledger) == {"pending": 20, "acked": 100, "replayed": 100, "dead": 0}
 
 
 def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(ledger: Ledger) -> None:
