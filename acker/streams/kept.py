@@ -211,13 +211,14 @@ def _bury(
 ) -> Operation[None]:
     """Makes dead letters of rows, one for each; `rows` are all of the roots'."""
     ended = Attempt.of(place.roots.number, entry, expired)
+    buried = place.rows(told)
+    rows = rows.take(pa.array(buried, pa.int64()))  # what is done with each column costs by its rows
     users = attempts.without(rows)
     how = place.roots.how
     named = roots.message_ids(rows, how.message_id).cast(pa.binary())  # Python may not have it as text
     record = place.roots.record()
     requests = []
-    for row in place.rows(told):
-        index = row - place.first
+    for row, index in enumerate(at - place.first for at in buried):
         one = pa.Table.from_batches(users.slice(row, 1).to_batches(), users.schema)
         history = attempts.with_attempt(attempts.of_row(rows, row), ended)
         why = attempts.decisive(history)
