@@ -89,6 +89,8 @@ class Position:
 
 def start(core: Core, asked: Filter, cursor: str | None, until: float | None = None) -> Operation[Position]:
     """Where a page begins. until: Unix seconds, None for now; of a first page. Raises ValidationError."""
+    if not isinstance(asked, Filter):
+        raise ValidationError(f"dead letters: expected a Filter of those that are meant, got {asked!r:.100}")
     if cursor is not None:
         return decoded(cursor, asked)
     if until is not None:

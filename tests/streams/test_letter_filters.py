@@ -307,3 +307,12 @@ def test_a_full_spout_says_the_way_out(ledger: Ledger, monkeypatch: pytest.Monke
     dead(ledger, 5, "bad")
     with pytest.raises(DeadLettersFull, match="`acker dead-letters t --groups` shows them by reason"):
         dead(ledger, 1, "bad", first=10)
+
+
+@pytest.mark.parametrize("asked", [None, {"cause": "bad"}, "bad"])
+def test_what_is_no_filter_is_refused_and_nothing_is_replayed_or_discarded(
+    ledger: Ledger, asked: Any
+) -> None:
+    for step in (dead_letters.replay_some, dead_letters.discard_some):
+        with pytest.raises(ValidationError, match="expected a Filter"):
+            ledger.run(step(ledger.core, asked))
