@@ -5,7 +5,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from datetime import datetime
 
 import pyarrow as pa
@@ -17,11 +17,12 @@ from acker import keys
 from acker.config import check_name
 from acker.errors import SchemaMismatch, SpoutPendingFull, ValidationError
 from acker.ledger import Ledger
+from acker.near import meant
 from acker.requests import command
 from acker.spark.arrow import map_in_arrow
 from acker.spark.collector import AT_WORK
 from acker.spark.once import quoted
-from acker.spark.options import TRACK, of_step, texts
+from acker.spark.options import PARSERS, TRACK, of_step, texts
 from acker.spark.source import register
 from acker.spark.tracking import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.versions import arrow_schema, spark_schema
@@ -144,6 +145,9 @@ def outcomes(
     )
 
 
+_FILTERS = [one.name for one in fields(Filter)]
+
+
 def dead_letters(
     spark: SparkSession,
     *,
@@ -168,6 +172,9 @@ def dead_letters(
     They are those whose replays are published in `stream`: by default that of `track`, where the spout has
     one, or else the stream of the spout's name. Raises ValidationError, UnknownStream.
     """
+    for name in settings.keys() - PARSERS.keys():
+        if near := meant(name, _FILTERS):
+            raise ValidationError(f"dead_letters: unknown option {name!r}{near}")
     if streaming:
         if (status, step, reason, cause, older_than, newer_than) != (None, None, "", None, None, None):
             raise ValidationError("dead_letters: with streaming=True, filter the DataFrame that is returned")

@@ -2,12 +2,13 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from acker.errors import TopologyConfigError, UnknownTopology, ValidationError
 from acker.ledger import open_ledger
-from acker.spark import bolt
+from acker.spark import bolt, spouts
 from acker.spark.options import PARSERS, Options
 from acker.store import TIMEOUTS, Store
 
@@ -93,3 +94,9 @@ def test_the_guide_has_them_all() -> None:
         name for line in re.findall(r"^\| (`[^|]+) \|", table, re.M) for name in re.findall("`(.*?)`", line)
     ]
     assert sorted(listed) == sorted(PARSERS)
+
+
+def test_a_near_miss_of_what_dead_letters_are_filtered_by_is_told() -> None:
+    nobody: Any = None
+    with pytest.raises(ValidationError, match=r"unknown option 'resaon' \(did you mean 'reason'\?\)"):
+        spouts.dead_letters(nobody, url="redis://store.invalid:1/0", topology="t", resaon="bad")
