@@ -1,6 +1,7 @@
 """Spouts: any DataFrame as the source of records, their outcomes, and their dead letters, as DataFrames."""
 
 import json
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -145,6 +146,7 @@ def outcomes(
     )
 
 
+_log = logging.getLogger(__name__)
 _FILTERS = [one.name for one in fields(Filter)]
 
 
@@ -241,7 +243,7 @@ def replay(
 
     As `acker.streams.dead_letters.replay` and `replay_some`, to the end. Raises ValidationError,
     UnknownDeadLetter, and SpoutPendingFull or TrackRejected where there is no room: those before that are
-    replayed.
+    replayed. How many of a filter's can not be, and why, is logged.
     """
     if (letter is None) == (matching is None):
         raise ValidationError("replay: expected letter, the id of a dead letter, or matching, a filter")
@@ -253,6 +255,8 @@ def replay(
     while True:
         done = ledger.run(letters.replay_some(ledger.core, matching, cursor=cursor))
         count, cursor = count + len(done.anchors), done.cursor
+        if done.refused:
+            _log.warning("%d dead letters can not be replayed: %s", len(done.refused), done.refused[0].why)
         if done.waits:
             raise SpoutPendingFull(f"{count:,} dead letters were replayed, and no more now: {done.waits}")
         if cursor is None:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from acker.errors import TopologyConfigError, UnknownTopology, ValidationError
@@ -11,6 +12,10 @@ from acker.ledger import open_ledger
 from acker.spark import bolt, spouts
 from acker.spark.options import PARSERS, Options
 from acker.store import TIMEOUTS, Store
+from acker.streams import dead_letters, settler
+from acker.streams.dead_letters import Filter
+from acker.streams.roots import Tracking
+from acker.streams.spout import StreamSpout
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "spark.md"
 NEEDED = {"url": "redis://127.0.0.1:1/0", "topology": "t", "stream": "lines"}
@@ -100,3 +105,15 @@ def test_a_near_miss_of_what_dead_letters_are_filtered_by_is_told() -> None:
     nobody: Any = None
     with pytest.raises(ValidationError, match=r"unknown option 'resaon' \(did you mean 'reason'\?\)"):
         spouts.dead_letters(nobody, url="redis://store.invalid:1/0", topology="t", resaon="bad")
+
+
+def test_a_replay_of_many_tells_of_dead_letters_that_can_not_be_replayed(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = open_ledger(Store(url), "t", ackers=1)
+    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1)).write(pa.table({"id": [None, "b" * 2000]}))
+    settler.settle(ledger)
+    found = ledger.run(dead_letters.count(ledger.core))
+    assert spouts.replay(url=url, topology="t", matching=Filter()) == 0
+    assert found == 2
+    assert "2 dead letters can not be replayed: dead letter " in caplog.text
