@@ -14,6 +14,8 @@ from acker.errors import (
 
 REASON = 500
 """Most characters of a reason."""
+_OF_DATA = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
+"""What values raise that are not what was written. Anything else is a fault of the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ def readable(topology: str) -> Iterator[None]:
         yield
     except AckerError:
         raise
-    except Exception as error:
+    except _OF_DATA as error:
         raise UnreadableRecord(f"topology {topology!r} can not be read: {_reason(error)}") from error
 
 
