@@ -36,6 +36,8 @@ class _Spout(TypedDict, total=False):
     partition: str
     bad_message_id: Literal["dead_letter", "untracked"]
     after_loss: Literal["stop", "go on"]
+    backoff: float
+    max_backoff: float
 
 
 class JobOptions(_Staging, total=False):

@@ -195,7 +195,7 @@ def test_uvicorn_runs_the_app_by_itself(valkey_url: str, stop: signal.Signals) -
         assert process.stderr is not None
         line = next(line for line in process.stderr if "running on " in line)
         address = line.split("running on ")[1].split(" ")[0].strip()
-        assert patient.get(f"{address}/api/v1/topologies").json() == {"topologies": [], "cursor": None}
+        assert patient.get(f"{address}/api/v1/topologies").json()["topologies"] == []
         process.send_signal(stop)
         process.communicate(timeout=60)
     finally:
