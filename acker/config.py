@@ -25,6 +25,8 @@ OUTCOMES_KEPT = 10_000
 """How many of its latest outcomes a shard keeps for people, by default."""
 WAITING_BYTES = 64 << 20
 """How many bytes of messages wait in a shard for the track of their tree, by default."""
+DOWNTIME = 86400
+"""Seconds for which a row waits while no job works on it, by default."""
 STREAM_MAX_AGE = 7 * 86400.0
 """Seconds that a stream keeps a segment at most, by default: as long as a message timeout can be."""
 STREAM_MAX_BYTES = 16 << 30
@@ -116,6 +118,7 @@ class Settings(TypedDict, total=False):
     slab_limit: int | None
     outcomes_kept: int | None
     waiting_bytes: int | None
+    downtime: int | None
     wait_replicas: int | None
     wait_fsync: int | None
 
@@ -149,6 +152,9 @@ class TopologyConfig:
         ended with the oldest of them, up to a slab, is kept too.
     waiting_bytes: most bytes of messages that wait in each shard for the track of their tree, 0 to 2^40. What
         comes beyond that is dropped and counted as orphaned, and its tree will expire.
+    downtime: seconds for which a row waits while no job works on it, 0 to 28 days: the clock of its tree
+        stands still while no job has taken it from its stream, or the query that took it has ended. With 0
+        that clock never stands still.
     wait_replicas: how many replicas of its server have a track, a commit, the configuration or the name of
         a spout before it counts as done, 0 to 16 (WAIT). wait_fsync: 1 where that server has it in its
         append-only file on the disk by then (WAITAOF, which takes Valkey or Redis 7.2), else 0.
@@ -163,6 +169,7 @@ class TopologyConfig:
     slab_limit: int = _setting(1024, 1, SLAB_TREES)
     outcomes_kept: int = _setting(OUTCOMES_KEPT, 1, 100_000)
     waiting_bytes: int = _setting(WAITING_BYTES, 0, 1 << 40)
+    downtime: int = _setting(DOWNTIME, 0, 28 * 86400)
     wait_replicas: int = _setting(0, 0, 16)
     wait_fsync: int = _setting(0, 0, 1)
     schema: int = SCHEMA_VERSION

@@ -119,6 +119,14 @@ class Stream:
         """Hash: a subscription's readers (lua/claim_segments.lua)."""
         return self._prefix + b"readers:%d" % slot
 
+    def beats(self, slot: int) -> bytes:
+        """Hash: reader -> when its query was last seen to run (ms; acker/streams/downtime.py)."""
+        return self._prefix + b"beats:%d" % slot
+
+    def stale(self, token: str, slot: int) -> bytes:
+        """String: the stale rows of a segment were counted for a subscription (lua/count_stale.lua)."""
+        return self._prefix + b"stale:" + token.encode() + b":%d" % slot
+
     def marker(self, token: str) -> bytes:
         """String: a segment without a commit was published (lua/publish_once.lua)."""
         return self._prefix + b"published:" + token.encode()

@@ -334,29 +334,30 @@ class Core:
 
     # The tick
 
-    def rotate(self, force: bool = False, trust: bool = True) -> Operation[int]:
+    def rotate(self, force: bool = False, trust: bool = True, due: bool = True) -> Operation[int]:
         """Rotates the buckets of each shard whose time has come; returns of how many.
 
         trust: go by the server's clock where nothing was measured yet (`acker.ages`), as who looks once must.
-        Raises StoreError for what is wrong with some shard, after it has rotated the others.
+        due: False only measures how old the last rotations are. Raises StoreError for what is wrong with
+        some shard, after it has rotated the others.
         """
         rotated = 0
         broken: StoreError | None = None
         for first in range(0, len(self.shards), FLIGHT_SHARDS):
             shards = self.shards[first : first + FLIGHT_SHARDS]
             try:
-                rotated += yield from self._rotate(shards, force, trust)
+                rotated += yield from self._rotate(shards, force, trust, due)
             except StoreError:
                 for shard in shards:
                     try:
-                        rotated += yield from self._rotate([shard], force, trust)
+                        rotated += yield from self._rotate([shard], force, trust, due)
                     except StoreError as error:
                         broken = broken or error
         if broken is not None:
             raise broken
         return rotated
 
-    def _rotate(self, shards: Sequence[keys.Shard], force: bool, trust: bool) -> Operation[int]:
+    def _rotate(self, shards: Sequence[keys.Shard], force: bool, trust: bool, due: bool) -> Operation[int]:
         clocks = yield [command("HGET", shard.clock, "rotations") for shard in shards]
         made = [self._number(shard, "rotations", clock) for shard, clock in zip(shards, clocks, strict=True)]
         horizon = int(self.horizon * 1000)
@@ -366,7 +367,7 @@ class Core:
             stamp, age = known or (b"", 0)
             once = int(trust and known is None)
             args: list[bytes | str | int] = [
-                rotation, self.config.tick_ms, horizon, int(force), stamp, age, once,
+                rotation if due else -1, self.config.tick_ms, horizon, int(force), stamp, age, once,
             ]  # fmt: skip
             calls.append(Call(shard.number, "rotate", [shard.expired(rotation)], args))
         replies = yield from self.ask(calls)
@@ -421,15 +422,18 @@ class Core:
                 count = min(encoding.CALL_DRAINS, count * 2) if trees + lost < 4096 else max(8, count // 2)
         return Ticked(0, expired, orphaned)
 
-    def tick(self, force: bool = False, most: int | None = None, trust: bool = True) -> Operation[Ticked]:
+    def tick(
+        self, force: bool = False, most: int | None = None, trust: bool = True, due: bool = True
+    ) -> Operation[Ticked]:
         """Rotates what is due and drains what was set aside, or about `most` trees of it.
 
-        trust: as of `rotate`. Raises StoreError for what is wrong with some shard, after all else was done.
+        trust, due: as of `rotate`. Raises StoreError for what is wrong with some shard, after all else was
+        done.
         """
         rotated = 0
         broken: StoreError | None = None
         try:
-            rotated = yield from self.rotate(force, trust)
+            rotated = yield from self.rotate(force, trust, due)
         except StoreError as error:
             broken = error
         drained = yield from self.drain(most)

@@ -19,7 +19,8 @@ class SubscriptionTotals:
 
     name: None for what was written while there was none, which waits for the next. rows_published: for it,
     since it was made; rows_acked, rows_dropped: of these. acks_late: acks that came when their trees were
-    over, mostly because they had expired. unread_age: seconds since the oldest segment was
+    over, mostly because they had expired. rows_stale: rows that its readers have dropped, for their trees
+    were over. unread_age: seconds since the oldest segment was
     published that no reader has taken; None where there is none.
     """
 
@@ -30,6 +31,7 @@ class SubscriptionTotals:
     rows_dropped: int
     unread_age: float | None
     acks_late: int = 0
+    rows_stale: int = 0
 
     @property
     def rows_behind(self) -> int:
@@ -99,6 +101,7 @@ def _stream(core: Core, name: str, fields: Mapping[str, bytes]) -> Operation[Str
             rows_dropped=count(f"dropped:{slot}"),
             unread_age=ages[slot],
             acks_late=count(f"late:{slot}"),
+            rows_stale=count(f"stale:{slot}"),
         )
         for slot in slots
     )

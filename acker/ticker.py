@@ -1,6 +1,7 @@
 """The ticker: ticks topologies when it is time. Any number of tickers may run at once, and any may die."""
 
 import logging
+import math
 import random
 import threading
 import time
@@ -33,11 +34,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Known:
-    """A topology: what was stored of it, when to look at it again (monotonic clock), what was last wrong."""
+    """A topology: what was stored of it, when to look at it again, what was last wrong.
+
+    kept_until: when to look again for what waits through a downtime; it and `due` are of the monotonic clock.
+    """
 
     core: Core | None = None
     due: float = 0.0
     trouble: str = ""
+    kept_until: float = -math.inf
 
 
 class Schedule:
@@ -87,7 +92,8 @@ class Schedule:
         if known.core is None or known.core.config != stored.config:
             known.core = stored
         core = known.core
-        ticked = yield from core.tick(most=PIECE, trust=False)
+        rotates = yield from self._keep(core, known)
+        ticked = yield from core.tick(most=PIECE, trust=False, due=rotates)
         if ticked != Ticked():
             _log.debug("%s: %s", name, ticked)
             if self._on_tick is not None:
@@ -97,12 +103,36 @@ class Schedule:
         left = yield from due(core)
         return LOOK_EVERY if left is None else max(0.0, min(LOOK_EVERY, left))
 
+    def _keep(self, core: Core, known: _Known) -> Operation[bool]:
+        """Whether shards may rotate now: what waits through a downtime is kept right before."""
+        if not core.config.downtime:
+            return True
+        left = yield from due(core)
+        if left is None or left > 0:
+            return False
+        if time.monotonic() >= known.kept_until:
+            kept = yield from keep_waiting(core)
+            # Shards that are due soon after need no pass of their own: what was kept is in their nurseries.
+            known.kept_until = time.monotonic() + core.config.tick_ms / 8000
+            if kept:
+                _log.debug("%s: %d slabs wait for their jobs", core.config.name, kept)
+        return True
+
     def failed(self, error: AckerError) -> float:
         """Notes that a round failed; returns seconds until the next, more from one failure to another."""
         if not self._failures:
             _log.warning("no ticks for now: %s", error)
         self._failures += 1
         return random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE, 0.1 * 2.0 ** min(self._failures, 10))
+
+
+def keep_waiting(core: Core) -> Operation[int]:
+    """What `acker.streams.downtime.keep` does, which is due right before shards rotate."""
+    try:
+        from acker.streams.downtime import keep
+    except ImportError:  # without pyarrow nothing is known of streams
+        return 0
+    return (yield from keep(core))
 
 
 class Ticker:

@@ -26,7 +26,7 @@ from acker.requests import Operation, Reply, Request, command
 
 _TIMEOUT = "message_timeout"
 _STORED_TIMEOUT = "message_timeout_ms"
-_LATER = ("outcomes_kept", "waiting_bytes", "wait_replicas", "wait_fsync")
+_LATER = ("outcomes_kept", "waiting_bytes", "downtime", "wait_replicas", "wait_fsync")
 """Settings that a topology may lack which was stored before they were known."""
 
 

@@ -9,6 +9,7 @@
 -- Bounded by the caller: at most 100 trees a call, for each may be of a slab of 4,096.
 --- @include "shard"
 --- @include "once"
+--- @include "nursery"
 local counts, indexes = ARGV[4], ARGV[5]
 local moved, n = 0, 0
 for k = 1, #counts / 2 do
@@ -25,18 +26,7 @@ for k = 1, #counts / 2 do
     end
   end
   if alive then
-    local rotation = facts.rotation
-    if rotation ~= rotations then
-      slabs.leave_bucket(slab, rotation)
-      call('SADD', BUCKETS[rotations % 3], slab)
-      call('HSET', SLABS, slab,
-        slabs.header(facts.kind, facts.spout, facts.count, facts.tracked_at, sub(header, HEADER_BYTES + 1)))
-      if facts.tracked then
-        local _, zeros = words.zeros(vectors.get(key, slab))
-        counters.add(slabs.bucket_counter(rotation), zeros - facts.count)
-        counters.add(slabs.bucket_counter(rotations), facts.count - zeros)
-      end
-    end
+    nursery.enter(key, slab, header, facts)
     moved = moved + 1
   end
 end

@@ -63,7 +63,7 @@ WHILE_TREES_LIVE = {
 
 TEMPORARY = {
     "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
-    "taken", "readers", "bound", "suspect", "verdict",
+    "taken", "readers", "beats", "bound", "suspect", "verdict", "stale",
 }  # fmt: skip
 """What has a time to live, always."""
 

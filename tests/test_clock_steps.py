@@ -26,7 +26,7 @@ from tests.kept_rows import HOW, lines
 from tests.ledger_state import age_writers, shard_key
 from tests.ledgers import Trees, opened
 from tests.servers import wait_until
-from tests.test_ticker import running
+from tests.tickers import running
 
 TEN, TWO_DAYS = 10.0, 2 * 86_400.0
 TIMEOUT = 1.0

@@ -1,10 +1,8 @@
 """The ticker: on time, for every topology, and whatever happens to the store or to other tickers."""
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -19,6 +17,7 @@ from acker.ticker import Ticker
 from acker.totals import due
 from tests.ledger_state import pass_time
 from tests.servers import wait_until
+from tests.tickers import running
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -30,21 +29,6 @@ def opened(url: str, name: str = "ticked", message_timeout: float = 1.0, ackers:
 def track(ledger: Ledger, count: int = 5) -> None:
     slabs = [NewSlab(ids.new_anchors(1), ids.new_ids(1), [b"m"]) for _ in range(count)]
     assert set(ledger.track_slabs(slabs, spout="s")) == {"A"}
-
-
-@contextmanager
-def running(*tickers: Ticker) -> Iterator[None]:
-    stop = threading.Event()
-    threads = [threading.Thread(target=ticker.run, args=(stop,)) for ticker in tickers]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(60)
-        assert not any(thread.is_alive() for thread in threads)
 
 
 def rotations(ledger: Ledger) -> int:

@@ -20,13 +20,13 @@ def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_j
         return
     made = table(
         "stream", "segments", "MiB", "dropped", "subscription", "rows", "behind", "lost", "late",
-        "oldest unread",
-        right=("segments", "MiB", "dropped", "rows", "behind", "lost", "late", "oldest unread"),
+        "stale", "oldest unread",
+        right=("segments", "MiB", "dropped", "rows", "behind", "lost", "late", "stale", "oldest unread"),
     )  # fmt: skip
     for one in found:
         held = (one.name, f"{one.segments:,}", f"{one.bytes / 2**20:,.1f}", f"{one.dropped:,}")
         if not one.subscriptions:
-            row(made, *held, "-", "-", "-", "-", "-", "-")
+            row(made, *held, "-", "-", "-", "-", "-", "-", "-")
         for place, own in enumerate(one.subscriptions):
             row(
                 made,
@@ -36,6 +36,7 @@ def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_j
                 f"{own.rows_behind:,}",
                 f"{own.rows_dropped:,}",
                 f"{own.acks_late:,}",
+                f"{own.rows_stale:,}",
                 duration(own.unread_age),
             )
     show(made if found else "no streams")

@@ -17,7 +17,7 @@ from acker.config import check_name
 from acker.ledger import open_ledger
 from acker.store import Store
 from acker.submissions import Ticked
-from acker.ticker import Ticker
+from acker.ticker import Ticker, keep_waiting
 from acker.topologies import names as topology_names
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def tick(
     if once:
         done = {}
         for name in names if names is not None else store.run(topology_names()):
-            done[name] = open_ledger(store, name, create=False).tick()
+            ledger = open_ledger(store, name, create=False)
+            ledger.run(keep_waiting(ledger.core))
+            done[name] = ledger.tick()
         if (settler := _settler(store, names)) is not None:
             settler.step()
         _show(done, as_json)

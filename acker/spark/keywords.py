@@ -61,6 +61,7 @@ class ReadOptions(_Batches, total=False):
     """Of reading a stream."""
 
     subscription: str
+    stale: bool
     schema_timeout: float
 
 

@@ -35,6 +35,7 @@ TRACK = "acker.spark.track"
 ONLY: Mapping[str, tuple[str, ...]] = {
     "run": (BATCH_WRITE,),
     "dead_letters": (READ,),
+    "stale": (READ,),
     "message_id": (WRITE, TRACK),
     "stream_max_age": (WRITE,),
     "stream_max_bytes": (WRITE,),
@@ -105,6 +106,7 @@ PARSERS: Mapping[str, Callable[[str], object]] = {
     "max_rows": _whole(1, 10**12),
     "max_segments": _whole(1, 10_000),
     "dead_letters": parse_flag,
+    "stale": parse_flag,
     "partitions": _whole(1, 10_000),
     "schema_timeout": _number(0, 86400),
     "segment_rows": _whole(1, LARGEST_SEGMENT),
@@ -146,6 +148,7 @@ class Options:
     partitions: most partitions of a batch (default: by its size, at most 8). dead_letters: in place of the
     stream's rows, those of them that `spout` (default: the stream's name) has given up
     (`acker.spark.letters`); only max_rows goes with it.
+    stale: whether rows come, too, whose trees are all over, which are else dropped (`acker.streams.stale`).
     schema_timeout: seconds to wait for the first write of a stream whose schema is not known yet (default 0).
     Writing: segment_rows: rows of a segment at most. compression: lz4 (default), zstd or none. staging_ttl:
     seconds that what is staged waits for its commit (default 3,600): longer than a batch can take.
@@ -175,6 +178,7 @@ class Options:
     max_segments: int = MAX_SEGMENTS
     partitions: int | None = None
     dead_letters: bool = False
+    stale: bool = False
     schema_timeout: float = 0.0
     segment_rows: int = SEGMENT_ROWS
     compression: str = "lz4"

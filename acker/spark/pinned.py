@@ -14,7 +14,7 @@ from acker.requests import Operation, command
 from acker.spark.reading import PARTITION_ROWS
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema, spark_schema
-from acker.streams import inputs, schemas, segments, subscriptions
+from acker.streams import schemas, segments, stale, subscriptions
 from acker.streams.reader import payload_of
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Range, Taken
@@ -39,7 +39,7 @@ class _Reader(Shipped):
                 [payload] = self.ledger.run(payload_of(self.ledger, self.stream, [segment]))
                 if payload is None:
                     raise SegmentGone(f"a segment of stream {self.stream!r} was acked or dropped meanwhile")
-                found = inputs.rows(self.ledger.core, self.stream, segment, self.slot, payload)
+                found = stale.rows(self.ledger.core, self.stream, segment, self.slot, payload)
                 for rows in self.ledger.run(found):
                     yield segments.read(rows, self.wanted)
 

@@ -20,6 +20,7 @@ from acker.requests import Operation, command
 from acker.spark import losses, microbatches, notes
 from acker.spark.anchoring import named_schema
 from acker.spark.company import Company
+from acker.spark.heartbeat import Heartbeat
 from acker.spark.losses import Losses
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
@@ -32,7 +33,7 @@ from acker.spark.versions import (
     arrow_schema,
 )
 from acker.stream_totals import stream_totals
-from acker.streams import inputs, reader, retention, schemas, segments, subscriptions
+from acker.streams import inputs, reader, retention, schemas, segments, stale, subscriptions
 from acker.streams.segments import LARGEST_SEGMENT, Segment
 from acker.streams.subscriptions import Range
 
@@ -108,7 +109,8 @@ class _Rows:
         """Rows. What is of no batch is only looked at: that changes nothing, whatever is found."""
         if of is None:
             return segments.decode(payload)
-        return self.ledger.run(inputs.rows(self.ledger.core, of.stream, segment, of.slot, payload))
+        read = inputs.rows if self.options.stale else stale.rows
+        return self.ledger.run(read(self.ledger.core, of.stream, segment, of.slot, payload))
 
     def alive(self, members: Sequence[Segment]) -> list[Segment]:
         """Those whose rows are there: what was dropped by the stream's limits is left out."""
@@ -157,6 +159,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._end = "+"
         self._position: int | None = None
         self._retained = -_RETAIN_EVERY
+        self._heartbeat = Heartbeat(self._rows.ledger, options.stream)
         self._company = Company(self._rows.ledger, options)
         # Only the source of a spout's replays: what other streams carry is in the hands of spouts.
         own = options.stream.endswith(losses.REPLAYS)
@@ -200,6 +203,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._check(start)
             self._check_store(start)
         name, at = (start["reader"], start["at"]) if start else (self._reader, self._before())
+        self._heartbeat.of(self.slot, name)
         if TOLD:
             self._company.look_for_acks(self.slot, name, at)
         if time.monotonic() - self._retained > _RETAIN_EVERY:
@@ -218,7 +222,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """How far behind the subscription is, as Spark's progress shows it: a source's `latestOffset`.
 
         rows_behind: not acked yet, those of the batch at hand among them. acks_late: acks that came when
-        their trees were over, mostly because they had expired: batches take too long. unread_ms: age of
+        their trees were over, mostly because they had expired: batches take too long. rows_stale: rows that
+        were dropped when they were read, for their trees were over. unread_ms: age of
         the oldest segment that no reader has taken; -1 where all are taken. segments, bytes: what the
         stream holds. None where that can not be read.
         """
@@ -234,6 +239,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 return {
                     "rows_behind": one.rows_behind,
                     "acks_late": one.acks_late,
+                    "rows_stale": one.rows_stale,
                     "unread_ms": age,
                     "segments": found.segments,
                     "bytes": found.bytes,
@@ -252,6 +258,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._check_store(end)
         rows, slot = self._rows, self.slot
         name, at = end["reader"], start["at"]
+        self._heartbeat.of(slot, name)
         # One that comes from another subscription of the same name is new to this one, and known to Spark.
         moved = any(one.get("made", self._made) != self._made for one in (start, end))
         known = True

@@ -27,6 +27,9 @@ class Configuration(Answer):
         le=1 << 40,
         description="Most bytes of messages in each shard that wait for the track of their tree.",
     )
+    downtime: int = Field(
+        ge=0, le=28 * 86400, description="Seconds for which a row waits while no job works on it."
+    )
     wait_replicas: int = Field(ge=0, le=16, description="How many replicas have a track when it is answered.")
     wait_fsync: int = Field(
         ge=0,
@@ -53,6 +56,7 @@ class TopologySettings(Numbers):
     waiting_bytes: int | None = _asked(
         "waiting_bytes", "Most bytes of messages that wait in each shard for the track of their tree."
     )
+    downtime: int | None = _asked("downtime", "Seconds for which a row waits while no job works on it.")
     wait_replicas: int | None = _asked("wait_replicas", "How many replicas have a track when it is answered.")
     wait_fsync: int | None = _asked("wait_fsync", "1: a track is on the disk when it is answered.")
 
@@ -231,6 +235,9 @@ class SubscriptionState(Answer):
     rows_dropped: Count
     rows_behind: Count = Field(description="Rows that it has still to ack.")
     acks_late: Count = Field(description="Acks that came when their trees were over, mostly expired.")
+    rows_stale: Count = Field(
+        description="Rows that its readers have dropped: their trees were over when they were read."
+    )
     unread_age: Seconds | None = Field(description="Seconds since the oldest segment that nobody has taken.")
 
 

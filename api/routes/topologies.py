@@ -243,6 +243,7 @@ def _stream(stream: StreamTotals) -> StreamState:
                 rows_dropped=one.rows_dropped,
                 rows_behind=max(0, one.rows_behind),
                 acks_late=one.acks_late,
+                rows_stale=one.rows_stale,
                 unread_age=one.unread_age,
             )
             for one in stream.subscriptions

@@ -7,6 +7,7 @@
 --   made:<n>       when it was made (ms); missing where an earlier version has
 --   rows:<n>, acked:<n>, dropped:<n>       rows published for it; of these acked, and dropped by the limits
 --   late:<n>       its acks that came too late: their trees were over
+--   stale:<n>      its rows that were dropped when they were read: all their trees were over
 --   emitted        tuples emitted into the stream: its rows, once for each subscription they were for
 --   segments, bytes                        what the entries of the stream hold
 --   dropped        segments dropped by the limits

@@ -754,6 +754,11 @@ export interface components {
              */
             ackers: number;
             /**
+             * Downtime
+             * @description Seconds for which a row waits while no job works on it.
+             */
+            downtime: number;
+            /**
              * High Water Mark
              * @description Most trees held; over it, a track is rejected.
              */
@@ -1944,6 +1949,12 @@ export interface components {
              */
             rows_published: number;
             /**
+             * Rows Stale
+             * @description Rows that its readers have dropped: their trees were over when they were read.
+             * @example 1200
+             */
+            rows_stale: number;
+            /**
              * Subscription
              * @description null for what waits for the first subscription.
              */
@@ -2095,6 +2106,11 @@ export interface components {
              * @description Shards of the ledger; 0: tracking is off.
              */
             ackers?: number | null;
+            /**
+             * Downtime
+             * @description Seconds for which a row waits while no job works on it.
+             */
+            downtime?: number | null;
             /**
              * High Water Mark
              * @description Most trees held; at least one for each shard.

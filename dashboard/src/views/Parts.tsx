@@ -231,6 +231,12 @@ const STREAMS: ColumnDef<Reader>[] = [
     meta: number,
   },
   {
+    header: "Stale",
+    accessorFn: ({ of }) => of?.rows_stale ?? 0,
+    cell: (cell) => count(cell.getValue<number>()),
+    meta: number,
+  },
+  {
     header: "Oldest unread",
     accessorFn: ({ of }) => of?.unread_age ?? -1,
     cell: ({ row }) => duration(row.original.of?.unread_age),

@@ -1,0 +1,172 @@
+"""Downtime: rows that no job works on wait, and the clock of their trees stands still.
+
+The message timeout is for work in hand. While a row lies in a stream and no reader has taken it, or a query
+has taken it and ended since, nobody is late with it: to expire its tree would use up an attempt that nobody
+made. So before a shard expires its oldest slabs, who ticks sends those of such rows back to the nursery, for
+as long as the row's segment is younger than the topology's `downtime`.
+
+What a query has taken waits only while no query of its subscription runs: where one does, a replay reaches
+it. That a query runs is told by its heartbeat (`beat`). A reader that never had one, as a batch job's, is
+taken for one at work.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from acker import keys
+from acker.errors import StoreError, UnreadableRecord
+from acker.operations import Core
+from acker.requests import Operation, Reply, Request, command
+from acker.stored import whole
+from acker.streams import quarantine, vectors
+from acker.streams.segments import Segment
+from acker.streams.subscriptions import HOLD_TTL
+from acker.submissions import Call
+
+MOST_SEGMENTS = 10_000
+"""Segments of a topology that one pass looks at, those of each subscription from the oldest on."""
+MISSED = 3
+"""Heartbeats that a query misses until it is taken for one that has ended."""
+_PAGE = 500
+_FLIGHT = 64
+_SLABS = 500
+_log = logging.getLogger(__name__)
+
+
+def beat_period(core: Core) -> float:
+    """Seconds between two heartbeats of a query: a twentieth of the message timeout, but 0.1 to 5."""
+    return min(5.0, max(0.1, core.config.message_timeout / 20))
+
+
+def beat(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
+    """Notes by the store's clock that the query of a reader runs."""
+    key = keys.Stream(core.config.name, stream).beats(slot)
+    [instant] = yield [Request(key, ["TIME"])]
+    yield [command("HSET", key, reader, _ms(instant)), command("EXPIRE", key, HOLD_TTL)]
+
+
+def keep(core: Core) -> Operation[int]:
+    """Sends back to the nursery what the next rotation would expire though nobody works on it.
+
+    Returns how many slabs were sent back; the same again changes nothing. Streams that can not be read are
+    passed over and logged: their trees expire as if somebody worked on them.
+    """
+    if not core.config.downtime or not core.shards:
+        return 0
+    found = _Found(core, MOST_SEGMENTS)
+    [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
+    for name in sorted(names):
+        try:
+            yield from _look(found, name.decode("utf-8", "replace"))
+        except (StoreError, UnreadableRecord, ValueError, IndexError) as error:
+            _log.error("%s, stream %.100r: what waits there expires: %s", core.config.name, name, error)
+    if found.left <= 0:
+        _log.warning(
+            "%s: more than %d segments wait: the trees of the newest expire", core.config.name, MOST_SEGMENTS
+        )
+    moved = 0
+    for shard, slabs in sorted(found.slabs.items()):
+        moved += yield from _send_back(core, shard, sorted(slabs))
+    return moved
+
+
+@dataclass(slots=True)
+class _Found:
+    """Slabs by shard of what waits. left: how many segments may still be looked at."""
+
+    core: Core
+    left: int
+    slabs: dict[int, set[bytes]] = field(default_factory=dict)
+
+    def add(self, segments: Iterable[tuple[Segment, int]]) -> Operation[None]:
+        """Adds what segments have staged for slots, where that is not acked."""
+        places = [place for segment, slot in segments for place in vectors.places(self.core, segment, slot)]
+        for first in range(0, len(places), _FLIGHT):
+            part = places[first : first + _FLIGHT]
+            replies = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in part]
+            for (key, shard), (states, layout, names) in zip(part, replies, strict=True):
+                if states is None:
+                    continue
+                for state, slabs in vectors.chunks(key, states, layout, names):
+                    if state != "2":
+                        self.slabs.setdefault(shard, set()).update(slabs)
+
+
+def _look(found: _Found, stream: str) -> Operation[None]:
+    """Looks for what waits in a stream."""
+    name = found.core.config.name
+    own = keys.Stream(name, stream)
+    [reply, instant] = yield [command("HGETALL", own.subscriptions), Request(own.entries, ["TIME"])]
+    fields = dict(zip(reply[::2], reply[1::2], strict=True))
+    slots = sorted(
+        whole(one[5:], f"stream {stream!r}, {one!r}") for one in fields if one.startswith(b"slot:")
+    )
+    if not slots:  # the first subscription finds what was published before it
+        slots = [whole(fields.get(b"next"), f"stream {stream!r}, next")]
+    now = _ms(instant)
+    oldest = b"%d-0" % max(0, now - found.core.config.downtime * 1000)
+    for slot in slots:
+        cursor = bytes(fields.get(b"cursor:%d" % slot, b"0-0"))
+        start = oldest if _order(cursor) < _order(oldest) else b"(" + cursor
+        yield from _walk(found, own.entries, start, slot, oldest)
+        yield from _walk(found, own.returned(slot), b"-", slot, oldest)
+        for reader in (yield from _gone(found.core, own, slot, now)):
+            yield from _walk(found, own.taken(slot, reader), b"-", slot, oldest)
+
+
+def _gone(core: Core, own: keys.Stream, slot: int, now: int) -> Operation[list[str]]:
+    """The readers whose queries have ended; none while any query of the subscription runs."""
+    [reply] = yield [command("HGETALL", own.beats(slot))]
+    names, forgotten = [], []
+    for reader, seen in zip(reply[::2], reply[1::2], strict=True):
+        age = now - whole(seen, f"the heartbeat of reader {reader!r:.100}")
+        if age < MISSED * 1000 * beat_period(core):
+            return []
+        if age > HOLD_TTL * 1000:
+            forgotten.append(reader)
+        else:
+            names.append(reader.decode("utf-8", "replace"))
+    if forgotten:
+        yield [command("HDEL", own.beats(slot), *forgotten)]
+    return names
+
+
+def _walk(found: _Found, key: bytes, start: bytes, slot: int, oldest: bytes) -> Operation[None]:
+    """Adds the segments for a slot that stand in a stream of entries, or of those that were taken."""
+    while found.left > 0:
+        [page] = yield [command("XRANGE", key, start, "+", "COUNT", min(_PAGE, found.left))]
+        if not page:
+            return
+        found.left -= len(page)
+        yield from found.add((one, slot) for one in _segments(page, slot, oldest))
+        start = b"(" + page[-1][0]
+
+
+def _segments(page: Reply, slot: int, oldest: bytes) -> Iterator[Segment]:
+    for entry, values in page:
+        fields = dict(zip(values[::2], values[1::2], strict=True))
+        segment = quarantine.parse(fields.get(b"segment", b""))
+        if slot in segment.slots and _order(fields.get(b"entry", entry)) >= _order(oldest):
+            yield segment
+
+
+def _send_back(core: Core, shard: int, slabs: list[bytes]) -> Operation[int]:
+    moved, at = 0, 0
+    while at < len(slabs):
+        [reply] = yield from core.ask(
+            [Call(shard, "keep_waiting", core.vectors(shard, slabs[at : at + _SLABS]), [])]
+        )
+        looked, sent = map(int, reply)
+        at, moved = at + max(1, looked), moved + sent
+    return moved
+
+
+def _order(entry: bytes) -> tuple[int, int]:
+    """What an entry's id is ordered by. Raises ValueError."""
+    ms, _, number = entry.partition(b"-")
+    return int(ms), int(number)
+
+
+def _ms(instant: Reply) -> int:
+    return int(instant[0]) * 1000 + int(instant[1]) // 1000

@@ -1,0 +1,139 @@
+"""Stale rows: all their trees are over, so nobody waits for what would be made of them.
+
+A tree has failed, or expired and is replayed, or has become a dead letter, while its row lay in a stream. To
+process the row would do the same work twice, or put a record into a sink that was given up. So readers drop
+such rows, and count them. The store knows exactly which trees are over at the moment of the question; a tree
+that ends while its row is worked on is told by an ack that comes late.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker import ids, keys, scripts
+from acker.ids import SLAB_TREES, Ids
+from acker.operations import Core
+from acker.requests import Operation, Reply, Request, command
+from acker.streams import inputs, segments, vectors
+from acker.streams.segments import ANCHORS, Segment
+
+Over: TypeAlias = Mapping[bytes, npt.NDArray[np.bool_]]
+"""Which trees of slabs are over, by index; slabs of which none is are missing."""
+COUNTED_TTL = 86400
+"""Seconds for which it is known that the stale rows of a segment were counted: a batch may read it again."""
+_ALL = np.ones(SLAB_TREES, dtype=np.bool_)
+_HEADER_BYTES = 27
+_TRACKED = 2
+_FLIGHT = 64
+_ONES = 1000
+
+
+def rows(
+    core: Core, stream: str, segment: Segment, slot: int, payload: bytes
+) -> Operation[list[pa.RecordBatch]]:
+    """The rows of a segment (`acker.streams.inputs.rows`) but for the stale ones, which are counted.
+
+    A row is stale where it has trees, and none of them is pending. What of a tree can not be read is none
+    that is over.
+    """
+    found = yield from inputs.rows(core, stream, segment, slot, payload)
+    if not found or ANCHORS not in found[0].schema.names:
+        return found
+    ended = yield from over(core, segment, slot)
+    if not ended:
+        return found
+    fresh = [batch.filter(pa.array(~_stale(batch.column(ANCHORS), ended))) for batch in found]
+    dropped = sum(one.num_rows for one in found) - sum(one.num_rows for one in fresh)
+    if dropped:
+        own = keys.Stream(core.config.name, stream)
+        call = [own.subscriptions, own.stale(segment.token, slot)]
+        yield [Request(call[0], [slot, dropped, COUNTED_TTL], scripts.get("count_stale"), call)]
+    return fresh
+
+
+def over(core: Core, segment: Segment, slot: int) -> Operation[Over]:
+    """The trees that are over of those that a subscription has still to ack tuples of a segment for."""
+    places = vectors.places(core, segment, slot)
+    ended: dict[bytes, npt.NDArray[np.bool_]] = {}
+    for first in range(0, len(places), _FLIGHT):
+        part = places[first : first + _FLIGHT]
+        replies = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in part]
+        for (key, shard), (states, layout, names) in zip(part, replies, strict=True):
+            if states is None:  # acked
+                continue
+            found = {slab for _, chunk in vectors.chunks(key, states, layout, names) for slab in chunk}
+            many = sorted(slab for slab in found if not ids.is_one(slab))
+            for at in range(0, len(many), _FLIGHT):
+                yield from _look(core, shard, many[at : at + _FLIGHT], ended)
+            ones = sorted(slab for slab in found if ids.is_one(slab))
+            for at in range(0, len(ones), _ONES):
+                yield from _look_at_ones(core, shard, ones[at : at + _ONES], ended)
+    return ended
+
+
+def _look(
+    core: Core, shard: int, slabs: Sequence[bytes], ended: dict[bytes, npt.NDArray[np.bool_]]
+) -> Operation[None]:
+    own = core.shards[shard]
+    headers, *words = yield [
+        command("HMGET", own.slabs, *slabs),
+        *(command("GET", own.vector(slab)) for slab in slabs),
+    ]
+    for slab, header, vector in zip(slabs, headers, words, strict=True):
+        if header is None or (_tracked(header) and vector is None):
+            ended[slab] = _ALL
+        elif _tracked(header) and len(vector) % 8 == 0:
+            done = np.frombuffer(vector, dtype="<u8") == 0
+            if done.any():
+                ended[slab] = done
+
+
+def _look_at_ones(
+    core: Core, shard: int, slabs: Sequence[bytes], ended: dict[bytes, npt.NDArray[np.bool_]]
+) -> Operation[None]:
+    own = core.shards[shard]
+    [words] = yield [command("HMGET", own.ones, *slabs)]
+    gone = [slab for slab, word in zip(slabs, words, strict=True) if word is None]
+    if gone:
+        [headers] = yield [command("HMGET", own.slabs, *gone)]
+        for slab, header in zip(gone, headers, strict=True):
+            if header is None or _tracked(header):
+                ended[slab] = _ALL
+
+
+def _tracked(header: Reply) -> bool:
+    """Whether a slab is tracked by its header (lua/includes/shard.lua), which can be read."""
+    return len(header) == _HEADER_BYTES and header[0] == _TRACKED
+
+
+def _stale(column: pa.Array, ended: Over) -> npt.NDArray[np.bool_]:
+    """Which rows are stale, of their anchors."""
+    anchors, places = segments.edges(column)
+    if pa.types.is_int64(column.type):
+        row_of = places
+    else:
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        row_of = np.repeat(np.arange(len(column)), lengths)[places]
+    over_here = _over(anchors, ended)
+    stale = np.zeros(len(column), dtype=np.bool_)
+    stale[row_of[over_here]] = True
+    stale[row_of[~over_here]] = False
+    return stale
+
+
+def _over(anchors: Ids, ended: Over) -> npt.NDArray[np.bool_]:
+    """Which anchors are of trees that are over."""
+    numbers, indexes = ids.split(anchors)
+    names = sorted(ended)
+    known = np.array([int.from_bytes(name, "big") for name in names], dtype=np.uint64)
+    lengths = np.array([len(ended[name]) for name in names], dtype=np.int64)
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    flags = np.concatenate([ended[name] for name in names])
+    at = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+    within = (known[at] == numbers) & (indexes < lengths[at])
+    found = np.zeros(len(anchors), dtype=np.bool_)
+    found[within] = flags[starts[at[within]] + indexes[within]]
+    return found

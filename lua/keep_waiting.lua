@@ -1,0 +1,30 @@
+-- Stops the clock of slabs whose rows wait for a job: those that the next rotation would expire go back to
+-- the nursery. What was moved already stays, so a call that comes again changes nothing.
+--
+-- KEYS  the shard's (includes/shard.lua), then the ack vector of each slab; no slab twice
+-- ARGV  1 spouts
+-- Returns {how many of the slabs were looked at, how many were moved}: it stops by itself after 16,384 trees.
+-- A slab without a pending tree stays, and so does one that waits for its track, or can not be read.
+-- Bounded by the caller: at most 500 slabs a call.
+--- @include "shard"
+--- @include "nursery"
+local names, moved, trees, looked = {}, 0, 0, 0
+for k = OWN, #KEYS do names[#names + 1] = slabs.name(KEYS[k]) end
+local headers = #names > 0 and call('HMGET', SLABS, unpack(names)) or {}
+for k = 1, #names do
+  if trees >= 16384 then break end
+  local slab, key, header = names[k], KEYS[OWN + k - 1], headers[k]
+  local facts = header and slabs.facts(header)
+  looked = k
+  if facts and facts.tracked and rotations - facts.rotation >= 2 then
+    local value = vectors.get(key, slab)
+    trees = trees + facts.count
+    if value and #value == facts.count * 8 then
+      nursery.enter(key, slab, header, facts)
+      moved = moved + 1
+    end
+  end
+end
+slabs.flush()
+counters.flush()
+return {looked, moved}

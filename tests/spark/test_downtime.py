@@ -1,0 +1,82 @@
+"""A query that has ended keeps its records waiting; what has expired before it is read is not processed."""
+
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from acker import keys
+from acker.ledger import Ledger, open_ledger
+from acker.spark import bolt
+from acker.spark.collector import Collector
+from acker.store import Store
+from acker.streams import Stream, downtime
+from tests.servers import raw_client, wait_until
+from tests.spark.pipeline import Diary, Pipeline
+
+
+@pytest.fixture
+def ledger(valkey_url: str) -> Ledger:
+    """A topology in which a query that is gone is soon known to be."""
+    return open_ledger(Store(valkey_url), "t", ackers=2, message_timeout=4.0)
+
+
+def runs(ledger: Ledger) -> bool | None:
+    """Whether the one query of the stream is taken for one that runs; None before it has said so."""
+    own = keys.Stream("t", "lines")
+    with raw_client(ledger.store.url) as client:
+        beats = client.hvals(own.beats(0).decode())
+        now, _ = client.time()
+    if not beats:
+        return None
+    return bool(now * 1000 - int(beats[0]) < 1000 * downtime.MISSED * downtime.beat_period(ledger.core))
+
+
+def rotate(ledger: Ledger, times: int) -> int:
+    """As a ticker does; returns how many trees expired."""
+    expired = 0
+    for _ in range(times):
+        ledger.run(downtime.keep(ledger.core))
+        expired += ledger.tick(force=True).expired
+    return expired
+
+
+def test_what_a_query_has_taken_waits_for_its_restart_and_expires_while_it_runs(pipeline: Pipeline) -> None:
+    ledger, diary = pipeline.ledger, Diary(pipeline.directory / "diary")
+
+    @bolt(url=pipeline.url, topology="t", name="split")
+    def fails_once(batch: DataFrame, collector: Collector) -> None:
+        if diary.note("called") == 1:
+            raise SystemExit("the job is killed")
+        assert runs(ledger)
+        diary.note(rotate(ledger, 4))
+        collector.emit(batch.select("line", "_acker"), stream="words")
+
+    pipeline.spout([f"line {n}" for n in range(12)])
+    with pytest.raises(PySparkException):
+        pipeline.run("split", "lines", fails_once)
+    wait_until(lambda: runs(ledger) is False)
+    assert rotate(ledger, 6) == 0
+    pipeline.run("split", "lines", fails_once)
+    assert diary.read() == ["called", "called", 12]
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_rows_whose_trees_are_over_reach_no_function_unless_they_are_asked_for(
+    pipeline: Pipeline, stale: bool
+) -> None:
+    ledger, seen = pipeline.ledger, Diary(pipeline.directory / "seen")
+
+    @bolt(url=pipeline.url, topology="t", name="look")
+    def look(batch: DataFrame, collector: Collector) -> None:
+        seen.note(sorted(row["line"] for row in batch.collect()))
+
+    anchors = pipeline.spout([f"line {n}" for n in range(4)])
+    ledger.fail(anchors[:3])
+    pipeline.run("look", "lines", look, stale=stale)
+    lines: list[Any] = [f"line {n}" for n in range(4)]
+    assert seen.read() == [lines if stale else lines[3:]]
+    assert pipeline.counters()["acked"] == 1
+    [one] = Stream(ledger, "lines").totals().subscriptions
+    assert (one.rows_stale, one.rows_behind) == (0 if stale else 3, 0)

@@ -1,0 +1,171 @@
+"""Rows that no job works on wait: their trees do not expire, for as long as the topology's downtime."""
+
+import pytest
+
+from acker import ids, keys
+from acker.ledger import Ledger, open_ledger
+from acker.store import Store
+from acker.streams import Stream, downtime
+from acker.streams.commits import Commit
+from acker.streams.subscriptions import Range
+from acker.ticker import Ticker
+from acker.totals import totals
+from tests.ledger_state import StoredShard, read_shards
+from tests.servers import raw_client, wait_until
+from tests.streaming import ack, commit, consume, counters, emit, stage, take, track
+from tests.tickers import running
+
+pytestmark = pytest.mark.cluster(slow=True)
+
+
+def shards(ledger: Ledger) -> list[StoredShard]:
+    with raw_client(ledger.store.url) as client:
+        return read_shards(client, ledger)
+
+
+def rotate(ledger: Ledger, times: int = 6) -> int:
+    """Rotates as a ticker does; returns how many trees expired, and checks the counts of the buckets."""
+    expired = 0
+    for _ in range(times):
+        ledger.run(downtime.keep(ledger.core))
+        expired += ledger.tick(force=True).expired
+        read = ledger.run(totals(ledger.core))
+        assert read.pending == sum(len(words) for shard in shards(ledger) for words in shard.words.values())
+    return expired
+
+
+def beat(ledger: Ledger, batch: Range, ago: float = 0.0, reader: str = "") -> None:
+    """As if the query of a reader had been seen last so many seconds ago."""
+    name = reader or batch.reader
+    ledger.run(downtime.beat(ledger.core, batch.stream, batch.slot, name))
+    key = keys.Stream(ledger.config.name, batch.stream).beats(batch.slot)
+    with raw_client(ledger.store.url) as client:
+        client.hincrby(key.decode(), name, -round(ago * 1000))
+
+
+def test_a_row_that_no_job_has_taken_waits_and_is_acked_as_ever(ledger: Ledger) -> None:
+    emit(ledger, 2500)
+    assert rotate(ledger) == 0
+    assert consume(ledger, "lines") == 1
+    assert counters(ledger)["acked"] == 2500
+
+
+@pytest.mark.parametrize("subscribed", [False, True])
+def test_rows_wait_for_each_of_the_subscriptions_there_are_or_for_the_first(
+    ledger: Ledger, subscribed: bool
+) -> None:
+    if subscribed:
+        for name in ("a", "b"):
+            Stream(ledger, "lines").subscribe(name)
+    emit(ledger, 10)
+    assert rotate(ledger) == 0
+    if subscribed:
+        ack(ledger, take(ledger, "lines", "a"))
+        assert rotate(ledger) == 0  # b has not taken them
+    assert counters(ledger).get("acked", 0) == 0
+
+
+def test_what_a_job_works_on_expires_in_time(ledger: Ledger) -> None:
+    emit(ledger, 10)
+    batch = take(ledger, "lines")  # a batch job's: it has no heartbeat
+    assert rotate(ledger, 3) == 10
+    emit(ledger, 5)
+    take(ledger, "lines", reader="query")
+    beat(ledger, batch, reader="query")
+    assert rotate(ledger, 3) == 5
+
+
+@pytest.mark.parametrize(("other", "lost"), [(None, 0), (1000.0, 0), (0.0, 10)])
+def test_what_a_query_has_taken_that_ended_waits_until_one_of_its_subscription_runs(
+    ledger: Ledger, other: float | None, lost: int
+) -> None:
+    emit(ledger, 10)
+    batch = take(ledger, "lines")
+    beat(ledger, batch, ago=1000.0)
+    if other is not None:
+        beat(ledger, batch, ago=other, reader="other")
+    assert rotate(ledger) == lost
+    ack(ledger, batch)
+    assert counters(ledger).get("acked", 0) == 10 - lost
+
+
+def test_what_was_given_back_waits(ledger: Ledger) -> None:
+    emit(ledger, 10)
+    take(ledger, "lines")
+    assert Stream(ledger, "lines").give_back("reader") == 1
+    assert rotate(ledger) == 0
+
+
+def test_what_was_acked_of_a_gone_query_does_not_keep_its_trees(ledger: Ledger) -> None:
+    anchors = emit(ledger, 10)
+    batch = take(ledger, "lines")
+    ledger.update(anchors, ids.new_ids(10))  # tuples that nobody acks
+    ack(ledger, batch)
+    beat(ledger, batch, ago=1000.0)
+    assert rotate(ledger, 3) == 10
+
+
+def test_slabs_of_one_and_those_of_many_shards_wait(url: str) -> None:
+    ledger = open_ledger(Store(url), "ones", ackers=7, slab_limit=1)
+    anchors = track(ledger, values := ids.new_ids(300), slab=1)
+    commit(ledger, 0, Commit((stage(ledger, anchors, "lines"),)))
+    ledger.update(anchors, values)
+    assert rotate(ledger) == 0
+    consume(ledger, "lines")
+    assert counters(ledger)["acked"] == 300
+
+
+def test_downtime_is_bounded_and_can_be_none(url: str) -> None:
+    none = open_ledger(Store(url), "none", ackers=2, downtime=0)
+    emit(none, 10)
+    assert rotate(none, 3) == 10
+    short = open_ledger(Store(url), "short", ackers=2, downtime=1)
+    emit(short, 10)
+    assert rotate(short) == 0
+    wait_until(lambda: rotate(short, 1) == 10)
+
+
+def test_a_stream_that_can_not_be_read_keeps_no_other_from_waiting(ledger: Ledger) -> None:
+    for stream in ("bad", "lines", "worse"):
+        emit(ledger, 5, stream)
+    with raw_client(ledger.store.url) as client:
+        own = keys.Stream("t", "bad")
+        client.delete(own.entries.decode())
+        client.set(own.entries.decode(), "no stream")
+        client.hset(keys.Stream("t", "worse").subscriptions.decode(), "cursor:0", "no id")
+    assert rotate(ledger) == 10
+    with raw_client(ledger.store.url) as client:
+        client.delete(own.entries.decode())
+
+
+def test_more_trees_than_a_call_looks_at_wait(url: str) -> None:
+    ledger = open_ledger(Store(url), "large", ackers=1, slab_limit=4096)
+    anchors = track(ledger, values := ids.new_ids(5 * 4096), slab=4096)
+    piece = stage(ledger, anchors, "lines")
+    commit(ledger, 0, Commit((piece,)))
+    ledger.update(anchors, values)
+    assert rotate(ledger) == 0
+    assert ledger.run(totals(ledger.core)).pending == 5 * 4096
+
+
+def test_tickers_keep_what_waits_and_expire_what_does_not(url: str) -> None:
+    ledger = open_ledger(Store(url), "ticked", ackers=3, message_timeout=1.0)
+    emit(ledger, 100)
+    lost = emit(ledger, 50, "other")
+    take(ledger, "other")
+    with running(Ticker(Store(url)), Ticker(Store(url))):
+        wait_until(lambda: counters(ledger).get("expired", 0) == len(lost))
+        wait_until(lambda: counters(ledger)["rotations"] >= 15)
+    assert counters(ledger)["expired"] == len(lost)
+    consume(ledger, "lines")
+    assert counters(ledger)["acked"] == 100
+
+
+def test_a_removed_stream_leaves_no_heartbeat(ledger: Ledger) -> None:
+    emit(ledger, 10)
+    beat(ledger, take(ledger, "lines", "a"))
+    beat(ledger, take(ledger, "words", "b"))
+    Stream(ledger, "lines").unsubscribe("a")
+    ledger.remove(force=True)
+    with raw_client(ledger.store.url) as client:
+        assert list(client.scan_iter("*beats*")) == []
