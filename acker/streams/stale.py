@@ -6,6 +6,7 @@ such rows, and count them. The store knows exactly which trees are over at the m
 that ends while its row is worked on is told by an ack that comes late.
 """
 
+import bisect
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -25,6 +26,9 @@ Over: TypeAlias = Mapping[bytes, npt.NDArray[np.bool_]]
 COUNTED_TTL = 86400
 """Seconds for which it is known that the stale rows of a segment were counted: a batch may read it again."""
 _ALL = np.ones(SLAB_TREES, dtype=np.bool_)
+_ONE = np.ones(1, dtype=np.bool_)
+_FIRST_OF_ONE = b"\x80"
+"""Names of slabs of one are not below it; those of all others are."""
 _HEADER_BYTES = 27
 _TRACKED = 2
 _FLIGHT = 64
@@ -64,13 +68,13 @@ def over(core: Core, segment: Segment, slot: int) -> Operation[Over]:
         for (key, shard), (states, layout, names) in zip(part, replies, strict=True):
             if states is None:  # acked
                 continue
-            found = {slab for _, chunk in vectors.chunks(key, states, layout, names) for slab in chunk}
-            many = sorted(slab for slab in found if not ids.is_one(slab))
-            for at in range(0, len(many), _FLIGHT):
-                yield from _look(core, shard, many[at : at + _FLIGHT], ended)
-            ones = sorted(slab for slab in found if ids.is_one(slab))
-            for at in range(0, len(ones), _ONES):
-                yield from _look_at_ones(core, shard, ones[at : at + _ONES], ended)
+            parts = vectors.chunks(key, states, layout, names)
+            found = sorted({slab for _, slabs in parts for slab in slabs})
+            many = bisect.bisect_left(found, _FIRST_OF_ONE)
+            for at in range(0, many, _FLIGHT):
+                yield from _look(core, shard, found[at : min(many, at + _FLIGHT)], ended)
+            for at in range(many, len(found), _ONES):
+                yield from _look_at_ones(core, shard, found[at : at + _ONES], ended)
     return ended
 
 
@@ -101,7 +105,7 @@ def _look_at_ones(
         [headers] = yield [command("HMGET", own.slabs, *gone)]
         for slab, header in zip(gone, headers, strict=True):
             if header is None or _tracked(header):
-                ended[slab] = _ALL
+                ended[slab] = _ONE
 
 
 def _tracked(header: Reply) -> bool:
