@@ -11,7 +11,13 @@ from typing import TypeAlias
 
 from acker import operations, topologies
 from acker.config import check_name
-from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable
+from acker.errors import (
+    AckerError,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+    UnreadableRecord,
+)
 from acker.operations import Core
 from acker.requests import Operation
 from acker.store import Store
@@ -107,7 +113,10 @@ class Schedule:
         """Whether shards may rotate now: what waits through a downtime is kept right before."""
         if not core.config.downtime:
             return True
-        left = yield from due(core)
+        try:
+            left = yield from due(core)
+        except UnreadableRecord:  # of one shard, which keeps no other from its rotation
+            left = 0.0
         if left is None or left > 0:
             return False
         if time.monotonic() >= known.kept_until:
