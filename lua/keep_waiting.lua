@@ -1,14 +1,14 @@
--- Stops the clock of slabs whose rows wait for a job: those that the next rotation would expire go back to
--- the nursery. What was moved already stays, so a call that comes again changes nothing.
+-- Stops the clock of slabs whose rows wait for a job, or starts it anew: those that were put into the nursery
+-- some rotations ago go back there. What was moved already stays, so a call that comes again changes nothing.
 --
 -- KEYS  the shard's (includes/shard.lua), then the ack vector of each slab; no slab twice
--- ARGV  1 spouts
+-- ARGV  1 spouts, 2 how many rotations ago at least: 2 are those that the next rotation would expire
 -- Returns {how many of the slabs were looked at, how many were moved}: it stops by itself after 16,384 trees.
 -- A slab without a pending tree stays, and so does one that waits for its track, or can not be read.
 -- Bounded by the caller: at most 500 slabs a call.
 --- @include "shard"
 --- @include "nursery"
-local names, moved, trees, looked = {}, 0, 0, 0
+local least, names, moved, trees, looked = tonumber(ARGV[2]), {}, 0, 0, 0
 for k = OWN, #KEYS do names[#names + 1] = slabs.name(KEYS[k]) end
 local headers = #names > 0 and call('HMGET', SLABS, unpack(names)) or {}
 for k = 1, #names do
@@ -16,7 +16,7 @@ for k = 1, #names do
   local slab, key, header = names[k], KEYS[OWN + k - 1], headers[k]
   local facts = header and slabs.facts(header)
   looked = k
-  if facts and facts.tracked and rotations - facts.rotation >= 2 then
+  if facts and facts.tracked and rotations - facts.rotation >= least then
     local value = vectors.get(key, slab)
     trees = trees + facts.count
     if value and #value == facts.count * 8 then

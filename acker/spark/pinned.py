@@ -14,7 +14,7 @@ from acker.requests import Operation, command
 from acker.spark.reading import PARTITION_ROWS
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema, spark_schema
-from acker.streams import schemas, segments, stale, subscriptions
+from acker.streams import downtime, schemas, segments, stale, subscriptions
 from acker.streams.reader import payload_of
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Range, Taken
@@ -82,6 +82,7 @@ def _take(core: Core, stream: str, subscription: str, reader: str) -> Operation[
     own, found = keys.Stream(core.config.name, stream), list[Segment]()
     while (last := (yield from subscriptions.claim(core, stream, slot, reader, at))) > at:
         part = yield from subscriptions.taken(core, Range(stream, slot, reader, at, last))
+        yield from downtime.take_up(core, stream, slot, part)
         there = yield [command("EXISTS", own.payload(piece.segment.token)) for piece in part]
         found += [piece.segment for piece, exists in zip(part, there, strict=True) if exists]
         at = last

@@ -33,7 +33,7 @@ from acker.spark.versions import (
     arrow_schema,
 )
 from acker.stream_totals import stream_totals
-from acker.streams import inputs, reader, retention, schemas, segments, stale, subscriptions
+from acker.streams import downtime, inputs, reader, retention, schemas, segments, stale, subscriptions
 from acker.streams.segments import LARGEST_SEGMENT, Segment
 from acker.streams.subscriptions import Range
 
@@ -273,6 +273,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
             if not part:
                 break
+            rows.ledger.run(downtime.take_up(rows.ledger.core, batch.stream, slot, part))
             found += [piece.segment for piece in part]
             at = part[-1].number
         # Those of a reader that is known were acked: another batch of it has run since.

@@ -5,13 +5,15 @@ has taken it and ended since, nobody is late with it: to expire its tree would u
 made. So before a shard expires its oldest slabs, who ticks sends those of such rows back to the nursery, for
 as long as the row's segment is younger than the topology's `downtime`.
 
+Who takes a row that has waited begins with the whole message timeout (`take_up`).
+
 What a query has taken waits only while no query of its subscription runs: where one does, a replay reaches
 it. That a query runs is told by its heartbeat (`beat`). A reader that never had one, as a batch job's, is
 taken for one at work.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from acker import keys
@@ -21,7 +23,7 @@ from acker.requests import Operation, Reply, Request, command
 from acker.stored import whole
 from acker.streams import quarantine, vectors
 from acker.streams.segments import Segment
-from acker.streams.subscriptions import HOLD_TTL
+from acker.streams.subscriptions import HOLD_TTL, Taken
 from acker.submissions import Call
 
 MOST_SEGMENTS = 10_000
@@ -65,10 +67,26 @@ def keep(core: Core) -> Operation[int]:
         _log.warning(
             "%s: more than %d segments wait: the trees of the newest expire", core.config.name, MOST_SEGMENTS
         )
-    moved = 0
-    for shard, slabs in sorted(found.slabs.items()):
-        moved += yield from _send_back(core, shard, sorted(slabs))
-    return moved
+    return (yield from _send_back(found, 2))
+
+
+def take_up(core: Core, stream: str, slot: int, taken: Sequence[Taken]) -> Operation[int]:
+    """Starts the clock anew for what a reader begins to work on, where that has waited longer than a tick.
+
+    What waited may stand right before its end, for `keep` moves it no sooner. Returns how many slabs were
+    sent back to the nursery; a batch that is planned again sends them back again.
+    """
+    if not core.config.downtime or not core.shards or not taken:
+        return 0
+    [instant] = yield [Request(keys.Stream(core.config.name, stream).entries, ["TIME"])]
+    young = (max(0, _ms(instant) - core.config.tick_ms), 0)
+    found = _Found(core, len(taken))
+    yield from found.add(
+        (one.segment, slot)
+        for one in taken
+        if slot in one.segment.slots and _order(one.entry.encode()) < young
+    )
+    return (yield from _send_back(found, 1))
 
 
 @dataclass(slots=True)
@@ -151,14 +169,16 @@ def _segments(page: Reply, slot: int, oldest: bytes) -> Iterator[Segment]:
             yield segment
 
 
-def _send_back(core: Core, shard: int, slabs: list[bytes]) -> Operation[int]:
-    moved, at = 0, 0
-    while at < len(slabs):
-        [reply] = yield from core.ask(
-            [Call(shard, "keep_waiting", core.vectors(shard, slabs[at : at + _SLABS]), [])]
-        )
-        looked, sent = map(int, reply)
-        at, moved = at + max(1, looked), moved + sent
+def _send_back(found: _Found, rotations: int) -> Operation[int]:
+    """Sends back the slabs that were put into the nursery so many rotations ago, or more."""
+    core, moved = found.core, 0
+    for shard, names in sorted(found.slabs.items()):
+        slabs, at = sorted(names), 0
+        while at < len(slabs):
+            vectors_of = core.vectors(shard, slabs[at : at + _SLABS])
+            [reply] = yield from core.ask([Call(shard, "keep_waiting", vectors_of, [rotations])])
+            looked, sent = map(int, reply)
+            at, moved = at + max(1, looked), moved + sent
     return moved
 
 

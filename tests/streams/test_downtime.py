@@ -5,7 +5,7 @@ import pytest
 from acker import ids, keys
 from acker.ledger import Ledger, open_ledger
 from acker.store import Store
-from acker.streams import Stream, downtime
+from acker.streams import Stream, downtime, subscriptions
 from acker.streams.commits import Commit
 from acker.streams.subscriptions import Range
 from acker.ticker import Ticker
@@ -73,6 +73,25 @@ def test_what_a_job_works_on_expires_in_time(ledger: Ledger) -> None:
     take(ledger, "lines", reader="query")
     beat(ledger, batch, reader="query")
     assert rotate(ledger, 3) == 5
+
+
+def test_who_takes_rows_that_have_waited_has_the_whole_message_timeout(ledger: Ledger) -> None:
+    ledger = open_ledger(ledger.store, "short", ackers=2, message_timeout=1.0)
+    emit(ledger, 10)
+    own = keys.Stream("short", "lines")
+    with raw_client(ledger.store.url) as client:
+        [(entry, _)] = client.xrange(own.entries.decode())
+        published = int(entry.split(b"-")[0])
+        wait_until(lambda: client.time()[0] * 1000 - published > 2000)
+    assert rotate(ledger, 4) == 0
+    batch = take(ledger, "lines", reader="query")
+    beat(ledger, batch)
+    taken = ledger.run(subscriptions.taken(ledger.core, batch))
+    ledger.run(downtime.take_up(ledger.core, "lines", batch.slot, taken))
+    beat(ledger, batch)
+    assert rotate(ledger, 2) == 0
+    beat(ledger, batch)
+    assert rotate(ledger, 1) == 10
 
 
 @pytest.mark.parametrize(("other", "lost"), [(None, 0), (1000.0, 0), (0.0, 10)])
