@@ -22,11 +22,7 @@ def start(what: Callable[[SparkSession, str, Path], object], about: str) -> None
     parser.add_argument("--url", help="default: a server of its own")
     parser.add_argument("--master", default="local[2]")
     options = parser.parse_args()
-    ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = tuned(SparkSession.builder, pip_workers=options.master.startswith("local["))
-    spark = builder.master(options.master).config("spark.sql.shuffle.partitions", "2").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = session(options.master)
     with tempfile.TemporaryDirectory() as directory:
         if options.url:
             print(what(spark, options.url, Path(directory)))
@@ -34,6 +30,17 @@ def start(what: Callable[[SparkSession, str, Path], object], about: str) -> None
             with EmbeddedServer(Path(directory) / "server") as server:
                 print(what(spark, server.url, Path(directory)))
     spark.stop()
+
+
+def session(master: str) -> SparkSession:
+    """A session with few partitions, for few rows."""
+    ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    local = master.startswith("local[")
+    builder = tuned(SparkSession.builder, local_checkpoints=local, pip_workers=local)
+    spark = builder.master(master).config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
 
 def write_json(directory: Path, name: str, records: Iterable[dict[str, object]]) -> None:
