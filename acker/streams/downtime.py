@@ -74,17 +74,20 @@ def take_up(core: Core, stream: str, slot: int, taken: Sequence[Taken]) -> Opera
     """Starts the clock anew for what a reader begins to work on, where that has waited longer than a tick.
 
     What waited may stand right before its end, for `keep` moves it no sooner. Returns how many slabs were
-    sent back to the nursery; a batch that is planned again sends them back again.
+    sent back to the nursery. A batch that is planned again sends them back again, but none that is older than
+    the topology's `downtime`: a query that ends each time it is started keeps nothing for ever.
     """
     if not core.config.downtime or not core.shards or not taken:
         return 0
     [instant] = yield [Request(keys.Stream(core.config.name, stream).entries, ["TIME"])]
-    young = (max(0, _ms(instant) - core.config.tick_ms), 0)
+    now = _ms(instant)
+    young = (max(0, now - core.config.tick_ms), 0)
+    oldest = (max(0, now - core.config.downtime * 1000), 0)
     found = _Found(core, len(taken))
     yield from found.add(
         (one.segment, slot)
         for one in taken
-        if slot in one.segment.slots and _order(one.entry.encode()) < young
+        if slot in one.segment.slots and oldest <= _order(one.entry.encode()) < young
     )
     return (yield from _send_back(found, 1))
 

@@ -138,10 +138,19 @@ def test_downtime_is_bounded_and_can_be_none(url: str) -> None:
     none = open_ledger(Store(url), "none", ackers=2, downtime=0)
     emit(none, 10)
     assert rotate(none, 3) == 10
-    short = open_ledger(Store(url), "short", ackers=2, downtime=1)
+    short = open_ledger(Store(url), "short", ackers=2, downtime=1, message_timeout=1.0)
     emit(short, 10)
     assert rotate(short) == 0
     wait_until(lambda: rotate(short, 1) == 10)
+    emit(short, 10)
+    batch = take(short, "lines")
+    found = short.run(subscriptions.taken(short.core, batch))
+
+    def expires() -> bool:
+        short.run(downtime.take_up(short.core, "lines", batch.slot, found))
+        return rotate(short, 1) == 10
+
+    wait_until(expires)
 
 
 def test_a_stream_that_can_not_be_read_keeps_no_other_from_waiting(ledger: Ledger) -> None:
