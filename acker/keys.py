@@ -250,7 +250,7 @@ class Shard:
         return self._prefix + b"staged:" + token.encode() + b":%d" % slot
 
     def made(self, commit: str) -> bytes:
-        """Set: what a commit has emitted and failed in this shard (lua/includes/made.lua)."""
+        """Hash: what a commit has emitted and failed in this shard (lua/includes/made.lua)."""
         return self._prefix + b"made:" + commit.encode()
 
     def failing(self, token: str) -> bytes:

@@ -13,6 +13,8 @@
 --       nothing is acked. Otherwise what update.lua does, after its two numbers one more: deltas for trees
 --       that nobody knew of, which wait for their track now. "0 0 0" where the chunk was there already, or
 --       the segment gone. An error where what was staged can not be read: nothing is applied then.
+-- An ack for a tree that the commit has failed itself is not applied: it is not late. One for a slab that
+--       nobody knows of is late, and does not wait: a slab is tracked before its tuples are published.
 -- The hash is deleted when all its chunks are acked.
 -- Tells the spouts: acked.
 -- Bounded by the caller: what a chunk holds is what one call of update.lua may.
@@ -63,9 +65,58 @@ local read, sound = pcall(whole) -- it raises where a part is missing, or ends i
 if not read or not sound then
   return redis.error_reply('UNREADABLE the vectors of a segment: chunk ' .. chunk .. ' of ' .. #state)
 end
+
+-- Takes what is for trees that the commit has failed itself out of all parts.
+local function leave_out(failed, names, singles)
+  local kept_counts, kept_indexes, kept_deltas, n, kept = {}, {}, {}, 0, 0
+  for k = 1, #counts / 2 do
+    local own, left = failed[names[k]] or {}, kept
+    for _ = 1, (unpack_from('<I2', counts, k * 2 - 1)) do
+      n = n + 1
+      local index = sub(indexes, n * 2 - 1, n * 2)
+      if not own[index] then
+        kept = kept + 1
+        kept_indexes[kept], kept_deltas[kept] = index, sub(deltas, n * 8 - 7, n * 8)
+      end
+    end
+    kept_counts[k] = pack('<I2', kept - left)
+  end
+  counts, indexes, deltas = table.concat(kept_counts), table.concat(kept_indexes), table.concat(kept_deltas)
+  for k = 1, #pieces do
+    local hit = {}
+    for index in pairs(failed[names[#counts / 2 + k]] or {}) do
+      local number = unpack_from('<I2', index)
+      if number * 8 < #pieces[k] then hit[#hit + 1] = number end
+    end
+    table.sort(hit)
+    pieces[k] = words.clear(pieces[k], hit)
+  end
+  local kept_singles, kept_ones = {}, {}
+  for k = 1, #singles do
+    if not failed[singles[k]] then
+      kept_singles[#kept_singles + 1] = singles[k]
+      kept_ones[#kept_ones + 1] = sub(ones, k * 8 - 7, k * 8)
+    end
+  end
+  ones = table.concat(kept_ones)
+  return kept_singles
+end
+
+local singles = {unpack(ARGV, 6)}
+if to == '2' then
+  update.waits = false
+  if of_commit then
+    local names = {}
+    for k = vectors_at, #KEYS do names[#names + 1] = slabs.name(KEYS[k]) end
+    local all = {unpack(names)}
+    for k = 1, #singles do all[#all + 1] = singles[k] end
+    local failed = made.failed(KEYS[OWN + 1], all)
+    if failed then singles = leave_out(failed, names, singles) end
+  end
+end
 update.sparse(vectors_at, counts, indexes, deltas)
 update.dense({unpack(KEYS, first_dense)}, pieces)
-update.ones(6, ones)
+update.ones(singles, ones)
 state = sub(state, 1, at - 1) .. to .. sub(state, at + 1)
 if state == rep('2', #state) then
   call('DEL', staged)

@@ -1,8 +1,7 @@
 -- Fails trees: final and at once.
 --
 -- KEYS  the shard's (includes/shard.lua), then the ack vector of each slab; no slab twice; then, of a
---       commit, what it has staged of them in this shard (lua/stage.lua), and `made` where its inputs are to
---       be acked (includes/made.lua)
+--       commit, what it has staged of them in this shard (lua/stage.lua), and `made` (includes/made.lua)
 -- ARGV  1 spouts, 2 writer, 3 sequence
 --       4 limit    of the bytes that wait for their track
 --       5 reason   up to 1 KiB
@@ -14,6 +13,7 @@
 -- Returns "failed late orphaned", and after that the slabs that were refused, 16 hexadecimal digits each:
 --       their record can not be read. A tree not tracked yet waits as failed, and is told so by its track.
 -- Tells the spouts: failed.
+-- A tree that its commit has failed already is passed over: it is over, and by nobody else.
 -- Bounded by the caller: at most 250 trees a call.
 --- @include "shard"
 --- @include "once"
@@ -28,7 +28,8 @@ local reason, counts, indexes = ARGV[5], ARGV[6], ARGV[7]
 waiting.limit = tonumber(ARGV[4])
 recent.kept = tonumber(ARGV[8])
 local late, orphaned, total, n = 0, 0, 0, 0
-local staged = KEYS[OWN + #counts / 2]
+local staged, noted = KEYS[OWN + #counts / 2], KEYS[OWN + #counts / 2 + 1]
+local own = {} -- trees that the commit has failed already
 if staged then
   local mark = 'failed:' .. ARGV[9]
   if call('EXISTS', staged) == 0 or call('HEXISTS', staged, mark) == 1 then
@@ -36,8 +37,12 @@ if staged then
     return finish('0 0 0')
   end
   call('HSET', staged, mark, 1)
-  local noted = KEYS[OWN + #counts / 2 + 1]
-  if noted then made.note(noted, staged .. ' ' .. mark) end
+  if noted then
+    local names = {}
+    for k = 1, #counts / 2 do names[k] = slabs.name(KEYS[OWN + k - 1]) end
+    own = made.failed(noted, names) or own
+    made.note(noted, staged .. ' ' .. mark)
+  end
 end
 for k = 1, #counts / 2 do
   local key = KEYS[OWN + k - 1]
@@ -46,15 +51,16 @@ for k = 1, #counts / 2 do
   local header = call('HGET', SLABS, slab) or waiting.open(slab)
   local facts = header and slabs.facts(header)
   local tracked = facts and facts.tracked
-  local failed, f, early_at = {}, 0, {}
+  local failed, f, early_at, packed = {}, 0, {}, {}
   if header and not facts then slabs.refuse(slab) end
   for _ = 1, (unpack_from('<I2', counts, k * 2 - 1)) do
     n = n + 1
-    local index = unpack_from('<I2', indexes, n * 2 - 1)
-    if not header then
+    local index, word = unpack_from('<I2', indexes, n * 2 - 1), sub(indexes, n * 2 - 1, n * 2)
+    if own[slab] and own[slab][word] then -- nothing is left to be done
+    elseif not header then
       orphaned = orphaned + 1
     elseif facts and not tracked then
-      early_at[#early_at + 1] = sub(indexes, n * 2 - 1, n * 2)
+      early_at[#early_at + 1] = word
     elseif tracked then
       local value = index < facts.count and vectors.word(key, slab, index) or ZERO
       if value == ZERO then
@@ -62,12 +68,13 @@ for k = 1, #counts / 2 do
       else
         if not one then call('SETRANGE', key, index * 8, ZERO) end
         f = f + 1
-        failed[f] = index
+        failed[f], packed[f] = index, word
       end
     end
   end
   if tracked and f > 0 then
     total = total + f
+    if noted then made.fail(noted, slab, table.concat(packed)) end
     outcomes.add('failed', reason, slab, facts, failed, f)
     if one or call('BITPOS', key, 1) == -1 then
       vectors.drop(key, slab)

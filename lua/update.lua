@@ -24,6 +24,6 @@ waiting.limit = tonumber(ARGV[4])
 local dense = OWN + #ARGV[5] / 2
 update.sparse(OWN, ARGV[5], ARGV[6], ARGV[7])
 update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 9, 9 + #KEYS - dense)})
-update.ones(10 + #KEYS - dense, ARGV[8])
+update.ones({unpack(ARGV, 10 + #KEYS - dense)}, ARGV[8])
 update.flush()
 return finish(update.late .. ' ' .. update.orphaned .. slabs.refusals)

@@ -33,11 +33,11 @@ def track(ledger: Ledger, values: Ids, slab: int = 1000) -> Ids:
     return np.concatenate(anchors)
 
 
-def emit(ledger: Ledger, number: int, stream: str = "lines") -> Ids:
+def emit(ledger: Ledger, number: int, stream: str = "lines", slab: int = 1000) -> Ids:
     """A spout: tracks and publishes that many rows as one segment."""
     writer = StreamWriter(ledger, stream)
     batch = writer.batch(pa.table({"line": [f"line {n}" for n in range(number)]}))
-    anchors = track(ledger, batch.ids())
+    anchors = track(ledger, batch.ids(), slab)
     writer.publish(batch, anchors)
     return anchors
 

@@ -247,7 +247,7 @@ def _carry_out(
         name = hashlib.sha1(f"{writer} {number} {text}".encode()).hexdigest()
         made = Made(name, Counter(shard for _, shard in emitted))
         applied = yield from vectors.apply(core, emitted, "1", made)
-        failed = yield from _fail(core, what, made)
+        yield from _fail(core, what, made)
         yield from _record_effects(core, what)
         yield from _publish(core, what)
         acked = {}
@@ -258,10 +258,10 @@ def _carry_out(
         if what.settled is not None:
             yield from kept.settle(core, what.settled)
         if what.failed is None:
-            came_late = yield from late.note(core, acked, applied.unknown, failed)
+            came_late = yield from late.note(core, acked, applied.unknown)
             if came_late is not None and told is not None:
                 told(came_late)
-        # Only now: whoever finishes this in between knows by them which acks are late as they should be.
+        # Only now: whoever finishes this in between finds by them that nothing of it was lost.
         yield from inputs.unlink(core, [staging.failing(core, token)[0] for token in what.failures()])
         of = what.origin.text() if what.origin else ""
         yield [
@@ -387,9 +387,8 @@ def discard(core: Core, what: Commit) -> Operation[None]:
     yield from inputs.unlink(core, spent)
 
 
-def _fail(core: Core, what: Commit, made: Made) -> Operation[int]:
-    """Fails the trees that tasks staged to be failed; returns how many, about."""
-    total = 0
+def _fail(core: Core, what: Commit, made: Made) -> Operation[None]:
+    """Fails the trees that tasks staged to be failed."""
     for token in what.failures():
         failed = yield from staging.failures(core, token)
         place = staging.failing(core, token)
@@ -397,9 +396,7 @@ def _fail(core: Core, what: Commit, made: Made) -> Operation[int]:
             made.needed[place[1]] += _LOST
             continue
         anchors = segments.edges(failed.column(ANCHORS))[0]
-        total += len(anchors)
         yield from inputs.fail_once(core, [place], anchors, failed.column(FAILED).to_pylist(), made)
-    return total
 
 
 def _record_effects(core: Core, what: Commit) -> Operation[None]:

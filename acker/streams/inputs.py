@@ -68,7 +68,7 @@ def ack(
         applied = yield from vectors.apply(core, emitted, "2", made)
         late = applied.late + applied.unknown
     else:
-        yield from fail_segments(core, what, members, failed)
+        yield from fail_segments(core, what, members, failed, made)
     return (yield from subscriptions.settle(core, what, pieces)), late
 
 
@@ -96,7 +96,9 @@ def rows(
         return []
 
 
-def fail_segments(core: Core, what: Range, members: Sequence[Segment], cause: str) -> Operation[None]:
+def fail_segments(
+    core: Core, what: Range, members: Sequence[Segment], cause: str, made: Made | None = None
+) -> Operation[None]:
     """Fails all trees that segments have tuples of; their vectors are of no use after that."""
     for segment in members:
         [payload] = yield [command("GET", keys.Stream(core.config.name, what.stream).payload(segment.token))]
@@ -106,7 +108,7 @@ def fail_segments(core: Core, what: Range, members: Sequence[Segment], cause: st
         places = vectors.places(core, segment, what.slot)
         if found and ANCHORS in found[0].schema.names:
             anchors = np.unique(segments.edges(pa.Table.from_batches(found).column(ANCHORS))[0])
-            yield from fail_once(core, places, anchors, [cause] * len(anchors))
+            yield from fail_once(core, places, anchors, [cause] * len(anchors), made, needed=False)
         yield from unlink(core, [key for key, _ in places])
 
 
@@ -117,21 +119,28 @@ def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | No
         rows = yield from roots.kept_rows(core, one)
         if rows is not None:  # those that are gone were failed, and settled
             reasons = roots.refusals(rows, one.how.message_id)
-            yield from fail_once(core, places, one.anchors(), reasons)
+            yield from fail_once(core, places, one.anchors(), reasons, made, needed=False)
     elif failed is None:
         yield from vectors.apply(core, places, "2", made)
         return
     else:
-        yield from fail_once(core, places, one.anchors(), [failed] * one.rows)
+        causes = [failed] * one.rows
+        yield from fail_once(core, places, one.anchors(), causes, made, needed=False)
     yield from unlink(core, [key for key, _ in places])
 
 
 def fail_once(
-    core: Core, places: Iterable[Place], anchors: Ids, causes: Sequence[str], made: Made | None = None
+    core: Core,
+    places: Iterable[Place],
+    anchors: Ids,
+    causes: Sequence[str],
+    made: Made | None = None,
+    *,
+    needed: bool = True,
 ) -> Operation[None]:
     """Fails trees, each for its cause (`acker.causes`, as text).
 
-    made: notes it, and is told how much that is.
+    made: notes it. needed: it is told how much that is, for the inputs are acked after it.
     places: what is staged of the trees, in each of their shards; it notes which calls were made, and the
     caller deletes it when all were. So the same again changes nothing, however late it comes.
     """
@@ -147,7 +156,7 @@ def fail_once(
             call.keys.append(staged[call.shard])
             if made is not None:
                 call.keys.append(made.key(core, call.shard))
-                made.needed[call.shard] += 1
+                made.needed[call.shard] += needed
             call.args.append(len(calls))
             calls.append(call)
     yield from core.submit(Submission(calls, lambda _: None))

@@ -38,17 +38,15 @@ class Late:
         )
 
 
-def note(core: Core, acked: Mapping[Range, Acked], unknown: int, failed: int) -> Operation[Late | None]:
+def note(core: Core, acked: Mapping[Range, Acked], unknown: int) -> Operation[Late | None]:
     """Counts late acks with their subscriptions; None where there were none.
 
     unknown: trees that emitted tuples were for and that nobody knows any more: their acks are late, too.
-    failed: trees that the commit has failed itself: their acks are late as they should be.
+    Acks of trees that the commit has failed itself are not among them (lua/apply_staged.lua).
     """
     late, rows, oldest = 0, 0, 0
     for what, one in acked.items():
         count, unknown = one.late + unknown, 0
-        own = min(count, failed)
-        count, failed = count - own, failed - own
         rows += one.rows
         if count:
             late += count

@@ -1,16 +1,39 @@
--- What a commit has made in this shard: a set of names of staged vectors that are applied and of calls that
--- failed trees. Its inputs are acked only by a store that holds all of it: one that lost its latest moments
--- in the middle of a commit would else complete trees whose tuples it has lost. It is noted by the script
--- that does it, so neither is there without the other; whoever ends the commit deletes it.
+-- What a commit has made in this shard: a hash of names of staged vectors that are applied and of calls that
+-- failed trees, `made` counts them; and of each slab the trees that it failed itself (their indexes, u16).
+-- Its inputs are acked only by a store that holds all of it: one that lost its latest moments in the middle of
+-- a commit would else complete trees whose tuples it has lost. And what it acks of trees that it has failed is
+-- not late. It is noted by the script that does it, so neither is there without the other; whoever ends the
+-- commit deletes it.
 -- @needs shard
 local made = {}
 local MADE_TTL = 30 * 86400 -- of a commit that nobody ends: as long as all that it needs
 
 function made.note(key, what)
-  call('SADD', key, what)
+  if call('HSETNX', key, what, '') == 1 then call('HINCRBY', key, 'made', 1) end
   call('EXPIRE', key, MADE_TTL)
 end
 
 function made.count(key)
-  return call('SCARD', key)
+  return tonumber(call('HGET', key, 'made') or 0)
+end
+
+-- Notes that the commit has failed trees of a slab, by their packed indexes.
+function made.fail(key, slab, indexes)
+  if indexes ~= '' then call('HSET', key, slab, (call('HGET', key, slab) or '') .. indexes) end
+end
+
+-- The trees of slabs that the commit has failed: slab -> packed index -> true; nil where there is none.
+-- Bounded by the caller: at most 4,000 slabs.
+function made.failed(key, names)
+  local found = #names > 0 and call('HMGET', key, unpack(names)) or {}
+  local failed
+  for k = 1, #names do
+    if found[k] then
+      local own = {}
+      for at = 1, #found[k], 2 do own[sub(found[k], at, at + 1)] = true end
+      failed = failed or {}
+      failed[names[k]] = own
+    end
+  end
+  return failed
 end

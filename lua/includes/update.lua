@@ -1,6 +1,7 @@
 -- XORs deltas into the ack vectors of slabs, and finds the trees that this completes.
 -- @needs shard, outcomes, early, waiting, finished
 local update = {late = 0, orphaned = 0, unknown = 0} -- unknown: trees that wait now and did not before
+update.waits = true -- whether a slab that nobody knows of is one to come; else it is one that is forgotten
 
 -- A slab whose last tree is finished keeps its header and message ids until its outcomes are confirmed.
 local function finish_slab(key, slab, facts)
@@ -30,9 +31,9 @@ local function items(packed, format, size)
 end
 
 -- What is known of a slab, or of one that is made to wait now; false where its record can not be read, nil
--- where no further slab may wait.
+-- where no further slab may wait, or none is to.
 local function facts_of(slab)
-  local header = call('HGET', SLABS, slab) or waiting.open(slab)
+  local header = call('HGET', SLABS, slab) or update.waits and waiting.open(slab)
   if not header then return nil end
   local facts = slabs.facts(header)
   if not facts then slabs.refuse(slab) end
@@ -41,7 +42,7 @@ end
 
 -- Counts a delta for a tree that is finished, or that may not wait.
 local function count_lost(facts)
-  if facts then
+  if facts or not update.waits then
     update.late = update.late + 1
   else
     update.orphaned = update.orphaned + 1
@@ -216,6 +217,10 @@ end
 -- A vector of deltas for a slab that waits, or that nobody knows of and where `facts` is nil.
 local function wait_for_track_dense(key, slab, facts, value, delta)
   local known
+  if not facts and not update.waits then
+    update.late = update.late + words.count(delta)
+    return
+  end
   if facts or waiting.open(slab) then
     known = waiting.room_for(key, slab, value or '', delta)
     if known == false and facts then return slabs.refuse(slab) end
@@ -333,12 +338,11 @@ local function one_may_wait(slab)
   if facts ~= false then count_lost(facts) end
 end
 
--- Slabs of one: the n-th word of `deltas` is for the one that the n-th argument from `first` on names. All
--- are XORed at once. Bounded by the caller: at most 1,000 a call.
-function update.ones(first, deltas)
+-- Slabs of one: the n-th word of `deltas` is for the n-th of `names`. All are XORed at once.
+-- Bounded by the caller: at most 1,000 a call.
+function update.ones(names, deltas)
   local n = #deltas / 8
   if n == 0 then return end
-  local names = {unpack(ARGV, first, first + n - 1)}
   local values, zero = call('HMGET', ONES, unpack(names)), ZERO
   local all, old = pcall(table.concat, values) -- it raises where there is no word
   if not all or #old ~= #deltas then

@@ -47,3 +47,23 @@ def test_a_batch_that_is_slower_than_the_message_timeout_says_so(
     assert json.loads(source["latestOffset"])["acks_late"] == 0  # it was asked before the commit
     [one] = Stream(ledger, "lines").totals().subscriptions
     assert one.acks_late == 12
+
+
+def test_rows_that_a_bolt_fails_itself_are_not_late(pipeline: Pipeline, valkey_url: str) -> None:
+    """63 of 630, whose words are emitted by then."""
+
+    @bolt(url=valkey_url, topology=pipeline.ledger.config.name, name="split")
+    def split(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch.select("line", "_acker"), stream="words")
+        collector.fail(batch.where("line like '%7'"), "seven")
+
+    pipeline.spout([f"line {n}" for n in range(630)])
+    query = pipeline.query("split", "lines", split).start()
+    try:
+        assert query.awaitTermination(240)
+    finally:
+        query.stop()
+    counts = pipeline.ledger.counters()
+    assert (counts["failed"], counts["late"], counts["orphaned"]) == (63, 0, 0)
+    [one] = Stream(pipeline.ledger, "lines").totals().subscriptions
+    assert one.acks_late == 0
