@@ -14,7 +14,7 @@ function made.note(key, what)
 end
 
 function made.count(key)
-  return tonumber(call('HGET', key, 'made') or 0)
+  return tonumber(call('HGET', key, 'made') or 0) or 0
 end
 
 -- Notes that the commit has failed trees of a slab, by their packed indexes.

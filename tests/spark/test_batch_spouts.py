@@ -48,7 +48,7 @@ def test_a_job_tracks_what_it_reads_and_its_next_run_has_the_replays(pipeline: P
     settings = {"attempts": 2, "attempt": "attempt", "outcomes": True, "offset": "id"}
     assert not load(pipeline, 60, "monday", **settings)
     assert_what_was_lost_is_not_used(pipeline, tasks=2)
-    assert pipeline.counters() == {"tracked": 60, "failed": 6, "late": 6}
+    assert pipeline.counters() == {"tracked": 60, "failed": 6}
     assert sorted(row["id"] for row in pipeline.rows("numbers")) == list(range(60))  # type: ignore[type-var]
     assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 0}
     consume(pipeline, "numbers")

@@ -48,7 +48,7 @@ def test_two_streams_are_joined_and_go_to_several(pipeline: Pipeline) -> None:
     )
     assert pipeline.rows("orders") == pipeline.rows("payments") == []
     assert pipeline.outcomes() == {"bad 1": 1, "bad 2": 1}
-    assert pipeline.counters() == {"tracked": 152, "failed": 2, "late": 2}
+    assert pipeline.counters() == {"tracked": 152, "failed": 2}
     consume(pipeline, "totals")
     assert pipeline.counters()["acked"] == 50  # orders that nobody paid for
     consume(pipeline, "matched")
@@ -142,7 +142,7 @@ def test_held_rows_are_taken_over_by_another_query_and_a_batch_that_fails_lets_t
     pipeline.run("other", "lines", picky)
     assert pipeline.rows("pair.held") == []
     assert pipeline.outcomes() == {"stop": 1, "too late": 1}
-    assert pipeline.counters() == {"tracked": 12, "acked": 10, "failed": 2, "late": 1}
+    assert pipeline.counters() == {"tracked": 12, "acked": 10, "failed": 2}
     assert not pipeline.without_time_to_live("staged", "payload", "failing", "notes")
 
 

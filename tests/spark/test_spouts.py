@@ -127,7 +127,7 @@ def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipel
 
     with at_once(pipeline.spark):
         run(pipeline, rows, "split", split)
-    assert pipeline.counters() == {"tracked": 100, "failed": 10, "late": 10}
+    assert pipeline.counters() == {"tracked": 100, "failed": 10}
     assert numbers(pipeline.attempts("words")) == {1}
     assert numbers(staged_by(pipeline.url)) == {0}
     consume(pipeline, "words")

@@ -78,7 +78,7 @@ def fails(ledger: Ledger, anchors: Ids) -> Staged:
 @pytest.mark.parametrize("slab", [1, 1000])
 @pytest.mark.parametrize("some", [1, 10])
 def test_a_batch_that_fails_rows_is_late_for_none_of_them(ledger: Ledger, slab: int, some: int) -> None:
-    """However its rows lie: alone and in slabs, some of a slab and all of it, in segments and pieces of one."""
+    """However its rows lie: alone and in slabs, some of a slab and all of it, in several segments."""
     anchors = emit(ledger, 400, slab=slab)
     rows = take(ledger, "lines")
     bad = anchors[::some]
@@ -101,8 +101,8 @@ def test_acks_of_a_tree_that_another_ended_are_late_though_the_batch_fails_it_to
 
 def test_a_row_of_many_trees_is_late_for_none_that_its_batch_fails(ledger: Ledger) -> None:
     anchors = emit(ledger, 6)
-    stage_and_commit = Commit((stage(ledger, [anchors[:4].tolist(), anchors[4:].tolist()]),), (take(ledger, "lines"),))
-    commit(ledger, stage_and_commit)
+    words = stage(ledger, [anchors[:4].tolist(), anchors[4:].tolist()])
+    commit(ledger, Commit((words,), (take(ledger, "lines"),)))
     assert commit(ledger, Commit((fails(ledger, anchors[:4]),), (take(ledger, "words"),)), "next") == []
     assert counters(ledger) | {"duplicates": 0} == {
         "tracked": 6, "failed": 4, "acked": 2, "duplicates": 0
@@ -134,7 +134,9 @@ def test_a_commit_that_is_cut_and_run_by_two_drivers_counts_what_is_late_once(le
             return
 
 
-def test_after_a_restart_rows_whose_trees_are_forgotten_are_late_and_nothing_is_orphaned(ledger: Ledger) -> None:
+def test_after_a_restart_rows_whose_trees_are_forgotten_are_late_and_nothing_is_orphaned(
+    ledger: Ledger,
+) -> None:
     """A job comes back when all trees of its rows have expired, and their replays are on their way."""
     how = Tracking("s", "lines", "id", attempts=2, outcomes=True)
     StreamSpout(ledger, how).write(lines(12))

@@ -162,9 +162,9 @@ def test_failed_rows_fail_their_trees_alone(ledger: Ledger) -> None:
     staged = ledger.run(staging.stage(ledger.core, Staging("words"), table.to_batches()))
     commit(ledger, 0, Commit((staged,), (take(ledger, "lines"),)))
     assert [row["word"] for row in rows(ledger, "words")] == ["a", "c"]
-    assert counters(ledger) == {"tracked": 4, "failed": 2, "late": 2}
+    assert counters(ledger) == {"tracked": 4, "failed": 2}
     consume(ledger, "words")
-    assert counters(ledger) == {"tracked": 4, "failed": 2, "late": 2, "acked": 2}
+    assert counters(ledger) == {"tracked": 4, "failed": 2, "acked": 2}
 
 
 def test_reasons_go_with_rows_of_several_anchors() -> None:
