@@ -56,12 +56,12 @@ for k = 1, #counts / 2 do
   for _ = 1, (unpack_from('<I2', counts, k * 2 - 1)) do
     n = n + 1
     local index, word = unpack_from('<I2', indexes, n * 2 - 1), sub(indexes, n * 2 - 1, n * 2)
-    if own[slab] and own[slab][word] then -- nothing is left to be done
-    elseif not header then
-      orphaned = orphaned + 1
+    local ended = own[slab] and own[slab][word]
+    if not header then
+      orphaned = orphaned + (ended and 0 or 1)
     elseif facts and not tracked then
       early_at[#early_at + 1] = word
-    elseif tracked then
+    elseif tracked and not ended then
       local value = index < facts.count and vectors.word(key, slab, index) or ZERO
       if value == ZERO then
         late = late + 1

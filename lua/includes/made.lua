@@ -1,9 +1,9 @@
--- What a commit has made in this shard: a hash of names of staged vectors that are applied and of calls that
--- failed trees, `made` counts them; and of each slab the trees that it failed itself (their indexes, u16).
--- Its inputs are acked only by a store that holds all of it: one that lost its latest moments in the middle of
--- a commit would else complete trees whose tuples it has lost. And what it acks of trees that it has failed is
--- not late. It is noted by the script that does it, so neither is there without the other; whoever ends the
--- commit deletes it.
+-- What a commit has made in this shard: a hash of names of staged vectors that are applied and of calls
+-- that failed trees, `made` counts them; and of each slab the trees that it failed itself (indexes, u16).
+-- Its inputs are acked only by a store that holds all of it: one that lost its latest moments in the middle
+-- of a commit would else complete trees whose tuples it has lost. And what it acks of trees that it has
+-- failed is not late. It is noted by the script that does it, so neither is there without the other; whoever
+-- ends the commit deletes it.
 -- @needs shard
 local made = {}
 local MADE_TTL = 30 * 86400 -- of a commit that nobody ends: as long as all that it needs
