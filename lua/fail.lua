@@ -59,7 +59,7 @@ for k = 1, #counts / 2 do
     local ended = own[slab] and own[slab][word]
     if not header then
       orphaned = orphaned + (ended and 0 or 1)
-    elseif facts and not tracked then
+    elseif facts and not tracked and not ended then
       early_at[#early_at + 1] = word
     elseif tracked and not ended then
       local value = index < facts.count and vectors.word(key, slab, index) or ZERO
