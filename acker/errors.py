@@ -17,10 +17,19 @@ _OTHER_VERSION = (
 )
 
 
-_STORED_WINS = (
-    ". What is stored wins, for all programs: leave these settings out to take it. To change it, let what "
-    "is in flight finish, stop the programs, and run `acker remove {name} --yes`: the next one makes it anew"
-)
+def _stored_wins(topology: str, wanted: Mapping[str, tuple[object, object]]) -> str:
+    """What to do about other settings than the stored ones."""
+    said = ". What is stored wins, for all programs: leave these settings out to take it"
+    if changes := " ".join(
+        f"--set {name}={asked}" for name, (_, asked) in wanted.items() if name != "ackers"
+    ):
+        said += f". To change it for all, run `acker configure {topology} {changes}`"
+    if "ackers" in wanted:
+        said += (
+            ". The number of ackers is for the life of a topology: let what is in flight finish, stop the "
+            f"programs, and run `acker remove {topology} --yes`: the next one makes it anew"
+        )
+    return said
 
 
 class TopologyConfigError(AckerError):
@@ -35,7 +44,7 @@ class TopologyConfigError(AckerError):
         listed = "; ".join(
             f"{name} is {stored!r}, asked for {asked!r}" for name, (stored, asked) in self.differences.items()
         )
-        way_out = _OTHER_VERSION if "schema" in self.differences else _STORED_WINS.format(name=topology)
+        way_out = _OTHER_VERSION if "schema" in self.differences else _stored_wins(topology, self.differences)
         super().__init__(f"topology {topology!r} is stored with another configuration: {listed}{way_out}")
 
     def __reduce__(self) -> tuple[type, tuple[str, dict[str, tuple[object, object]]]]:
@@ -47,7 +56,7 @@ class UnknownTopology(AckerError):
 
 
 class TopologyInUse(AckerError):
-    """A topology that was to be removed has trees in flight, or outcomes that are not confirmed."""
+    """A topology has trees in flight, or outcomes that are not confirmed: it is neither removed nor timed."""
 
 
 class SpoutInUse(AckerError):

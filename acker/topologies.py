@@ -5,7 +5,8 @@ the shards.
 """
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import redis
 
@@ -58,16 +59,8 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
         requests = [] if listed else [command("SADD", keys.TOPOLOGIES, name)]
         if "schema" not in _fields(stored):
             wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
-            if wanted.wait_fsync:
-                # A server without such a command or file is refused before anything is stored.
-                clocks = [keys.Shard(name, number).clock for number in range(wanted.ackers)]
-                yield [Request(one, ["WAITAOF", 1, 0, 1]) for one in (key, *clocks)]
-            fields: list[str | int] = ["schema", wanted.schema]
-            for setting in RANGES:
-                timeout = setting == _TIMEOUT
-                fields += (
-                    [_STORED_TIMEOUT, wanted.timeout_ms] if timeout else [setting, getattr(wanted, setting)]
-                )
+            yield from _check_wait(wanted)
+            fields = ["schema", wanted.schema, *_stored(wanted, RANGES)]
             requests.append(Request(key, fields, scripts.get("open_topology"), [key], wanted.wait))
             replies = yield requests
             stored = replies[-1]
@@ -90,6 +83,46 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
     if differences:
         raise TopologyConfigError(name, differences)
     return Stored(config, _spouts(values))
+
+
+def changed(stored: TopologyConfig, asked: Settings) -> TopologyConfig:
+    """A configuration with other settings; None leaves one as it is. Raises ValidationError."""
+    return replace(stored, **check_settings(asked))  # type: ignore[arg-type]
+
+
+def configure(stored: TopologyConfig, asked: Settings) -> Operation[TopologyConfig]:
+    """Changes settings of a topology, all of them at once or none; returns the configuration as it is then.
+
+    Whether that is safe now is for the caller to know (`acker.configuring`). Raises ValidationError, and
+    UnknownTopology where it was removed meanwhile.
+    """
+    wanted = changed(stored, asked)
+    yield from _check_wait(wanted)
+    key = keys.config(stored.name)
+    fields = _stored(wanted, [setting for setting, value in asked.items() if value is not None])
+    if not fields:
+        return stored
+    [reply] = yield [Request(key, fields, scripts.get("configure"), [key], wanted.wait)]
+    values = _fields(reply)
+    if "schema" not in values:
+        raise UnknownTopology(f"the store holds no topology {stored.name!r}")
+    return _config(stored.name, values)
+
+
+def _check_wait(wanted: TopologyConfig) -> Operation[None]:
+    """Raises StoreError where a server lacks the command, or the file, that a track is to wait for."""
+    if wanted.wait_fsync:
+        clocks = [keys.Shard(wanted.name, number).clock for number in range(wanted.ackers)]
+        yield [Request(one, ["WAITAOF", 1, 0, 1]) for one in (keys.config(wanted.name), *clocks)]
+
+
+def _stored(config: TopologyConfig, settings: Iterable[str]) -> list[str | int | float | bytes]:
+    """Settings as fields of the stored configuration, and their values."""
+    fields: list[str | int | float | bytes] = []
+    for setting in settings:
+        timeout = setting == _TIMEOUT
+        fields += [_STORED_TIMEOUT, config.timeout_ms] if timeout else [setting, getattr(config, setting)]
+    return fields
 
 
 def register_again(config: TopologyConfig) -> Operation[Stored]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from acker.cli import dead_letters, demo, health, read, remove, serve, server, streams, tick, write
+from acker.cli import configure, dead_letters, demo, health, read, remove, serve, server, streams, tick, write
 from acker.cli.output import one_line
 from acker.errors import AckerError, ValidationError
 
@@ -29,6 +29,7 @@ ANCHORS = {"ignore_unknown_options": True}
 app.command("topologies")(read.topologies)
 app.command("stats")(read.stats)
 app.command("health")(health.health)
+app.command("configure")(configure.configure)
 app.command("trees")(read.trees)
 app.command("tree", context_settings=ANCHORS)(read.tree)
 app.command("fail", context_settings=ANCHORS)(write.fail)

@@ -1,6 +1,8 @@
 """Topologies: which there are, and how each of them is."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Any, cast
@@ -13,6 +15,7 @@ from acker import health as rules
 from acker.aio import AsyncLedger
 from acker.buckets import BUCKETS
 from acker.config import TopologyConfig
+from acker.configuring import configure
 from acker.damaged import Damaged, damaged, readable
 from acker.errors import (
     MissingRights,
@@ -121,12 +124,35 @@ async def put_topology(
     200 where it is stored with them already, 409 where it is stored with others: `errors` names each.
     """
     settings = cast(config.Settings, body.model_dump(exclude_none=True))
-    try:
+    with _settings_refused(body):
         try:
             ledger = await aio.open_ledger(service.store, topology, create=False, **settings)
         except UnknownTopology:
             ledger = await aio.open_ledger(service.store, topology, **settings)
             response.status_code = HTTPStatus.CREATED
+    return Stored(topology=topology, configuration=_configuration(ledger.config))
+
+
+@router.patch("/{topology}", responses=declared(404, 409, 413, 429))
+async def configure_topology(
+    service: ServiceDep, topology: Annotated[Name, Path()], body: TopologySettings
+) -> Stored:
+    """Changes settings of a topology, all of them at once; those that are left out stay as they are.
+
+    409 for another number of ackers, for another message timeout while anything is in flight, and for
+    settings that do not agree: nothing has changed then.
+    """
+    asked = cast(config.Settings, body.model_dump(exclude_none=True))
+    with _settings_refused(body):
+        found = await service.store.run(configure(topology, asked))
+    return Stored(topology=topology, configuration=_configuration(found))
+
+
+@contextmanager
+def _settings_refused(body: TopologySettings) -> Iterator[None]:
+    """Refuses by 409 settings that are not the stored ones, do not agree, or ask too much of the store."""
+    try:
+        yield
     except TopologyConfigError as error:
         raise differs(error) from error
     except ValidationError as error:
@@ -136,7 +162,6 @@ async def put_topology(
             raise
         detail = f"wait_fsync: expected a store that has an append-only file, got {error}"
         raise Refused(HTTPStatus.CONFLICT, "unsupported-setting", detail) from error
-    return Stored(topology=topology, configuration=_configuration(ledger.config))
 
 
 class RemovalQuery(BaseModel):

@@ -60,6 +60,27 @@ def test_a_topology_tells_its_counts_and_how_full_it_is(client: httpx.Client, le
     assert [trouble["code"] for trouble in found["health"]["troubles"]] == ["failing", "unreadable"]
 
 
+def test_settings_are_changed_all_at_once_or_not_at_all(
+    client: httpx.Client, address: str, ledger: Ledger
+) -> None:
+    answer = client.patch("/topologies/words", json={"downtime": 60, "message_timeout": 45})
+    assert (answer.status_code, answer.json()["configuration"]["downtime"]) == (200, 60)
+    assert client.get("/topologies/words").json()["configuration"] == answer.json()["configuration"]
+    Trees(1).track(ledger)
+    for asked, kind in (
+        ({"message_timeout": 30, "downtime": 1}, "topology-in-use"),
+        ({"ackers": 9, "downtime": 1}, "contradiction"),
+        ({"wait_fsync": 1, "downtime": 1}, "unsupported-setting"),
+    ):
+        refused = client.patch("/topologies/words", json=asked)
+        assert (refused.status_code, refused.json()["type"]) == (409, f"urn:acker:{kind}")
+    assert client.get("/topologies/words").json()["configuration"] == answer.json()["configuration"]
+    assert client.patch("/topologies/words", json={"downtime": -1}).status_code == 422
+    assert client.patch("/topologies/none", json={}).status_code == 404
+    with calling(address, READ) as reader:
+        assert reader.patch("/topologies/words", json={"downtime": 1}).status_code == 403
+
+
 def test_troubles_are_told_in_words_and_thresholds_can_be_set(
     client: httpx.Client, address: str, ledger: Ledger
 ) -> None:
@@ -106,7 +127,7 @@ def test_a_topology_is_removed_when_no_tree_is_in_flight_or_it_is_forced(
 
 def test_a_path_tells_all_methods_that_it_has(client: httpx.Client, ledger: Ledger) -> None:
     for path, methods in (
-        ("/topologies/words", "DELETE, GET, HEAD, PUT"),
+        ("/topologies/words", "DELETE, GET, HEAD, PATCH, PUT"),
         ("/topologies/words/stats", "GET, HEAD"),
     ):
         answer = client.post(path)

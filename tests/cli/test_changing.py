@@ -41,6 +41,26 @@ def test_timeouts_are_reset_by_hand(acker: Acker, ledger: Ledger) -> None:
     assert acker("reset-timeout", "words", ids.new_anchors(1)[0]).out == "0 slabs reset\n"
 
 
+def test_settings_are_shown_and_changed(acker: Acker, ledger: Ledger) -> None:
+    assert re.search(r"^downtime +86,400 *$", acker("configure", "words").out, re.MULTILINE)
+    found = good(
+        acker("configure", "words", "--set", "downtime=60", "--set", "message_timeout=4.5", "--json")
+    )
+    assert isinstance(found, dict)
+    assert (found["downtime"], found["message_timeout"], found["ackers"]) == (60, 4.5, ledger.config.ackers)
+    track(ledger, "a")
+    assert "only without any" in one_error(acker("configure", "words", "--set", "message_timeout=9"), 1)
+    for wrong, said in (
+        ("downtim=1", "no setting of a topology (did you mean 'downtime'?)"),
+        ("downtime", "expected downtime=a whole number, got 'downtime'"),
+        ("downtime=1.5", "expected downtime=a whole number, got 'downtime=1.5'"),
+        ("downtime=-1", "downtime: expected int from 0 to 2,419,200, got -1"),
+        ("ackers=9", "shards for its life, got 9"),
+    ):
+        assert said in one_error(acker("configure", "words", "--set", wrong), 2)
+    assert "no topology 'none'" in one_error(acker("configure", "none"), 1)
+
+
 def test_dead_letters_are_listed_and_replayed(acker: Acker, ledger: Ledger) -> None:
     spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=2))
     spout.write(pa.table({"id": ["a", "b", HOSTILE], "n": [1, 2, 3]}))

@@ -1,0 +1,53 @@
+"""`acker configure`: the settings of a topology, and how they are changed."""
+
+from typing import Annotated, cast
+
+import typer
+
+from acker.cli import options
+from acker.cli.options import Json, Timeout, TopologyName, Url
+from acker.cli.output import facts, show, show_json
+from acker.config import RANGES, Settings, check_name
+from acker.configuring import configure as configuring
+from acker.errors import ValidationError
+from acker.near import meant
+
+
+def configure(
+    topology: TopologyName,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SETTING=NUMBER", help="Changes a setting; all are changed at once."),
+    ] = None,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Show the settings of a topology, or change some of them for all programs.
+
+    Bounds change at any time, the message timeout while nothing is in flight, the number of ackers never.
+    """
+    check_name(topology, "topology")
+    asked = dict(_change(text) for text in changes or [])
+    store = options.store(url, timeout)
+    found = store.run(configuring(topology, cast(Settings, asked)))
+    if as_json:
+        show_json({"topology": topology, **found.settings})
+    else:
+        show(facts([(name, f"{value:,.10g}") for name, value in found.settings.items()]))
+
+
+def _change(text: str) -> tuple[str, int | float]:
+    name, equals, number = text.partition("=")
+    if name not in RANGES:
+        raise ValidationError(
+            f"--set {name}: no setting of a topology{meant(name, RANGES)}; known are {', '.join(RANGES)}"
+        )
+    kind = RANGES[name].kind
+    try:
+        if not equals:
+            raise ValueError("no value")
+        return name, kind(number)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise ValidationError(f"--set {name}: expected {name}={what}, got {text!r}") from None
