@@ -9,6 +9,7 @@
 --       2 what      or empty: only look
 --       3 ttl       seconds for which the writer is remembered
 --       4 attempt   random: tells what is stored now from what may be stored again after it was dropped
+--       5 kept      how many commits before this one are known, where they are done: from 1
 -- Returns state and what; '' and '' where only looked at and there is none. An error where the number is
 -- less
 -- than one that is forgotten: the caller has gone back in time.
@@ -21,10 +22,15 @@ if last and number < tonumber(last) then
   return redis.error_reply('ACKER commit ' .. n .. ' comes after commit ' .. last .. ' of the same writer')
 end
 if what == '' then return {'', ''} end
--- The one before stays: Spark repeats no batch but the last.
-for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do -- bounded: those of two commits
-  local of = string.match(field, '^(%d+):')
-  if of and of ~= last then redis.call('HDEL', KEYS[1], field) end
+-- The one before stays, for Spark may repeat its last batch.
+for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do -- bounded: those of ARGV[5] commits
+  local of = string.match(field, '^(%d+):state$')
+  if of and of ~= last then
+    local near = tonumber(of) > number - ARGV[5]
+    if not (near and redis.call('HGET', KEYS[1], field) == 'done') then
+      redis.call('HDEL', KEYS[1], field, of .. ':what')
+    end
+  end
 end
 local state_now = 'stored ' .. ARGV[4]
 redis.call('HSET', KEYS[1], 'last', n, n .. ':state', state_now, n .. ':what', what)

@@ -43,6 +43,11 @@ from acker.streams.vectors import Made
 
 RECORD_TTL = HOLD_TTL - 86400
 """Seconds for which a writer's last commits are remembered."""
+SHARED = "spout."
+"""How writers begin that several processes share: they ask for the number of their next commit."""
+_KEPT_SHARED = 16
+"""Commits of such a writer that are known when they are done: who was stopped while others went on learns how
+its own ended."""
 _PARTS = 256
 _STORED = "stored"
 _LOST = 1 << 40
@@ -301,7 +306,8 @@ def _check_origin(writer: str, number: int, stored: Origin | None, planned: Orig
 
 def _begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[str, str]]:
     key = keys.commits(core.config.name, writer)
-    call: list[str | int] = [number, own, RECORD_TTL, segments.new_token()]
+    kept = _KEPT_SHARED if writer.startswith(SHARED) else 1
+    call: list[str | int] = [number, own, RECORD_TTL, segments.new_token(), kept]
     [reply] = yield [Request(key, call, scripts.get("begin_commit"), [key], core.config.wait)]
     if isinstance(reply, redis.ResponseError):
         raise CommitOrderError(f"{str(reply).removeprefix('ACKER ')}: {_OLD_CHECKPOINT}")

@@ -66,7 +66,7 @@ class Stepped:
 
 def writer_of(spout: str) -> str:
     """The writer of a spout's commits: their numbers let one of several processes win."""
-    return f"spout.{spout}"
+    return f"{commits.SHARED}{spout}"
 
 
 def step(

@@ -1,5 +1,6 @@
 """Dead letters by a filter: pages, groups, and what is replayed and discarded step by step."""
 
+import itertools
 import threading
 from typing import Any
 
@@ -17,6 +18,7 @@ from acker.streams.roots import Tracking
 from acker.streams.spout import StreamSpout
 from tests.kept_rows import consume, letters, lines, pending, rows
 from tests.leaks import assert_settled
+from tests.streams.test_paused_drivers import one_by_one
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -235,6 +237,35 @@ def test_two_at_once_take_each_dead_letter_once(several: Ledger, url: str, what:
     assert all_pages(several, Filter()) == []
     if what == "replay":
         assert sorted(row["_acker"] for row in rows(several)) == sorted(done)
+
+
+def test_who_is_stopped_anywhere_while_others_replay_tells_what_itself_did(valkey_url: str) -> None:
+    for after in itertools.count():
+        ledger = open_ledger(Store(valkey_url), f"after{after}", ackers=2, slab_limit=100)
+        dead(ledger, 12, MISSING)
+        stopped = one_by_one(dead_letters.replay_some(ledger.core, Filter(), limit=5))
+        asked, ended = next(stopped), False
+        for _ in range(after):
+            try:
+                asked = stopped.send(ledger.store.send(asked))
+            except StopIteration:
+                ended = True
+                break
+        others = replay_all(ledger, Filter(), limit=2)
+        own: dict[str, int] = {}
+        try:
+            while not ended:
+                asked = stopped.send(ledger.store.send(asked))
+        except StopIteration as end:
+            own = dict(end.value.anchors)
+        found = sorted(row["_acker"] for row in rows(ledger))
+        assert len(found) == 12
+        assert all_pages(ledger, Filter()) == []
+        if ended:
+            break
+        assert sorted({**others, **own}.values()) == found  # each is told of what it did, and nobody twice
+        assert not own.keys() & others.keys()
+        ledger.remove(force=True)
 
 
 def test_a_step_goes_as_far_as_there_is_room_and_on_from_there(url: str) -> None:
