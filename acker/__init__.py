@@ -22,9 +22,9 @@ from acker.errors import (
 )
 
 if TYPE_CHECKING:
-    from acker.pending import Outcome
-    from acker.topology import Topology
-    from acker.tuples import Tuple
+    from acker.collectors.pending import Outcome
+    from acker.collectors.topology import Topology
+    from acker.collectors.tuples import Tuple
 
 __all__ = [
     "AckerError",
@@ -48,7 +48,11 @@ __all__ = [
 ]
 
 # These need numpy and redis, which take most of the time of an import: they come with their first use.
-_LATER = {"Outcome": "acker.pending", "Topology": "acker.topology", "Tuple": "acker.tuples"}
+_LATER = {
+    "Outcome": "acker.collectors.pending",
+    "Topology": "acker.collectors.topology",
+    "Tuple": "acker.collectors.tuples",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from acker.collectors.topology import Topology
 from acker.embedded import EmbeddedServer
-from acker.topology import Topology
 
 if TYPE_CHECKING:
     from pytest import fixture  # noqa: PT013 - it may be another thing, below

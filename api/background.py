@@ -6,9 +6,9 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from acker.aio import AsyncTicker
-from acker.store import Store
-from acker.streams.settler import Settler
+from acker.ledger.aio import AsyncTicker
+from acker.store.client import Store
+from acker.streams.spouts.settler import Settler
 from api.live import Live
 from api.service import Service
 

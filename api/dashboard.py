@@ -18,8 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from acker.embedded.processes import tied
 from acker.errors import AckerError
-from acker.processes import tied
 
 _log = logging.getLogger(__name__)
 SERVICES = ("/api/", "/metrics")

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from fastapi.sse import format_sse_event
 
-from acker.buckets import BUCKETS
-from acker.health import Health
-from acker.history import Reading
-from acker.recent import Recent
-from acker.series import series
+from acker.inspect.buckets import BUCKETS
+from acker.inspect.failures import Recent
+from acker.inspect.health import Health
+from acker.inspect.history import Reading
+from acker.inspect.series import series
 from api.fields import instant
 from api.models.events import OutcomeSummary, Sample
 from api.models.topologies import Latency

@@ -18,12 +18,13 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from acker import aio, history, messages, recent
-from acker.aio import AsyncLedger
 from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable, UnknownTopology
-from acker.health import Health
-from acker.history import Reading
-from acker.recent import Numbers, Recent
+from acker.inspect import aio, failures, history
+from acker.inspect.aio import AsyncLedger
+from acker.inspect.failures import Numbers, Recent
+from acker.inspect.health import Health
+from acker.inspect.history import Reading
+from acker.ledger import journal
 from api import events
 from api.events import Told
 from api.problems import Refused
@@ -207,7 +208,7 @@ class Live:
                     at = await ledger.run(history.record(ledger.core))
                     if at is not None:
                         self._offset = at / 1000 - time.time()
-                    await ledger.run(messages.finish_stale(ledger.core))
+                    await ledger.run(journal.finish_stale(ledger.core))
                     await self._look_after(ledger)
                 if name in self._watched:
                     await self._tell(ledger, self._watched[name])
@@ -241,7 +242,7 @@ class Live:
         readings = await ledger.run(history.after(ledger.core, watched.last.at, most=_QUEUE))
         if not readings:
             return
-        trees, now = await ledger.run(recent.since(ledger.core, watched.numbers, SINGLE))
+        trees, now = await ledger.run(failures.since(ledger.core, watched.numbers, SINGLE))
         if any(now[shard].ended < old.ended for shard, old in watched.numbers.items() if shard in now):
             self._end_of(ledger.config.name)  # the topology was removed, and is another one now
             return
@@ -264,7 +265,7 @@ class Live:
     async def _begin(ledger: AsyncLedger, watched: _Watched) -> None:
         """Notes from where on those who watch are told, unless that is known."""
         if watched.last is None or watched.numbers is None:
-            numbers = await ledger.run(recent.numbers(ledger.core))
+            numbers = await ledger.run(failures.numbers(ledger.core))
             latest = await ledger.run(history.latest(ledger.core, 1))
             if watched.last is None and latest:
                 watched.last, watched.numbers = latest[0], numbers

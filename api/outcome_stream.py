@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from fastapi.sse import format_sse_event
 
-from acker import outcome_pages
-from acker.aio import AsyncLedger
 from acker.errors import AckerError
-from acker.outcome_pages import Page, Told
-from acker.outcomes import Place
-from acker.plain import message_id_fields
+from acker.inspect import outcome_pages
+from acker.inspect.aio import AsyncLedger
+from acker.inspect.outcome_pages import Page, Told
+from acker.inspect.plain import message_id_fields
+from acker.ledger.outcomes import Place
 from api.events import RETRY_MS
 from api.fields import instant
 from api.live import Live

@@ -7,14 +7,16 @@ from typing import Annotated, Self
 from fastapi import Depends, Path
 from starlette.requests import Request as HTTPRequest
 
-from acker import aio, keys
-from acker import health as rules
-from acker.aio import AsyncLedger, AsyncStore
 from acker.errors import UnknownTopology
-from acker.health import Health
-from acker.history import Reading, Window
-from acker.requests import Request
-from acker.totals import Totals
+from acker.inspect import aio
+from acker.inspect import health as rules
+from acker.inspect.aio import AsyncLedger
+from acker.inspect.health import Health
+from acker.inspect.history import Reading, Window
+from acker.inspect.totals import Totals
+from acker.store import keys
+from acker.store.aio import AsyncStore
+from acker.store.operation import Request
 from api.fields import Name
 from api.settings import Settings
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from acker.address import parse
 from acker.errors import ValidationError
+from acker.store.address import parse
 from api.tokens import Tokens
 
 

@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 
-from acker import history, recent
-from acker.aio import AsyncLedger
-from acker.history import STEPS, WINDOWS, Reading
-from acker.recent import Recent
+from acker.inspect import failures, history
+from acker.inspect.aio import AsyncLedger
+from acker.inspect.failures import Recent
+from acker.inspect.history import STEPS, WINDOWS, Reading
 from api.events import Told
 from api.live import Live, told
 
@@ -90,7 +90,7 @@ async def _trees_between(ledger: AsyncLedger, start: int, end: int) -> list[Rece
     found: list[Recent] = []
     cursor = None
     for _ in range(_PAGES):
-        page = await ledger.run(recent.recent(ledger.core, limit=MISSED, cursor=cursor))
+        page = await ledger.run(failures.recent(ledger.core, limit=MISSED, cursor=cursor))
         found += [tree for tree in page.trees if start < round(tree.at * 1000) <= end]
         cursor = page.cursor
         if cursor is None or len(found) >= MISSED or (page.trees and page.trees[-1].at * 1000 <= start):

@@ -20,12 +20,14 @@ import numpy as np
 import redis
 import uvicorn
 
-from acker import history, ids, keys
 from acker.embedded import EmbeddedServer
-from acker.history import SECONDS, STEPS, WINDOWS
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.submissions import NewSlab
+from acker.inspect import history
+from acker.inspect.history import SECONDS, STEPS, WINDOWS
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.submissions import NewSlab
+from acker.store import keys
+from acker.store.client import Store
 from api.main import create_app, freeze
 from api.settings import Settings
 

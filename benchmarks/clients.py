@@ -9,9 +9,9 @@ from typing import Self
 
 import numpy as np
 
-from acker.ids import Ids
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.ids import Ids
+from acker.store.client import Store
 from benchmarks.ledger import in_batches
 from benchmarks.servers import Took, cpu_seconds
 

@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from acker import ids
 from acker.embedded import embedded_binary
+from acker.ledger import ids
 from benchmarks.clients import Clients, opened
 from benchmarks.figures import Sample
 from benchmarks.ledger import new_slabs, track

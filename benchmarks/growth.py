@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from acker import ids
-from acker.ids import Ids
-from acker.ledger import Ledger
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.ids import Ids
 from benchmarks.clients import opened
 from benchmarks.figures import Sample, check_known
 from benchmarks.ledger import new_slabs, track

@@ -22,13 +22,13 @@ from functools import partial
 import numpy as np
 import redis
 
-from acker import ids
-from acker.config import TopologyConfig
 from acker.embedded import EmbeddedServer
-from acker.ids import Ids
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.submissions import NewSlab
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.config import TopologyConfig
+from acker.ledger.ids import Ids
+from acker.ledger.submissions import NewSlab
+from acker.store.client import Store
 
 TREES = 1_000_000
 SMALL = 200_000

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import redis
 
-from acker import Topology, ids
-from acker.submissions import Call
-from acker.writers import Writer
+from acker import Topology
+from acker.ledger import ids
+from acker.ledger.submissions import Call
+from acker.ledger.writers import Writer
 from benchmarks.servers import client
 
 ACKERS = 2

@@ -46,9 +46,10 @@ from pathlib import Path
 
 import numpy as np
 
-from acker import Topology, ids
-from acker.processes import tied
-from acker.spout import Spout
+from acker import Topology
+from acker.collectors.spout import Spout
+from acker.embedded.processes import tied
+from acker.ledger import ids
 from benchmarks.figures import Missing, Sample, check_known
 from benchmarks.peer_programs.marks import DONE, FIRST
 from benchmarks.servers import binaries, client, memory, serving

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from acker import Topology
-from acker.bolt import Bolt
-from acker.spout import Spout
+from acker.collectors.bolt import Bolt
+from acker.collectors.spout import Spout
 from benchmarks.figures import Sample
 from benchmarks.servers import client, serving
 

@@ -22,12 +22,12 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from acker import ids
-from acker.ledger import Ledger
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.streams.commits.roots import Tracking
 from acker.streams.reader import StreamReader
-from acker.streams.roots import Tracking
-from acker.streams.settler import settle
-from acker.streams.spout import StreamSpout
+from acker.streams.spouts.settler import settle
+from acker.streams.spouts.spout import StreamSpout
 from acker.streams.writer import StreamWriter
 from benchmarks.clients import opened
 from benchmarks.figures import Sample

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from acker import Topology
-from acker.ticker import Ticker
+from acker.ledger.ticker import Ticker
 from benchmarks.figures import check_known
 from benchmarks.machine import describe
 from benchmarks.misuse import ACKERS, KINDS, STEP, Sizes

@@ -52,7 +52,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker import Topology
 from acker.embedded import EmbeddedServer
-from acker.java import ensure_java
+from acker.embedded.java import ensure_java
 from acker.spark import Collector, bolt, register, tuned
 from acker.streams import StreamWriter
 from benchmarks.processes import cpu_seconds

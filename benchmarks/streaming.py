@@ -33,10 +33,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker import Topology
+from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
-from acker.java import ensure_java
+from acker.embedded.java import ensure_java
 from acker.spark import Collector, bolt, register
-from acker.spout import Spout
 from acker.streams import Stream, StreamWriter
 from benchmarks.spark import drop, exploded, lines_table, session
 

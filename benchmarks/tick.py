@@ -24,9 +24,9 @@ import numpy as np
 import redis
 
 from acker.embedded import EmbeddedServer
-from acker.ledger import Ledger, open_ledger
-from acker.requests import Reply, Request
-from acker.store import Store
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.store.operation import Reply, Request
 from benchmarks.figures import Sample
 from benchmarks.ledger import new_slabs, track
 from benchmarks.servers import serving

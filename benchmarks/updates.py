@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from acker import ids
+from acker.ledger import ids
 from benchmarks.clients import Clients, opened
 from benchmarks.figures import Sample
 from benchmarks.ledger import new_slabs, track

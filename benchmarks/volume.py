@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from acker import Topology
 from acker.embedded import EmbeddedServer
-from acker.java import ensure_java
+from acker.embedded.java import ensure_java
 from acker.spark import bolt, register
 from acker.streams import Stream, StreamWriter
 from benchmarks.processes import resident_bytes

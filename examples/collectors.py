@@ -9,7 +9,7 @@ import sys
 from collections import Counter, deque
 
 from acker import FailedException, Topology, Tuple
-from acker.bolt import Collector
+from acker.collectors.bolt import Collector
 from acker.embedded import EmbeddedServer
 
 LINES = {

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.embedded import EmbeddedServer
-from acker.java import ensure_java
+from acker.embedded.java import ensure_java
 from acker.spark import register, tuned
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker import Topology
 from acker.spark import Collector, anchors, bolt, register
-from acker.streams.settler import settle
+from acker.streams.spouts.settler import settle
 from examples.common import finish, start
 
 BOTH = "id string, amount double, paid double, _acker bigint"

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from acker.java import ensure_java
+from acker.embedded.java import ensure_java
+from acker.ledger.ticker import Ticker
 from acker.spark import Collector, bolt, register, settling, track, watermark
-from acker.ticker import Ticker
 
 ORDER = "order string, customer string, amount double"
 

@@ -6,7 +6,8 @@
 --                       counts:n, indexes:n, deltas:n, ones:n, vectors:n   the chunk (lua/update.lua);
 --                       lengths:n   how many words of `vectors` each slab of the dense part has (u16)
 --                       tracked:<slab>, failed:<call>   what was done (lua/track.lua, lua/fail.lua)
---                       Or rows: trees that are to be failed (acker/streams/staging.py); failed:<call>
+--                       Or rows: trees that are to be failed (acker/streams/commits/staging.py);
+--                       failed:<call>
 -- ARGV  1 ttl     seconds after which what nobody commits is gone
 --       2 ...     fields and values of the hash
 -- Returns 1, or 0 where the token is staged already: a copy of the call that comes late changes nothing.

@@ -11,7 +11,8 @@ from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
-from acker.embedded import HOST, EmbeddedServer, free_port
+from acker.embedded import EmbeddedServer
+from acker.embedded.server import HOST, free_port
 from acker.errors import StoreUnavailable
 
 SLOTS = 16384

@@ -12,7 +12,7 @@ import redis
 from hypothesis import HealthCheck, settings
 
 from acker.embedded import EmbeddedServer
-from acker.java import ensure_java
+from acker.embedded.java import ensure_java
 from tests.servers import CLUSTERS, KINDS, Servers, binary, clean_database, raw_client
 
 NewServer = Callable[..., EmbeddedServer]

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import redis
 
-from acker import keys
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.ledger.client import Ledger, open_ledger
+from acker.store import keys
+from acker.store.client import Store
 
 SHARD = keys.Shard("damaged", 0)
 Damage = Callable[[redis.Redis], object]

@@ -5,9 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from acker.ledger import Ledger
-from acker.streams import StreamReader, dead_letters, kept
-from acker.streams.roots import Tracking
+from acker.ledger.client import Ledger
+from acker.streams import StreamReader
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import dead_letters, kept
 
 HOW = Tracking("s", "lines", "id", attempts=3, attempt="attempt")
 

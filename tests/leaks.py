@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 import redis
 
-from acker.config import MAX_SPOUTS
-from acker.health import CODES, THRESHOLDS
-from acker.histogram import PER_DOUBLING
-from acker.steps import MOST_STEPS
+from acker.inspect.health import CODES, THRESHOLDS
+from acker.inspect.steps import MOST_STEPS
+from acker.ledger.config import MAX_SPOUTS
+from acker.ledger.histogram import PER_DOUBLING
 
 PERMANENT = {
     "acker:topologies": "set",

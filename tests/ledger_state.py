@@ -7,10 +7,10 @@ from typing import Any
 
 import redis
 
-from acker import ids, registries
-from acker.ledger import Ledger
-from acker.operations import COUNTERS
-from acker.outcomes import Entry, OutcomeReader
+from acker.ledger import ids, registries
+from acker.ledger.client import Ledger
+from acker.ledger.core import COUNTERS
+from acker.ledger.outcomes import Entry, OutcomeReader
 from tests.model import Model, signed
 
 TRACKED = 2

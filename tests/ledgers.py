@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from acker import ids, keys
-from acker.ids import Ids
-from acker.ledger import Ledger, open_ledger
-from acker.outcomes import OutcomeReader
-from acker.requests import command
-from acker.store import Store
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.ids import Ids
+from acker.ledger.outcomes import OutcomeReader
+from acker.store import keys
+from acker.store.client import Store
+from acker.store.operation import command
 from tests.ledger_state import trees_of
 
 

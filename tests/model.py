@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from acker import ids
+from acker.ledger import ids
 
 MASK = (1 << 64) - 1
 

@@ -12,46 +12,28 @@ from typing import Any
 
 import pyarrow as pa
 
-from acker import (
-    address,
-    cursors,
-    encoding,
-    headers,
-    history,
-    inspect,
-    messages,
-    outcomes,
-    recent,
-    series,
-    steps,
-    topologies,
-)
-from acker.config import SCHEMA_VERSION, TopologyConfig
+from acker.collectors.tuples import Tuple
 from acker.errors import AckerError
-from acker.messages import Messages
-from acker.operations import Core
+from acker.inspect import cursors, failures, history, pages, series, steps
+from acker.inspect.stream_totals import stream_totals
+from acker.ledger import calls as encoding
+from acker.ledger import journal, outcomes, slabs, topologies
+from acker.ledger.config import SCHEMA_VERSION, TopologyConfig
+from acker.ledger.core import Core
+from acker.ledger.journal import Messages
 from acker.spark import notes, tracking
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.verdicts import Verdict
-from acker.stream_totals import stream_totals
-from acker.streams import (
-    dead_letters,
-    kept,
-    letter_pages,
-    letter_store,
-    retention,
-    schemas,
-    segments,
-    subscriptions,
-    vectors,
-)
-from acker.streams.commits import Commit
-from acker.streams.origins import Origin
-from acker.streams.roots import Roots, Tracking
+from acker.store import address
+from acker.streams import retention, schemas, segments, subscriptions
+from acker.streams.commits import vectors
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.origins import Origin
+from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.segments import Segment
+from acker.streams.spouts import dead_letters, kept, letter_pages, letter_store
 from acker.streams.subscriptions import Range
-from acker.tuples import Tuple
 
 
 @dataclass(frozen=True)
@@ -133,8 +115,8 @@ def _message_ids(data: bytes) -> None:
 
 
 def _header(data: bytes) -> None:
-    header = headers.read(data)
-    assert header is None or headers.is_tracked(data) == (header.count > 0) or header.kind == headers.WAITING
+    header = slabs.read(data)
+    assert header is None or slabs.is_tracked(data) == (header.count > 0) or header.kind == slabs.WAITING
 
 
 def _search(data: bytes) -> None:
@@ -149,7 +131,7 @@ def _search(data: bytes) -> None:
         stored.shards[0].message_ids: [blob],
         "HSTRLEN": len(blob),
     }
-    operation = inspect.find(stored, b"m1")
+    operation = pages.find(stored, b"m1")
     requests = next(operation)
     while requests[0].script is None:  # until it reads the trees that it found
         try:
@@ -162,8 +144,8 @@ def _search(data: bytes) -> None:
 
 def _recent(data: bytes) -> None:
     entry = [b"5-0", fields(data)]
-    answered(recent.recent(core()), [[b"5", b"5", b"0"]], [[entry]], [[]], [[]])
-    answered(recent.kept_since(core(), 1 << 20), [[entry]], [[]])
+    answered(failures.recent(core()), [[b"5", b"5", b"0"]], [[entry]], [[]], [[]])
+    answered(failures.kept_since(core(), 1 << 20), [[entry]], [[]])
 
 
 def _history(data: bytes) -> None:
@@ -286,7 +268,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "batch": 1, "reads": ["lines"], "emits": [],
     }  # fmt: skip
     reading = history.HEAD.pack(history.VERSION, 1, *([1.0] * len(history.COLUMNS))) + b"\x10" + bytes(8)
-    calls = Messages([messages.Track(4096, 5, b"m", "s")], [(4096, 5)], [(4096, "bad")], [4096])
+    calls = Messages([journal.Track(4096, 5, b"m", "s")], [(4096, 5)], [(4096, "bad")], [4096])
     position = cursors.Position(1, 2, 3, 4, [slab])
     schema = pa.schema([("a", pa.int64()), ("b", pa.list_(pa.string()))])
     commit = Commit((), (roots,), settled=None, origin=Origin(frozenset({("only", 0, 7)}), "digest"))

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
-from acker import ids, inspect
-from acker.ids import Ids
-from acker.inspect import PAGE_TREES, Page
-from acker.ledger import Ledger
-from acker.submissions import NewSlab
-from acker.totals import Totals, totals
-from acker.trees import Tree
+from acker.inspect import pages as inspect
+from acker.inspect.pages import PAGE_TREES, Page
+from acker.inspect.totals import Totals, totals
+from acker.inspect.trees import Tree
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.ids import Ids
+from acker.ledger.submissions import NewSlab
 
 
 def track(ledger: Ledger, count: int, name: str = "m", spout: str = "source") -> tuple[Ids, Ids]:

@@ -7,8 +7,9 @@ from typing import Any, Self
 
 import redis
 
-from acker.embedded import HOST, EmbeddedServer, free_port
-from acker.processes import tied
+from acker.embedded import EmbeddedServer
+from acker.embedded.processes import tied
+from acker.embedded.server import HOST, free_port
 from tests.servers import wait_until
 
 SERVICE = "orders"

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pytest
 import redis
 
-from acker.address import parse
 from acker.embedded import EmbeddedServer, embedded_binary
+from acker.store.address import parse
 from tests.clusters import Cluster
 from tests.leaks import assert_no_leaks
 

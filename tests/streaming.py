@@ -6,17 +6,19 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from acker import ids
-from acker.ids import Ids
-from acker.ledger import Ledger
-from acker.requests import Operation
-from acker.streams import StreamReader, StreamWriter, commits, inputs, schemas, staging, subscriptions
-from acker.streams.commits import Commit
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.ids import Ids
+from acker.ledger.submissions import NewSlab
+from acker.store.operation import Operation
+from acker.streams import StreamReader, StreamWriter, schemas, subscriptions
+from acker.streams.commits import commit as commits
+from acker.streams.commits import inputs, staging
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.staging import Staged, Staging
 from acker.streams.reader import payload_of
 from acker.streams.segments import Segment
-from acker.streams.staging import Staged, Staging
 from acker.streams.subscriptions import DEFAULT, Range, Taken
-from acker.submissions import NewSlab
 from tests.servers import raw_client
 
 T = TypeVar("T")

@@ -6,10 +6,10 @@ import traceback
 
 import pytest
 
-from acker.address import Address, parse, shown
 from acker.errors import ValidationError
-from acker.nodes import Nodes
-from acker.store import Store
+from acker.store.address import Address, parse, shown
+from acker.store.client import Store
+from acker.store.nodes import Nodes
 
 NOBODY = {"username": None, "password": None}
 

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import redis
 
-from acker import aio, ids, inspect
-from acker.aio import AsyncLedger, AsyncStore, AsyncTicker
 from acker.embedded import EmbeddedServer
 from acker.errors import (
     StoreError,
@@ -20,11 +18,16 @@ from acker.errors import (
     UnknownTopology,
     ValidationError,
 )
-from acker.ledger import Ledger, open_ledger
-from acker.requests import command
-from acker.store import CONNECTIONS, Store
-from acker.submissions import Failed, Ticked
-from acker.totals import totals
+from acker.inspect import aio, pages
+from acker.inspect.aio import AsyncLedger
+from acker.inspect.totals import totals
+from acker.ledger import ids
+from acker.ledger.aio import AsyncTicker
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.submissions import Failed, Ticked
+from acker.store.aio import AsyncStore
+from acker.store.client import CONNECTIONS, Store
+from acker.store.operation import command
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -55,11 +58,11 @@ def track(ledger: Ledger, count: int = 10) -> list[int]:
 async def test_reads_are_those_of_the_ledger(ledger: Ledger, twin: AsyncLedger) -> None:
     anchors = track(ledger)
     ledger.fail(anchors[:2])
-    ledger.update(anchors[2:3], [ledger.run(inspect.tree(ledger.core, anchors[2])).value])  # type: ignore[union-attr]
+    ledger.update(anchors[2:3], [ledger.run(pages.tree(ledger.core, anchors[2])).value])  # type: ignore[union-attr]
     assert twin.config == ledger.config
     assert await twin.counters() == ledger.counters()
     assert await twin.latency(0.5) == ledger.latency(0.5) != [None]
-    own, other = await twin.tree(anchors[5]), ledger.run(inspect.tree(ledger.core, anchors[5]))
+    own, other = await twin.tree(anchors[5]), ledger.run(pages.tree(ledger.core, anchors[5]))
     assert own is not None
     assert other is not None
     assert (own.anchor, own.value, own.message_id) == (other.anchor, other.value, other.message_id)
@@ -91,7 +94,7 @@ async def test_without_tracking_nothing_is_sent(store: AsyncStore) -> None:
     assert await twin.fail([1, 2]) == Failed()
     assert await twin.reset_timeout([1]) == 0
     assert await twin.tick() == Ticked()
-    assert await twin.trees() == inspect.Page((), None)
+    assert await twin.trees() == pages.Page((), None)
 
 
 async def test_topologies_are_opened_and_compared(store: AsyncStore) -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from acker import SpoutPendingFull, Topology
-from acker.spout import Spout
-from acker.telling import TOLD_A_CALL
+from acker.collectors.spout import Spout
+from acker.collectors.telling import TOLD_A_CALL
 
 
 def backlog(topology: Topology) -> Spout:

@@ -8,15 +8,16 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker import Topology, ids, messages
+from acker import Topology
 from acker.errors import SpoutPendingFull, WritersFull
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.streams import kept
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
-from acker.submissions import NewSlab
-from acker.writers import HORIZON
+from acker.ledger import ids, journal
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.submissions import NewSlab
+from acker.ledger.writers import HORIZON
+from acker.store.client import Store
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import kept
+from acker.streams.spouts.spout import StreamSpout
 from tests.leaks import assert_no_leaks
 from tests.ledger_state import age_writers, shard_key
 from tests.ledgers import Trees, opened, told
@@ -202,8 +203,8 @@ def test_messages_of_a_service_take_a_writer_each_only_if_they_have_a_key(
     def send(count: int, keys: bool) -> int:
         """Sends messages one by one; returns how many writers the shard remembers then."""
         for number in range(count):
-            one = messages.Messages(acks=[(-1 - 2 * number, 1)])
-            ledger.run(messages.send(ledger.core, one, f"key-{number}" if keys else None))
+            one = journal.Messages(acks=[(-1 - 2 * number, 1)])
+            ledger.run(journal.send(ledger.core, one, f"key-{number}" if keys else None))
         return raw.hlen(shard_key(ledger, 0, "writers").decode())
 
     assert send(20, keys=False) == 1

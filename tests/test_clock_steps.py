@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 import redis
 
-from acker import history, ids, keys
-from acker.buckets import TICK_LAG
 from acker.embedded import EmbeddedServer
-from acker.history import WINDOWS, Reading, Window
-from acker.ledger import Ledger
-from acker.outcomes import OutcomeReader
-from acker.store import Store
-from acker.streams import settler
-from acker.streams.spout import StreamSpout
-from acker.ticker import Ticker
-from acker.writers import HORIZON
+from acker.inspect import history
+from acker.inspect.buckets import TICK_LAG
+from acker.inspect.history import WINDOWS, Reading, Window
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.ticker import Ticker
+from acker.ledger.writers import HORIZON
+from acker.store import keys
+from acker.store.client import Store
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
 from tests.clocks import NoLibrary, ShiftedClock
 from tests.kept_rows import HOW, lines
 from tests.ledger_state import age_writers, shard_key

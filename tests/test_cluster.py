@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from redis.crc import key_slot
 
-from acker import ids, keys
-from acker.aio import AsyncStore
 from acker.errors import StoreMisconfigured, StoreUnavailable
-from acker.ledger import Ledger, open_ledger
-from acker.requests import command
-from acker.store import Store
-from acker.submissions import Submission, Updated
-from acker.ticker import Ticker
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.submissions import Submission, Updated
+from acker.ledger.ticker import Ticker
+from acker.store import keys
+from acker.store.aio import AsyncStore
+from acker.store.client import Store
+from acker.store.operation import command
 from tests.clusters import Cluster
 from tests.ledgers import Trees, confirm_all, counted, opened, told
 from tests.servers import KINDS, binary, wait_until

@@ -4,9 +4,9 @@ from typing import get_type_hints
 
 import pytest
 
-from acker import config
-from acker.config import Settings, TopologyConfig
 from acker.errors import AckerError, ValidationError
+from acker.ledger import config
+from acker.ledger.config import Settings, TopologyConfig
 
 
 @pytest.mark.parametrize("name", ["a", "A-z_0.9", "x" * 64, "...", ".a", "..a", "-"])

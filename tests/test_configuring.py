@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from acker import ids
-from acker.config import Settings, TopologyConfig
-from acker.configuring import configure
 from acker.errors import TopologyConfigError, TopologyInUse, UnknownTopology, ValidationError
-from acker.ledger import Ledger, follow, open_ledger
-from acker.store import Store
-from acker.submissions import NewSlab
-from acker.ticker import Ticker
+from acker.inspect.configuring import configure
+from acker.ledger import ids
+from acker.ledger.client import Ledger, follow, open_ledger
+from acker.ledger.config import Settings, TopologyConfig
+from acker.ledger.submissions import NewSlab
+from acker.ledger.ticker import Ticker
+from acker.store.client import Store
 from tests.servers import raw_client
 from tests.streaming import interleave
 

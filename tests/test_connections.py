@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from acker import store as stores
-from acker.aio import AsyncStore
 from acker.errors import StoreUnavailable
-from acker.requests import Reply, Request, command
-from acker.store import Store
+from acker.store import client as stores
+from acker.store.aio import AsyncStore
+from acker.store.client import Store
+from acker.store.operation import Reply, Request, command
 from tests.conftest import NewServer
 from tests.proxy import proxied
 from tests.servers import wait_until

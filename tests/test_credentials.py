@@ -9,13 +9,13 @@ import pytest
 import redis
 
 from acker import Topology, cli
-from acker.address import parse
-from acker.aio import AsyncStore
 from acker.demo.options import Options as DemoOptions
 from acker.errors import MissingRights, StoreMisconfigured
-from acker.requests import command
 from acker.spark.options import Options
-from acker.store import Store
+from acker.store.address import parse
+from acker.store.aio import AsyncStore
+from acker.store.client import Store
+from acker.store.operation import command
 from api.settings import settings
 from tests.conftest import NewServer
 

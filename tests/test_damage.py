@@ -12,11 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from acker import ids, recent
 from acker.errors import UnreadableRecord
-from acker.ledger import Ledger
-from acker.outcomes import OutcomeReader, Place, digest
-from acker.submissions import NewSlab, Submission
+from acker.inspect import failures
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.outcomes import OutcomeReader, Place, digest
+from acker.ledger.submissions import NewSlab, Submission
 from tests.ledger_state import read_all, shard_key, trees_of
 from tests.ledgers import Trees, opened
 
@@ -183,7 +184,7 @@ def listed(ledger: Ledger) -> set[int]:
     found: set[int] = set()
     cursor = None
     while True:
-        page = ledger.run(recent.recent(ledger.core, limit=1000, cursor=cursor))
+        page = ledger.run(failures.recent(ledger.core, limit=1000, cursor=cursor))
         found.update(tree.anchor for tree in page.trees)
         if (cursor := page.cursor) is None:
             return found

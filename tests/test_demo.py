@@ -10,9 +10,10 @@ from acker.demo.options import Options
 from acker.demo.records import Records, Status
 from acker.demo.spout import LINES, TextSpout
 from acker.demo.text import Line, find_files, read_lines, words
-from acker.ledger import open_ledger
-from acker.store import Store
-from acker.streams import StreamReader, dead_letters, settler
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
+from acker.streams import StreamReader
+from acker.streams.spouts import dead_letters, settler
 from tests.servers import wait_until
 from tests.test_demo_check import TEXT
 

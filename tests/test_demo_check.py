@@ -19,7 +19,7 @@ from acker.demo.report import Report
 from acker.demo.sink import Sink
 from acker.demo.spout import LINES
 from acker.demo.text import Line, words
-from acker.streams.dead_letters import DeadLetter
+from acker.streams.spouts.dead_letters import DeadLetter
 
 # The sink
 

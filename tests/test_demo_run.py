@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from acker.demo.text import words
-from acker.ledger import open_ledger
-from acker.store import Store
-from acker.streams import dead_letters
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
+from acker.streams.spouts import dead_letters
 from api.dashboard import prepare
 from tests.conftest import NewServer
 from tests.servers import wait_until

@@ -10,16 +10,16 @@ import pytest
 import redis
 
 from acker import Outcome, Topology
+from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
 from acker.errors import StoreError, StoreMisconfigured, StoreUnavailable, ValidationError
-from acker.ledger import Ledger, open_ledger
-from acker.spout import Spout
-from acker.store import Store
-from acker.streams import commits
-from acker.streams.commits import Commit
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
-from acker.submissions import NewSlab
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.submissions import NewSlab
+from acker.store.client import Store
+from acker.streams.commits import commit
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.spout import StreamSpout
 from tests.conftest import NewServer
 from tests.ledgers import Trees, counted, opened, told
 from tests.servers import wait_until
@@ -213,7 +213,7 @@ def test_registrations_and_commits_wait_too_and_confirmations_do_not(new_server:
         with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
             opened(server.url, timeout=0.5, name="another", wait_replicas=1)
         with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
-            hasty.run(commits.commit(hasty.core, "w", 0, Commit()))
+            hasty.run(commit.commit(hasty.core, "w", 0, Commit()))
         with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
             StreamSpout(hasty, Tracking("s", "t", "id")).write(pa.table({"id": [3]}))
         hasty.tick(force=True)
@@ -221,4 +221,4 @@ def test_registrations_and_commits_wait_too_and_confirmations_do_not(new_server:
         os.kill(replica.pid, signal.SIGCONT)
     ledger.register_spout("another")
     assert ledger.core.spouts == {"s", "another"}
-    assert ledger.run(commits.commit(ledger.core, "w", 0, Commit()))
+    assert ledger.run(commit.commit(ledger.core, "w", 0, Commit()))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from acker import embedded
 from acker.embedded import EmbeddedServer
+from acker.embedded import server as embedded
 from acker.errors import StoreUnavailable
 from tests.conftest import NewServer
 from tests.servers import wait_until

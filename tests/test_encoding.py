@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker import encoding, ids
-from acker.encoding import CALL_FAILS, CALL_TREES, CALL_WORDS, TreesCall, UpdateCall
 from acker.errors import ValidationError
-from acker.ids import Ids
+from acker.ledger import calls as encoding
+from acker.ledger import ids
+from acker.ledger.calls import CALL_FAILS, CALL_TREES, CALL_WORDS, TreesCall, UpdateCall
+from acker.ledger.ids import Ids
 
 SLABS = st.sampled_from([1, 2, 3, 17, 2**49, 2**50 - 1])
 INDEXES = st.integers(0, 4095) | st.integers(0, 20) | st.just(0)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import redis
 
-from acker import ids
 from acker.errors import StoreError, StoreUnavailable
-from acker.ledger import Ledger
-from acker.outcomes import OutcomeReader
-from acker.store import Store
-from acker.submissions import Call, NewSlab, Submission
-from acker.writers import HORIZON, Writer
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.submissions import Call, NewSlab, Submission
+from acker.ledger.writers import HORIZON, Writer
+from acker.store.client import Store
 from tests.ledger_state import assert_same
 from tests.ledgers import Trees, confirm_all, counted, opened, told
 from tests.model import Model
@@ -232,7 +232,7 @@ def test_a_submission_too_old_for_the_store_to_remember_is_an_error(
     for call in submission.calls:
         call.reply = None
     now = time.monotonic
-    monkeypatch.setattr("acker.operations.time.monotonic", lambda: now() + HORIZON)
+    monkeypatch.setattr("acker.ledger.core.time.monotonic", lambda: now() + HORIZON)
     with pytest.raises(StoreError, match="too long ago"):
         ledger.send(submission)
     counted(ledger, tracked=1)

@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from acker import Topology, ValidationError, inspect, messages, steps
-from acker.steps import Step
+from acker import Topology, ValidationError
+from acker.inspect import pages, steps
+from acker.inspect.steps import Step
+from acker.ledger import journal
 from tests.servers import Raw
 
 HALF = "m\ud800"
@@ -14,10 +16,10 @@ REFUSED: dict[str, Callable[[Topology], object]] = {
     "emit": lambda topology: topology.spout("s").emit(HALF),
     "emit_many": lambda topology: topology.spout("s").emit_many(["m", HALF]),
     "track": lambda topology: topology.ledger.track([1, 2], [3, 4], ["m", HALF], spout="s"),
-    "find": lambda topology: topology.ledger.run(inspect.find(topology.ledger.core, HALF)),
+    "find": lambda topology: topology.ledger.run(pages.find(topology.ledger.core, HALF)),
     "spout": lambda topology: topology.spout(HALF),
     "key": lambda topology: topology.ledger.run(
-        messages.send(topology.ledger.core, messages.Messages(acks=[(5, 3)]), HALF)
+        journal.send(topology.ledger.core, journal.Messages(acks=[(5, 3)]), HALF)
     ),
     "topology": lambda topology: Topology(topology.ledger.store.url, HALF),
     "password": lambda topology: Topology(topology.ledger.store.url.replace("//", f"//:{HALF}@"), "t"),

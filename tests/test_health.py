@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 import redis
 
-from acker import health, keys, steps
-from acker.config import TopologyConfig
 from acker.errors import ValidationError
-from acker.health import CODES, RULES, THRESHOLDS, Facts, Recently, Thresholds, judge
-from acker.ledger import Ledger
-from acker.steps import Step
-from acker.stream_totals import StreamTotals, SubscriptionTotals
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
-from acker.totals import ShardTotals, Totals
+from acker.inspect import health, steps
+from acker.inspect.health import CODES, RULES, THRESHOLDS, Facts, Recently, Thresholds, judge
+from acker.inspect.steps import Step
+from acker.inspect.stream_totals import StreamTotals, SubscriptionTotals
+from acker.inspect.totals import ShardTotals, Totals
+from acker.ledger.client import Ledger
+from acker.ledger.config import TopologyConfig
+from acker.store import keys
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.spout import StreamSpout
 from tests.kept_rows import consume, lines, rows
 from tests.ledgers import Trees, opened
 

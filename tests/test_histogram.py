@@ -8,8 +8,8 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker import scripts
-from acker.histogram import PER_DOUBLING, bounds, bucket_of, percentile
+from acker.ledger.histogram import PER_DOUBLING, bounds, bucket_of, percentile
+from acker.store import scripts
 
 
 @given(st.integers(0, 2**32))

@@ -7,11 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker import Topology, histogram, history, keys
-from acker.history import STEPS, WINDOWS
-from acker.ledger import Ledger
-from acker.operations import COUNTERS
-from acker.series import series
+from acker import Topology
+from acker.inspect import history
+from acker.inspect.history import STEPS, WINDOWS
+from acker.inspect.series import series
+from acker.ledger import histogram
+from acker.ledger.client import Ledger
+from acker.ledger.core import COUNTERS
+from acker.store import keys
 from acker.streams import Stream, StreamWriter
 from tests.ledgers import Trees, opened
 

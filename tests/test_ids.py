@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker import ids
 from acker.errors import ValidationError
+from acker.ledger import ids
 
 SIGNED = st.integers(-(2**63), 2**63 - 1)
 

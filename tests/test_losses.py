@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from acker import Outcome, Topology, Tuple
+from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
-from acker.outcomes import OutcomeReader
-from acker.spout import Spout
+from acker.ledger.outcomes import OutcomeReader
 from tests.collectors.conftest import told_unflushed
 from tests.conftest import NewServer
 from tests.ledgers import Trees, opened

@@ -9,13 +9,16 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from acker import Topology, aio, cli, inspect, scripts
-from acker.aio import AsyncStore, AsyncTicker
+from acker import Topology, cli
 from acker.errors import MissingRights, StoreError
-from acker.ledger import open_ledger
-from acker.requests import Request, command
-from acker.store import Store
-from acker.ticker import Ticker
+from acker.inspect import aio, pages
+from acker.ledger.aio import AsyncTicker
+from acker.ledger.client import open_ledger
+from acker.ledger.ticker import Ticker
+from acker.store import scripts
+from acker.store.aio import AsyncStore
+from acker.store.client import Store
+from acker.store.operation import Request, command
 from tests.conftest import NewServer
 from tests.ledgers import Trees, opened, told
 from tests.servers import raw_clients
@@ -190,9 +193,9 @@ def test_who_may_only_read_is_asked_only_for_what_a_reading_needs(user: User) ->
     )
     user.set(*(f"+{name.lower()}" for name in scripts.get("read_tree").commands))
     ledger = open_ledger(Store(user.url), "t", create=False)
-    assert ledger.run(inspect.tree(ledger.core, int(trees.anchors[0]))) is not None
+    assert ledger.run(pages.tree(ledger.core, int(trees.anchors[0]))) is not None
     with pytest.raises(MissingRights, match=r"SSCAN.*'scan_slabs'"):
-        ledger.run(inspect.trees(ledger.core))
+        ledger.run(pages.trees(ledger.core))
 
 
 def test_a_command_that_has_another_name_there_is_named(

@@ -5,13 +5,14 @@ import contextlib
 import pytest
 import redis
 
-from acker import ids, operations
-from acker.config import TopologyConfig
 from acker.errors import StoreError, StoreUnavailable
-from acker.operations import Core
-from acker.requests import Operation, Reply, Request
-from acker.submissions import FLIGHT_CALLS, NewSlab, Submission, Ticked, Updated
-from acker.writers import Writer
+from acker.ledger import core as operations
+from acker.ledger import ids
+from acker.ledger.config import TopologyConfig
+from acker.ledger.core import Core
+from acker.ledger.submissions import FLIGHT_CALLS, NewSlab, Submission, Ticked, Updated
+from acker.ledger.writers import Writer
+from acker.store.operation import Operation, Reply, Request
 
 SPOUTS = redis.ResponseError("SPOUTS 3,7/0:a/2:b/6:c")
 WRITER = redis.ResponseError("WRITER call 7 out of turn after 0")

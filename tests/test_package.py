@@ -45,7 +45,7 @@ def test_scripts_are_the_same_from_a_checkout_and_from_a_wheel_given_as_a_zip(
 import json, sys
 sys.path[:0] = sys.argv[1:]
 import acker
-from acker.scripts import load_all
+from acker.store.scripts import load_all
 print(json.dumps([acker.__file__, {name: script.sha.decode() for name, script in load_all().items()}]))
 """
     zipped, from_wheel = json.loads(python(program, wheel, cwd=tmp_path))

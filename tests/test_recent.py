@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acker import encoding, ids, recent
 from acker.errors import ValidationError
-from acker.ledger import Ledger
-from acker.recent import Numbers, Recent
+from acker.inspect import failures
+from acker.inspect.failures import Numbers, Recent
+from acker.ledger import calls, ids
+from acker.ledger.client import Ledger
 from tests.ledgers import Trees, confirm_all, opened
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -23,7 +24,7 @@ def listed(ledger: Ledger, limit: int = 100, **asked: Any) -> list[Recent]:
     found: list[Recent] = []
     cursor = None
     while True:
-        page = ledger.run(recent.recent(ledger.core, limit=limit, cursor=cursor, **asked))
+        page = ledger.run(failures.recent(ledger.core, limit=limit, cursor=cursor, **asked))
         assert len(page.trees) <= limit
         found += page.trees
         cursor = page.cursor
@@ -88,7 +89,7 @@ def test_acks_are_not_kept(ledger: Ledger) -> None:
     trees.complete(ledger)
     Trees(1).track(ledger).complete(ledger)
     assert listed(ledger) == []
-    assert set(ledger.run(recent.numbers(ledger.core)).values()) == {Numbers()}
+    assert set(ledger.run(failures.numbers(ledger.core)).values()) == {Numbers()}
 
 
 def test_the_end_of_one_tree_is_found(ledger: Ledger) -> None:
@@ -98,14 +99,14 @@ def test_the_end_of_one_tree_is_found(ledger: Ledger) -> None:
         ledger.fail([anchor], f"reason {anchor}")
     expire(ledger)
     for anchor in (trees.anchors[0], trees.anchors[499]):
-        found = ledger.run(recent.find(ledger.core, int(anchor)))
+        found = ledger.run(failures.find(ledger.core, int(anchor)))
         assert found is not None
         assert (found.status, found.cause.reason) == ("failed", f"reason {anchor}")
     for anchor in (trees.anchors[500], trees.anchors[599], others[0].anchors[0]):
-        found = ledger.run(recent.find(ledger.core, int(anchor)))
+        found = ledger.run(failures.find(ledger.core, int(anchor)))
         assert found is not None
         assert (found.anchor, found.status) == (anchor, "expired")
-    assert ledger.run(recent.find(ledger.core, int(ids.new_anchors(1)[0]))) is None
+    assert ledger.run(failures.find(ledger.core, int(ids.new_anchors(1)[0]))) is None
 
 
 def test_an_end_is_looked_for_in_few_steps_wherever_it_is(url: str) -> None:
@@ -119,7 +120,7 @@ def test_an_end_is_looked_for_in_few_steps_wherever_it_is(url: str) -> None:
         (middle, f"reason {middle}", 4),
         (-7, None, 4),
     ):
-        operation, replies = recent.find(ledger.core, anchor), None
+        operation, replies = failures.find(ledger.core, anchor), None
         for _ in range(steps):
             replies = ledger.store.send(operation.send(replies))  # type: ignore[arg-type]
         with pytest.raises(StopIteration) as end:
@@ -150,7 +151,7 @@ def test_a_bounded_number_is_kept_and_it_is_known_since_when(url: str) -> None:
     slabs = [Trees(1000).track(ledger) for _ in range(13)]
     first, last = slabs[0], slabs[-1]
     ledger.fail(first.anchors, "first")
-    assert ledger.run(recent.kept_since(ledger.core, int(first.anchors[0]))) is None
+    assert ledger.run(failures.kept_since(ledger.core, int(first.anchors[0]))) is None
     for slab in slabs[1:]:
         ledger.fail(slab.anchors, "later")
     found = listed(ledger, 1000)
@@ -158,19 +159,19 @@ def test_a_bounded_number_is_kept_and_it_is_known_since_when(url: str) -> None:
     kept = told(found)
     assert set(last.anchors.tolist()) <= kept.keys()
     assert first.anchors[0] not in kept
-    since = ledger.run(recent.kept_since(ledger.core, int(first.anchors[0])))
+    since = ledger.run(failures.kept_since(ledger.core, int(first.anchors[0])))
     assert since == min(tree.at for tree in found)
 
 
 def test_what_is_new_is_told_once_and_counted_beyond_its_bound(ledger: Ledger) -> None:
-    seen = ledger.run(recent.numbers(ledger.core))
+    seen = ledger.run(failures.numbers(ledger.core))
     trees = Trees(100).track(ledger)
     ledger.fail(trees.anchors[:3], "first")
-    new, now = ledger.run(recent.since(ledger.core, seen, 20))
+    new, now = ledger.run(failures.since(ledger.core, seen, 20))
     assert sorted(tree.anchor for tree in new) == sorted(trees.anchors[:3].tolist())
-    assert ledger.run(recent.since(ledger.core, now, 20)) == ([], now)
+    assert ledger.run(failures.since(ledger.core, now, 20)) == ([], now)
     ledger.fail(trees.anchors[3:], "many")
-    new, later = ledger.run(recent.since(ledger.core, now, 20))
+    new, later = ledger.run(failures.since(ledger.core, now, 20))
     assert len(new) == 20
     assert sum(later[shard].ended - now[shard].ended for shard in now) == 97
     assert sum(later[shard].failed - now[shard].failed for shard in now) == 97
@@ -196,7 +197,7 @@ def test_a_call_that_names_too_many_big_slabs_leaves_message_ids_out(url: str) -
     chosen = np.array([anchors[5] for anchors in slabs])
     submission = ledger.core.fail(chosen, b"one of each")
     assert len(submission.calls) == 2
-    whole = encoding.trees_calls(chosen, 1)
+    whole = calls.trees_calls(chosen, 1)
     first, second = submission.calls
     first.keys += second.keys
     for place in (2, 3):
@@ -211,4 +212,4 @@ def test_a_call_that_names_too_many_big_slabs_leaves_message_ids_out(url: str) -
 @pytest.mark.parametrize("cursor", ["", "x", "é", "AAAA", "____" * 4])
 def test_a_cursor_of_nothing_is_refused(ledger: Ledger, cursor: str) -> None:
     with pytest.raises(ValidationError):
-        ledger.run(recent.recent(ledger.core, cursor=cursor))
+        ledger.run(failures.recent(ledger.core, cursor=cursor))

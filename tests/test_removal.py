@@ -8,18 +8,23 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
-from acker import aio, health, history, keys, steps, topologies
 from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
-from acker.ledger import Ledger, open_ledger
-from acker.operations import Core
-from acker.removal import remove
-from acker.requests import Operation, command
-from acker.steps import Step
-from acker.store import Store
-from acker.streams import StreamWriter, giving_back, settler
-from acker.streams.roots import Tracking
+from acker.inspect import aio, health, history, steps
+from acker.inspect.removal import remove
+from acker.inspect.steps import Step
+from acker.ledger import topologies
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.core import Core
+from acker.store import keys
+from acker.store.aio import AsyncStore
+from acker.store.client import Store
+from acker.store.operation import Operation, command
+from acker.streams import StreamWriter
+from acker.streams.commits import giving_back
+from acker.streams.commits.roots import Tracking
 from acker.streams.segments import new_token
-from acker.streams.spout import StreamSpout
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
 from tests.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
 from tests.ledgers import Trees, confirm_all, opened, told
 from tests.servers import raw_clients
@@ -168,7 +173,7 @@ def bounded(operation: Operation[object]) -> Operation[None]:
 
 async def test_the_asyncio_twin_removes_too(url: str) -> None:
     filled(url, "words")
-    async with aio.AsyncStore(url) as store:
+    async with AsyncStore(url) as store:
         ledger = await aio.open_ledger(store, "words", create=False)
         with pytest.raises(TopologyInUse):
             await ledger.remove()

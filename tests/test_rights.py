@@ -10,16 +10,20 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from acker import Topology, cli, history, ids, inspect, keys, scripts, steps
+from acker import Topology, cli
 from acker.errors import AckerError, StoreError
-from acker.ledger import open_ledger
-from acker.removal import remove
-from acker.steps import Step
-from acker.store import Store
-from acker.streams import Stream, StreamReader, dead_letters, settler
-from acker.streams.commits import Commit
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.inspect import history, pages, steps
+from acker.inspect.removal import remove
+from acker.inspect.steps import Step
+from acker.ledger import ids
+from acker.ledger.client import open_ledger
+from acker.store import keys, scripts
+from acker.store.client import Store
+from acker.streams import Stream, StreamReader
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import dead_letters, settler
+from acker.streams.spouts.spout import StreamSpout
 from tests.api.conftest import calling, serving
 from tests.conftest import NewServer
 from tests.ledgers import Trees, confirm_all
@@ -147,7 +151,7 @@ def reader_works(url: str, name: str = "t") -> None:
     ledger = open_ledger(Store(url), name, create=False)
     ledger.run(steps.steps(ledger.core))
     ledger.counters()
-    assert ledger.run(inspect.trees(ledger.core)) is not None
+    assert ledger.run(pages.trees(ledger.core)) is not None
     assert Stream(ledger, "lines").totals() is not None
 
 

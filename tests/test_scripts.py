@@ -9,25 +9,19 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker import ids, scripts, topologies
-from acker.ledger import Ledger, open_ledger
-from acker.outcomes import OutcomeReader
-from acker.store import Store
-from acker.streams import (
-    Stream,
-    StreamReader,
-    StreamWriter,
-    commits,
-    dead_letters,
-    kept,
-    settler,
-    subscriptions,
-)
-from acker.streams.commits import Commit
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.ledger import ids, topologies
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.submissions import NewSlab
+from acker.store import scripts
+from acker.store.client import Store
+from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
+from acker.streams.commits import commit
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import dead_letters, kept, settler
+from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import Range
-from acker.submissions import NewSlab
 from tests.conftest import NewServer
 from tests.servers import wait_until
 
@@ -50,7 +44,7 @@ def test_each_script_declares_its_keys_and_arguments_in_its_header(name: str) ->
 
 
 def test_the_scripts_can_be_written_out_as_the_server_gets_them(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "acker.scripts", "--expand", tmp_path], check=True)
+    subprocess.run([sys.executable, "-m", "acker.store.scripts", "--expand", tmp_path], check=True)
     assert {path.stem: path.read_text() for path in tmp_path.iterdir()} == {
         name: script.text for name, script in scripts.load_all().items()
     }
@@ -115,7 +109,7 @@ def test_all_keys_of_a_call_on_a_stream_lie_in_one_slot(cluster: str) -> None:
     assert stream.give_back("gone", "b") == 1
     at = ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 0))
     what = Commit(inputs=(Range("lines", slot, "reader", 0, at),))
-    ledger.run(commits.commit(ledger.core, "writer", 0, what))
+    ledger.run(commit.commit(ledger.core, "writer", 0, what))
     assert stream.unsubscribe("c", ack=True) == 1
     assert ledger.counters()["acked"] == 2
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from acker.aio import AsyncStore
 from acker.errors import StoreUnavailable
-from acker.requests import command
-from acker.store import Store
+from acker.store.aio import AsyncStore
+from acker.store.client import Store
+from acker.store.operation import command
 from tests.ledgers import Trees, counted, opened, told
 from tests.sentinels import Sentinels
 from tests.servers import KINDS, binary, wait_until

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import redis
 
-from acker import steps
+from acker.collectors.topology import Topology
 from acker.errors import ValidationError
-from acker.ledger import Ledger, open_ledger
-from acker.steps import MOST_STEPS, Step
-from acker.store import Store
-from acker.topology import Topology
+from acker.inspect import steps
+from acker.inspect.steps import MOST_STEPS, Step
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -14,9 +14,6 @@ from contextlib import contextmanager
 import pytest
 import redis
 
-from acker import ids, scripts
-from acker.batch import check_server
-from acker.config import TopologyConfig
 from acker.errors import (
     MissingRights,
     StoreError,
@@ -24,10 +21,14 @@ from acker.errors import (
     StoreUnavailable,
     ValidationError,
 )
-from acker.ledger import Ledger, open_ledger
-from acker.operations import Core
-from acker.requests import command
-from acker.store import Store
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.config import TopologyConfig
+from acker.ledger.core import Core
+from acker.store import scripts
+from acker.store.client import Store
+from acker.store.exchange import check_server
+from acker.store.operation import command
 from tests.conftest import NewServer
 from tests.ledgers import Trees, counted, opened, told
 
@@ -182,7 +183,7 @@ def test_who_is_interrupted_leaves_no_reply_behind_for_the_next(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("acker.store._reply", interrupted)
+        patched.setattr("acker.store.client._reply", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.send([command("GET", b"mine")])
     assert store.send([command("GET", b"yours")]) == [b"2"]
@@ -194,8 +195,8 @@ def test_a_signal_while_a_call_is_packed_is_an_interrupt_and_no_crash() -> None:
     # fault, which would take the tests with it.
     program = """if True:
         import signal
-        from acker.batch import Batch, Parcel
-        from acker.requests import command
+        from acker.store.exchange import Batch, Parcel
+        from acker.store.operation import command
         def interrupt(*_):
             raise KeyboardInterrupt
         batch = Batch([command("SADD", b"numbers", *range(500_000))], "redis://127.0.0.1", 1.0)

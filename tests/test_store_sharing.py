@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from acker.config import TopologyConfig
 from acker.errors import (
     TrackRejected,
 )
-from acker.ledger import Ledger
-from acker.operations import Core
-from acker.writers import Writer
+from acker.ledger.client import Ledger
+from acker.ledger.config import TopologyConfig
+from acker.ledger.core import Core
+from acker.ledger.writers import Writer
 from tests.ledgers import Trees, counted, opened
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 TESTS = """
 from acker import Topology
-from acker.topology import Topology as Opened
+from acker.collectors.topology import Topology as Opened
 
 def test_a_bolt(acker_topology: Opened, acker_url: str) -> None:
     spout, bolt = acker_topology.spout("lines"), acker_topology.basic_bolt("upper")

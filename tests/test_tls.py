@@ -16,11 +16,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from acker.aio import AsyncStore
-from acker.embedded import EmbeddedServer, free_port
+from acker.embedded import EmbeddedServer
+from acker.embedded.server import free_port
 from acker.errors import StoreMisconfigured
-from acker.requests import command
-from acker.store import Store
+from acker.store.aio import AsyncStore
+from acker.store.client import Store
+from acker.store.operation import command
 from tests.clusters import Cluster
 from tests.conftest import NewServer
 from tests.ledgers import Trees, counted, opened, told

@@ -5,15 +5,15 @@ import pickle
 import pytest
 import redis
 
-from acker.config import TopologyConfig
 from acker.errors import (
     AckerError,
     TopologyConfigError,
     UnknownTopology,
     ValidationError,
 )
-from acker.ledger import open_ledger
-from acker.store import Store
+from acker.ledger.client import open_ledger
+from acker.ledger.config import TopologyConfig
+from acker.store.client import Store
 from tests.ledgers import Trees, opened, told
 
 pytestmark = pytest.mark.cluster(slow=True)

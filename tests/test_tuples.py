@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker import AckerError, Tuple, TupleError
-from acker.tuples import MAX_ROOTS
+from acker.collectors.tuples import MAX_ROOTS
 
 IDS = st.integers(-(2**63), 2**63 - 1)
 EDGES = st.dictionaries(IDS, IDS.filter(bool), max_size=20)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from acker.embedded import free_port
+from acker.embedded.server import free_port
 
 ROOT = Path(__file__).parent.parent
 PORTS = ("6390", "8090", "8091")

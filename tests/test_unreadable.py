@@ -9,16 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker import ids, inspect, recent
+from acker.collectors.topology import Topology
 from acker.errors import UnreadableRecord
-from acker.ids import Ids
-from acker.ledger import Ledger
-from acker.outcomes import OutcomeReader, Place, digest
-from acker.streams import StreamReader, commits, schemas, staging
-from acker.streams.commits import Commit
-from acker.streams.staging import Staged, Staging
-from acker.submissions import NewSlab
-from acker.topology import Topology
+from acker.inspect import failures, pages
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.ids import Ids
+from acker.ledger.outcomes import OutcomeReader, Place, digest
+from acker.ledger.submissions import NewSlab
+from acker.streams import StreamReader, schemas
+from acker.streams.commits import commit, staging
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.staging import Staged, Staging
 from tests.ledger_state import read_all, shard_key
 from tests.ledgers import Trees, confirm_all, counted, opened, told
 
@@ -191,7 +193,7 @@ def test_a_commit_goes_on_past_what_is_unreadable(url: str, raw: Any) -> None:
     for bad in members[:3]:
         break_header(ledger, raw, bad, "newer")
     staged = stage(ledger, together(members)[0])
-    assert ledger.run(commits.commit(ledger.core, "writer", 0, Commit((staged,))))
+    assert ledger.run(commit.commit(ledger.core, "writer", 0, Commit((staged,))))
     for one in members[3:]:
         one.complete(ledger)
     assert states(ledger, *members) == {}  # their tuples in the stream are still to be acked
@@ -208,9 +210,9 @@ def test_staged_vectors_that_are_unreadable_are_not_applied_in_part(url: str, ra
     whole = raw.hget(key, field)
     raw.hset(key, field, b"\xff")  # of the second chunk: the first can be applied
     with pytest.raises(UnreadableRecord):
-        ledger.run(commits.commit(ledger.core, "writer", 0, Commit((staged,))))
+        ledger.run(commit.commit(ledger.core, "writer", 0, Commit((staged,))))
     raw.hset(key, field, whole)
-    assert ledger.run(commits.commit(ledger.core, "writer", 0, Commit((staged,))))
+    assert ledger.run(commit.commit(ledger.core, "writer", 0, Commit((staged,))))
     for one in members:
         one.complete(ledger)
     assert StreamReader(ledger, "words").ack_all() == 1
@@ -253,7 +255,7 @@ def test_a_slab_that_is_unreadable_does_not_keep_the_others_from_expiring(
     expire(ledger)
     # Nothing of it is left that could be taken for a tree, or that takes room from others.
     assert confirm_all(ledger) == count
-    assert ledger.run(inspect.tree(ledger.core, first(bad))) is None
+    assert ledger.run(pages.tree(ledger.core, first(bad))) is None
     Trees(2 * count).track(ledger)
     assert raw.hlen(shard_key(ledger, 0, "slabs")) == 1
 
@@ -286,11 +288,9 @@ def test_message_ids_that_are_unreadable_keep_no_outcome_back(url: str, raw: Any
     assert states(ledger, *members) == {"failed": 3, "expired": 12}
     named = ledger.message_ids([slab_of(one) for one in members])
     assert named == {slab_of(members[2]): members[2].message_ids}
-    kept = ledger.run(recent.recent(ledger.core, limit=100)).trees
+    kept = ledger.run(failures.recent(ledger.core, limit=100)).trees
     assert {tree.anchor for tree in kept} >= set(members[2].anchors.tolist())
-    assert ledger.run(inspect.find(ledger.core, members[2].message_ids[0])).trees[0].anchor == first(
-        members[2]
-    )
+    assert ledger.run(pages.find(ledger.core, members[2].message_ids[0])).trees[0].anchor == first(members[2])
     assert set(ledger.run(ledger.core.quarantined())) == {
         b"message_ids:" + slab_of(one) for one in members[:2]
     }

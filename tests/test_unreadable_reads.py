@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from acker import history, inspect, keys, recent, steps
 from acker.errors import UnreadableRecord
-from acker.steps import Step
-from acker.totals import totals
+from acker.inspect import failures, history, pages, steps
+from acker.inspect.steps import Step
+from acker.inspect.totals import totals
+from acker.store import keys
 from tests.ledger_state import shard_key
 from tests.ledgers import Trees, opened
 from tests.test_unreadable import break_header, first, slab_of, together
@@ -23,9 +24,9 @@ def test_who_reads_an_unreadable_slab_gets_a_typed_error_and_pages_pass_over_it(
     trees = Trees(3).track(ledger)
     break_header(ledger, raw, trees, how)
     with pytest.raises(UnreadableRecord):
-        ledger.run(inspect.tree(ledger.core, first(trees)))
-    assert len(ledger.run(inspect.trees(ledger.core)).trees) == 0
-    assert len(ledger.run(inspect.find(ledger.core, "message 1")).trees) == 0
+        ledger.run(pages.tree(ledger.core, first(trees)))
+    assert len(ledger.run(pages.trees(ledger.core)).trees) == 0
+    assert len(ledger.run(pages.find(ledger.core, "message 1")).trees) == 0
     assert ledger.run(totals(ledger.core)).oldest_age is None
     Trees(2).track(ledger).complete(ledger)
 
@@ -37,7 +38,7 @@ def test_pages_of_waiting_trees_go_on_past_failures_that_are_unreadable(url: str
         ledger.fail(one.anchors[:1], "early")
     key = shard_key(ledger, 0, "failures")
     raw.hset(key, slab_of(torn), raw.hget(key, slab_of(torn)) + b"\x01")
-    found = ledger.run(inspect.trees(ledger.core)).trees
+    found = ledger.run(pages.trees(ledger.core)).trees
     assert {tree.anchor for tree in found} == {first(torn), first(whole)}
 
 
@@ -60,17 +61,17 @@ def test_recent_outcomes_that_are_unreadable_are_passed_over(url: str, raw: Any)
     ):
         raw.xadd(stream, {**fields, **change}, id=f"{newest + place + 1}-0")
     raw.hincrby(shard_key(ledger, 0, "counters"), "recent", 4)
-    page = ledger.run(recent.recent(ledger.core, limit=100))
+    page = ledger.run(failures.recent(ledger.core, limit=100))
     assert {tree.anchor for tree in page.trees} == set(together(members)[0].tolist())
     assert page.cursor is None
-    found = ledger.run(recent.find(ledger.core, first(members[0])))
+    found = ledger.run(failures.find(ledger.core, first(members[0])))
     assert found is not None
     assert found.cause.reason == "bad"
-    fresh, _ = ledger.run(recent.since(ledger.core, {}, 100))
+    fresh, _ = ledger.run(failures.since(ledger.core, {}, 100))
     assert len(fresh) == 12
     raw.xadd(stream, {"no": "entry"}, id=f"{newest + 9}-0")
     raw.xtrim(stream, minid=f"{newest + 1}-0", approximate=False)
-    assert ledger.run(recent.kept_since(ledger.core, first(members[0]))) is not None
+    assert ledger.run(failures.kept_since(ledger.core, first(members[0]))) is not None
 
 
 def test_readings_of_the_history_that_are_unreadable_are_passed_over(url: str, raw: Any) -> None:

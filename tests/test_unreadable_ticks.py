@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from acker import inspect, recent
 from acker.errors import UnreadableRecord
-from acker.store import Store
-from acker.ticker import Ticker
-from acker.totals import totals
+from acker.inspect import failures, pages
+from acker.inspect.totals import totals
+from acker.ledger.ticker import Ticker
+from acker.store.client import Store
 from tests.ledger_state import pass_time, shard_key
 from tests.ledgers import Trees, opened
 from tests.test_unreadable import counter, expire, first, slab_of, states
@@ -39,7 +39,7 @@ def test_pages_pass_over_what_is_no_name_of_a_slab(url: str, raw: Any) -> None:
     for name in (b"", b"abc", b"16 bytes of name"):
         raw.hset(shard_key(ledger, 0, "slabs"), name, header)
         raw.sadd(ledger.core.shards[0].bucket(0), name)
-    for page in (inspect.trees(ledger.core), inspect.find(ledger.core, good.message_ids[0])):
+    for page in (pages.trees(ledger.core), pages.find(ledger.core, good.message_ids[0])):
         assert [tree.anchor for tree in ledger.run(page).trees] == [first(good)]
     ledger.remove(force=True)
 
@@ -106,7 +106,7 @@ def test_a_count_that_was_set_back_keeps_no_tree_from_failing(url: str, raw: Any
     ledger.fail(trees.anchors[2:3], "after")
     expire(ledger)
     assert states(ledger, trees) == {"failed": 3, "expired": 2}
-    kept = ledger.run(recent.recent(ledger.core, limit=10)).trees
+    kept = ledger.run(failures.recent(ledger.core, limit=10)).trees
     assert sorted((tree.anchor, tree.status) for tree in kept) == [
         (int(trees.anchors[2]), "failed"),
         (int(trees.anchors[3]), "expired"),

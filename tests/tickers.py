@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from acker.ticker import Ticker
+from acker.ledger.ticker import Ticker
 
 
 @contextmanager

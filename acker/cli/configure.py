@@ -7,10 +7,10 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import facts, show, show_json
-from acker.config import RANGES, Settings, check_name
-from acker.configuring import configure as configuring
 from acker.errors import ValidationError
-from acker.near import meant
+from acker.inspect.configuring import configure as configuring
+from acker.ledger.config import RANGES, Settings, check_name
+from acker.ledger.near import meant
 
 
 def configure(

@@ -15,12 +15,12 @@ from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import facts, printable, row, show, show_json, table
 from acker.errors import AckerError, ValidationError
-from acker.ledger import Ledger
-from acker.plain import instant
+from acker.inspect.plain import instant
+from acker.ledger.client import Ledger
 
 if TYPE_CHECKING:
-    from acker.streams.attempts import Attempt
-    from acker.streams.dead_letters import DeadLetter, Filter, Group
+    from acker.streams.spouts.attempts import Attempt
+    from acker.streams.spouts.dead_letters import DeadLetter, Filter, Group
 
 _Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", show_default=False)]
 _All = Annotated[bool, typer.Option("--all", help="All of them.")]
@@ -315,14 +315,14 @@ def _ended(one: "Attempt") -> str:
 
 
 def _json() -> Any:
-    from acker.streams import letter_json
+    from acker.streams.spouts import letter_json
 
     return letter_json
 
 
 def _module() -> Any:
     try:
-        from acker.streams import dead_letters as letters
+        from acker.streams.spouts import dead_letters as letters
     except ImportError as error:
         raise AckerError(f"dead letters need pyarrow: pip install 'acker[spark]' ({error})") from error
     return letters

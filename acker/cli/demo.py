@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 
 from acker.cli.output import duration, facts, row, show, show_json, table
-from acker.config import Settings
 from acker.demo import options as demo_options
 from acker.demo.faults import FLAKY_WORDS, POISON_EVERY, Faults
 from acker.errors import AckerError
+from acker.ledger.config import Settings
 
 if TYPE_CHECKING:
     from acker.demo.report import Report

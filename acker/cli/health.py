@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from acker import health as rules
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, row, show, show_json, table
 from acker.errors import ValidationError
-from acker.health import Health, Trouble
-from acker.plain import instant
+from acker.inspect import health as rules
+from acker.inspect.health import Health, Trouble
+from acker.inspect.plain import instant
 
 
 def health(

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from acker.errors import ValidationError
-from acker.ids import check_id
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.ids import check_id
+from acker.store.client import Store
 
 Url = Annotated[
     str,

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from acker.plain import instant, message_id_fields
-from acker.trees import Tree
+from acker.inspect.plain import instant, message_id_fields
+from acker.inspect.trees import Tree
 
 
 def printable(value: bytes | str) -> str:

@@ -9,25 +9,25 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from acker import health as rules
-from acker import inspect, steps
-from acker.buckets import BUCKETS, Bucket
 from acker.cli import options
 from acker.cli.health import fields, in_short, shown, trouble_fields
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, table, tree_fields
-from acker.config import TopologyConfig
-from acker.damaged import Damaged, damaged
 from acker.errors import AckerError, UnknownTopology, ValidationError
-from acker.health import Health
-from acker.inspect import Page
-from acker.ledger import Ledger, open_ledger
-from acker.plain import instant
-from acker.steps import Step
-from acker.store import Store
-from acker.topologies import names as topology_names
-from acker.totals import Totals, totals
-from acker.trees import Tree
+from acker.inspect import health as rules
+from acker.inspect import pages, steps
+from acker.inspect.buckets import BUCKETS, Bucket
+from acker.inspect.damaged import Damaged, damaged
+from acker.inspect.health import Health
+from acker.inspect.pages import Page
+from acker.inspect.plain import instant
+from acker.inspect.steps import Step
+from acker.inspect.totals import Totals, totals
+from acker.inspect.trees import Tree
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.config import TopologyConfig
+from acker.ledger.topologies import names as topology_names
+from acker.store.client import Store
 
 PERCENTILES = (0.5, 0.95, 0.99)
 
@@ -136,9 +136,9 @@ def trees(
 
     def read(limit: int, cursor: str | None) -> Page:
         if wanted is not None:
-            return ledger.run(inspect.find(ledger.core, wanted, limit=limit, cursor=cursor))
+            return ledger.run(pages.find(ledger.core, wanted, limit=limit, cursor=cursor))
         return ledger.run(
-            inspect.trees(
+            pages.trees(
                 ledger.core,
                 bucket=cast("Bucket | None", bucket),
                 spout=spout,
@@ -168,7 +168,7 @@ def tree(
     """One tree, by its anchor."""
     number = options.anchor(anchor)
     ledger = options.ledger(url, timeout, topology)
-    found = ledger.run(inspect.tree(ledger.core, number))
+    found = ledger.run(pages.tree(ledger.core, number))
     if found is None:
         raise AckerError(
             f"topology {topology!r} knows no tree {number}: never tracked, or finished and confirmed"

@@ -7,10 +7,10 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import show, show_json
-from acker.config import check_name
 from acker.errors import ValidationError
-from acker.ledger import open_ledger
-from acker.removal import remove as removing
+from acker.inspect.removal import remove as removing
+from acker.ledger.client import open_ledger
+from acker.ledger.config import check_name
 
 
 def remove(

@@ -12,8 +12,8 @@ import typer
 from acker.cli.options import Url
 from acker.embedded import EmbeddedServer
 from acker.errors import AckerError, ValidationError
-from acker.store import Store
-from acker.topologies import names as topology_names
+from acker.ledger.topologies import names as topology_names
+from acker.store.client import Store
 
 _NEEDED = ("fastapi", "uvicorn", "pydantic_settings", "prometheus_client", "pyarrow")
 

@@ -8,7 +8,7 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, row, show, show_json, table
-from acker.stream_totals import StreamTotals, stream_totals
+from acker.inspect.stream_totals import StreamTotals, stream_totals
 
 
 def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:

@@ -13,15 +13,15 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, Url
 from acker.cli.output import row, show, show_json, table
-from acker.config import check_name
-from acker.ledger import open_ledger
-from acker.store import Store
-from acker.submissions import Ticked
-from acker.ticker import Ticker, keep_waiting
-from acker.topologies import names as topology_names
+from acker.ledger.client import open_ledger
+from acker.ledger.config import check_name
+from acker.ledger.submissions import Ticked
+from acker.ledger.ticker import Ticker, keep_waiting
+from acker.ledger.topologies import names as topology_names
+from acker.store.client import Store
 
 if TYPE_CHECKING:
-    from acker.streams.settler import Settler
+    from acker.streams.spouts.settler import Settler
 
 
 def tick(
@@ -70,7 +70,7 @@ def tick(
 def _settler(store: Store, names: list[str] | None) -> "Settler | None":
     """What replays and buries; None where there is no pyarrow to read rows with."""
     try:
-        from acker.streams.settler import Settler
+        from acker.streams.spouts.settler import Settler
     except ImportError:
         return None
     return Settler(store, names)

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from acker import by_hand
 from acker.cli import options
 from acker.cli.options import Anchors, Json, Timeout, TopologyName, Url
 from acker.cli.output import facts, show, show_json
 from acker.errors import UnknownTree
+from acker.inspect import by_hand
 
 
 def fail(

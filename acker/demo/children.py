@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from acker.embedded.processes import tied
 from acker.errors import AckerError
-from acker.processes import tied
 
 READY = "acker demo: ready"
 """What a Spark application prints when its query runs."""

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from acker.config import Settings, check_name, check_number, check_settings
 from acker.demo.faults import Faults
+from acker.ledger.config import Settings, check_name, check_number, check_settings
 
 LINES = 20_000
 """Lines by default: enough to see it all, within a minute."""
@@ -20,7 +20,8 @@ class Options:
 
     url: the store; None starts the embedded server. topology: its name, which must not be there yet; None
     makes one. inputs: files and directories; none: the standard library. lines: how many are read; 0: all.
-    settings: those of the topology (`acker.config.TopologyConfig`). port: of the dashboard; 0: a free one.
+    settings: those of the topology (`acker.ledger.config.TopologyConfig`). port: of the dashboard; 0: a free
+    one.
     """
 
     url: str | None = field(default=None, repr=False)

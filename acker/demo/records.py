@@ -51,7 +51,7 @@ class Records:
         self.status.in_flight = len(self._attempts)
 
     def take(self, outcomes: pa.Table) -> None:
-        """Takes outcomes (`acker.streams.replays.OUTCOMES`).
+        """Takes outcomes (`acker.streams.spouts.replays.OUTCOMES`).
 
         Those of the call before may be told again: it is not known to have been settled.
         """

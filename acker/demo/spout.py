@@ -20,11 +20,11 @@ from acker import Topology
 from acker.demo.options import ATTEMPTS, MAX_SPOUT_PENDING
 from acker.demo.records import Records
 from acker.demo.text import Line, find_files, read_lines
-from acker.ledger import Ledger
-from acker.streams import settler
-from acker.streams.roots import Tracking
-from acker.streams.settler import Settler
-from acker.streams.spout import StreamSpout
+from acker.ledger.client import Ledger
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import settler
+from acker.streams.spouts.settler import Settler
+from acker.streams.spouts.spout import StreamSpout
 
 SPOUT, LINES = "text", "lines"
 """The spout, and the stream that it writes."""

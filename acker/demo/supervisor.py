@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 
 from acker import Topology
-from acker.address import parse, shown
 from acker.demo.check import check
 from acker.demo.children import READY, Child, ChildFailed, Children
 from acker.demo.directory import temporary_directory
@@ -25,12 +24,13 @@ from acker.demo.sink import Sink
 from acker.demo.spout import SPOUT
 from acker.demo.text import find_files, read_lines
 from acker.embedded import EmbeddedServer
+from acker.embedded.java import ensure_java
 from acker.errors import AckerError, UnknownTopology
-from acker.java import ensure_java
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.streams import dead_letters
-from acker.streams.dead_letters import DeadLetter
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.address import parse, shown
+from acker.store.client import Store
+from acker.streams.spouts import dead_letters
+from acker.streams.spouts.dead_letters import DeadLetter
 
 _READY_WITHIN = 300.0
 _LOOK_EVERY = 0.1

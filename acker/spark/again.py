@@ -10,12 +10,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from acker import keys
-from acker.config import check_number
 from acker.errors import ValidationError
-from acker.requests import command
+from acker.ledger.config import check_number
 from acker.spark.options import of_step
-from acker.streams.commits import RECORD_TTL
+from acker.store import keys
+from acker.store.operation import command
+from acker.streams.commits.commit import RECORD_TTL
 
 
 def read_again(

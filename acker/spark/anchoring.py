@@ -6,7 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import StructField, StructType
 
 from acker.errors import ValidationError
-from acker.streams.effects import EFFECT
+from acker.streams.commits.effects import EFFECT
 from acker.streams.segments import ANCHORS
 
 _OWN = (ANCHORS, EFFECT)

@@ -1,8 +1,9 @@
 """Bolts for foreachBatch, and jobs: work on a batch with a collector, whose return acks its tuples.
 
-All that a batch emits, fails, holds and acks is one commit (`acker.streams.commits`), numbered by Spark's
-batch id: it is stored when the function has returned and carried out then. A batch that runs again finishes
-the stored commit and does not call the function; one that was not stored leaves nothing but what times out.
+All that a batch emits, fails, holds and acks is one commit (`acker.streams.commits.commit`), numbered by
+Spark's batch id: it is stored when the function has returned and carried out then. A batch that runs again
+finishes the stored commit and does not call the function; one that was not stored leaves nothing but what
+times out.
 """
 
 import functools
@@ -16,11 +17,12 @@ from typing import Any, Self
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from acker import steps
-from acker.causes import Cause
-from acker.config import check_name
 from acker.errors import AckerError, FailedException, PermanentFailure
-from acker.ledger import Ledger
+from acker.inspect import steps
+from acker.inspect.steps import Step
+from acker.ledger.causes import Cause
+from acker.ledger.client import Ledger
+from acker.ledger.config import check_name
 from acker.spark import (
     company,
     functions,
@@ -40,13 +42,14 @@ from acker.spark.microbatches import Batch
 from acker.spark.plans import Plan
 from acker.spark.shipping import Shipped
 from acker.spark.verdicts import Verdict
-from acker.steps import Step
-from acker.streams import commits, members, runs, settler
-from acker.streams.commits import Commit
-from acker.streams.late import Late
-from acker.streams.origins import Origin
-from acker.streams.roots import Roots
+from acker.streams.commits import commit as commits
+from acker.streams.commits import members, runs
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.late import Late
+from acker.streams.commits.origins import Origin
+from acker.streams.commits.roots import Roots
 from acker.streams.segments import ANCHORS
+from acker.streams.spouts import settler
 from acker.streams.subscriptions import Range
 
 
@@ -374,7 +377,8 @@ def _commit(
 ) -> Commit:
     """What a batch has come to. One that failed has emitted nothing, and leaves held rows as they are.
 
-    Raises AckerError where what it stages does not belong to what it has read (acker/streams/members.py).
+    Raises AckerError where what it stages does not belong to what it has read
+    (acker/streams/commits/members.py).
     """
     inputs = (*inputs, *collector.taken)
     if failed is None:
@@ -394,7 +398,10 @@ def _commit(
 def _register(
     ledger: Ledger, spark: SparkSession, step: Step, what: Commit, others: tuple[str, ...] = ()
 ) -> None:
-    """Notes who did what, and for which spouts (acker/steps.py). others: what else the query reads."""
+    """Notes who did what, and for which spouts. others: what else the query reads.
+
+    See acker/inspect/steps.py.
+    """
     told = replace(
         step,
         application_id=spark.conf.get("spark.app.id") or "",

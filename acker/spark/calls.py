@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from acker.config import check_number
 from acker.errors import ValidationError
+from acker.ledger.config import check_number
 
 Record: TypeAlias = dict[str, Any]
 RecordFunction: TypeAlias = Callable[[Record], Any]

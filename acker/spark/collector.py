@@ -15,11 +15,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import LongType, StructField, StructType
 
-from acker.causes import ending
-from acker.config import check_name, check_number, check_reason
 from acker.errors import AckerError, ValidationError
-from acker.ids import Ids
-from acker.ledger import Ledger
+from acker.ledger.causes import ending
+from acker.ledger.client import Ledger
+from acker.ledger.config import check_name, check_number, check_reason
+from acker.ledger.ids import Ids
 from acker.spark import microbatches, once, staging
 from acker.spark.anchoring import named, named_type
 from acker.spark.arrow import map_in_arrow
@@ -34,8 +34,8 @@ from acker.spark.suspects import Suspects
 from acker.spark.versions import arrow_schema
 from acker.spark.writing import record_schema
 from acker.streams import schemas, segments
+from acker.streams.commits.staging import FAILED, Staged
 from acker.streams.segments import ANCHORS
-from acker.streams.staging import FAILED, Staged
 from acker.streams.subscriptions import DEFAULT, Range
 
 _log = getLogger(__name__)

@@ -8,14 +8,14 @@ Connect server.
 import logging
 from collections.abc import Iterable
 
-from acker import keys
-from acker.ledger import Ledger
-from acker.requests import Operation, command
+from acker.ledger.client import Ledger
 from acker.spark import tracking
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
+from acker.store import keys
+from acker.store.operation import Operation, command
 from acker.streams import subscriptions
-from acker.streams.commits import RECORD_TTL
+from acker.streams.commits.commit import RECORD_TTL
 from acker.streams.subscriptions import Range
 
 RECENT = 600.0

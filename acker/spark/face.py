@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from acker.address import shown
-from acker.config import RANGES, Settings
-from acker.ledger import Ledger
+from acker.collectors.topology import Topology
+from acker.ledger.client import Ledger
+from acker.ledger.config import RANGES, Settings
 from acker.spark import again, bolts, options, source, spouts
 from acker.spark.bolts import Bolt
 from acker.spark.collector import Collector
@@ -24,12 +24,12 @@ from acker.spark.keywords import (
     TrackOptions,
     WriteOptions,
 )
-from acker.store import Store
-from acker.streams import settler
-from acker.streams.letter_filter import Filter
-from acker.streams.replays import Stepped
-from acker.streams.settler import Settler
-from acker.topology import Topology
+from acker.store.address import shown
+from acker.store.client import Store
+from acker.streams.spouts import settler
+from acker.streams.spouts.letter_filter import Filter
+from acker.streams.spouts.replays import Stepped
+from acker.streams.spouts.settler import Settler
 
 
 class Acker:
@@ -44,8 +44,8 @@ class Acker:
 
         orders.writeStream.foreachBatch(price).option("checkpointLocation", ...).start()
 
-    given: the settings of the topology (`acker.config.TopologyConfig`), `cluster` and `timeout`. With a
-    setting, the topology is made at the first use where there is none, and compared where there is one
+    given: the settings of the topology (`acker.ledger.config.TopologyConfig`), `cluster` and `timeout`. With
+    a setting, the topology is made at the first use where there is none, and compared where there is one
     (TopologyConfigError); without, it must be there by then (UnknownTopology), or is made by `open`. Nothing
     is sent before the first use. No session needs `register`. Raises ValidationError.
     """
@@ -172,7 +172,7 @@ class Acker:
         return spouts.watermark(url=self.url, topology=self.topology, spout=spout, **self._given)
 
     def settle(self, spout: str | None = None) -> Stepped:
-        """Settles what outcomes there are now. See `acker.streams.settler.settle`."""
+        """Settles what outcomes there are now. See `acker.streams.spouts.settler.settle`."""
         return settler.settle(self._ledger(), spout)
 
     def settling(

@@ -8,7 +8,7 @@ import logging
 import threading
 
 from acker.errors import AckerError
-from acker.ledger import Ledger
+from acker.ledger.client import Ledger
 from acker.streams import downtime
 
 _log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@
 
 from typing import Literal, TypedDict
 
-from acker.config import Settings
+from acker.ledger.config import Settings
 
 
 class StoreOptions(Settings, total=False):
@@ -66,7 +66,10 @@ class ReadOptions(_Batches, total=False):
 
 
 class LetterOptions(TypedDict, total=False):
-    """Which dead letters (`acker.streams.letter_filter.Filter`), and how they are read as they come."""
+    """Which dead letters, and how they are read as they come.
+
+    See `acker.streams.spouts.letter_filter.Filter`.
+    """
 
     status: str
     step: str

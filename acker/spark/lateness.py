@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Sequence
 
-from acker.ledger import Ledger
-from acker.streams.late import Late
+from acker.ledger.client import Ledger
+from acker.streams.commits.late import Late
 
 _log = logging.getLogger(__name__)
 

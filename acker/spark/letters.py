@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from acker.config import DEAD_LETTERS
 from acker.errors import SchemaMismatch
+from acker.ledger.config import DEAD_LETTERS
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
 from acker.spark.versions import (
@@ -24,10 +24,10 @@ from acker.spark.versions import (
     SupportsTriggerAvailableNow,
     arrow_schema,
 )
-from acker.streams import letter_tables as letters
 from acker.streams import schemas, segments
-from acker.streams.letter_store import FIRST
 from acker.streams.segments import ANCHORS
+from acker.streams.spouts import letter_tables as letters
+from acker.streams.spouts.letter_store import FIRST
 
 Offset: TypeAlias = dict[str, Any]
 

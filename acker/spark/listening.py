@@ -15,12 +15,12 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from acker.errors import AckerError
-from acker.ledger import Ledger
+from acker.ledger.client import Ledger
 from acker.spark import verdicts
 from acker.spark.options import PARSERS, Options
 from acker.spark.state import Found, Source
-from acker.store import Store
-from acker.streams import giving_back
+from acker.store.client import Store
+from acker.streams.commits import giving_back
 
 _BATCHES = "ForeachBatchSink"
 _TEMPORARY = "/temporary-"

@@ -2,20 +2,21 @@
 
 The rows of a spout are in the store alone from their batch's commit until they are acked: its source does not
 give them again. So the query notes in its own checkpoint which life of the store it has committed to
-(`acker.topologies.life`), and from which of its batches rows waited. A store that was made anew has another
-life; one that was set back has the same, and lacks the commit of the batch before.
+(`acker.ledger.topologies.life`), and from which of its batches rows waited. A store that was made anew has
+another life; one that was set back has the same, and lacks the commit of the batch before.
 """
 
 import logging
 import time
 from typing import Any
 
-from acker import keys, topologies
 from acker.errors import StoreLost
-from acker.ledger import Ledger
-from acker.requests import command
+from acker.ledger import topologies
+from acker.ledger.client import Ledger
 from acker.spark.microbatches import Batch
-from acker.streams import roots
+from acker.store import keys
+from acker.store.operation import command
+from acker.streams.commits import roots
 
 REPLAYS = roots.replays_stream("")
 _REFRESH = 60.0

@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from acker.causes import Cause
 from acker.errors import FailedException, PermanentFailure, ValidationError
-from acker.ids import Ids
+from acker.ledger.causes import Cause
+from acker.ledger.ids import Ids
 from acker.spark.calls import Calls, Outcome, Record
 from acker.spark.shipping import Shipped
 from acker.spark.suspects import Suspects, halved
 from acker.spark.values import Columns, Convert, to_python
 from acker.spark.versions import arrow_schema
-from acker.streams.effects import EFFECT
+from acker.streams.commits.effects import EFFECT
+from acker.streams.commits.staging import FAILED
 from acker.streams.segments import ANCHORS
-from acker.streams.staging import FAILED
 
 RUN = "_acker_run"
 """Column: which run of a task a mapped row is from."""

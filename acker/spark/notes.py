@@ -3,12 +3,12 @@
 They are of one run of a query: what a run that was cut short has read, the next one need not read.
 """
 
-from acker import keys
-from acker.ledger import Ledger
-from acker.operations import Core
-from acker.requests import Operation, command
+from acker.ledger.client import Ledger
+from acker.ledger.core import Core
 from acker.spark.microbatches import Batch
-from acker.streams.commits import RECORD_TTL
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams.commits.commit import RECORD_TTL
 from acker.streams.subscriptions import Range
 
 

@@ -1,4 +1,4 @@
-"""Rows whose effect is to happen once: their key is not recorded yet (acker/streams/effects.py)."""
+"""Rows whose effect is to happen once: their key is not recorded yet (acker/streams/commits/effects.py)."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -18,15 +18,15 @@ from pyspark.sql.types import (
 )
 
 from acker.errors import EffectsFull, ValidationError
-from acker.ledger import Ledger
+from acker.ledger.client import Ledger
 from acker.spark.arrow import map_in_arrow
 from acker.spark.mapping import RUN
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema
-from acker.streams import effects
-from acker.streams.effects import EFFECT
+from acker.streams.commits import effects
+from acker.streams.commits.effects import EFFECT
+from acker.streams.commits.staging import FAILED
 from acker.streams.segments import ANCHORS
-from acker.streams.staging import FAILED
 
 Key: TypeAlias = str | Column | Sequence[str | Column]
 NO_KEY = "once: the key is null"

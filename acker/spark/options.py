@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Unpack, cast
 
-from acker.config import RANGES, Settings, check_name, parse_flag
 from acker.errors import UnknownTopology, ValidationError
-from acker.ledger import Ledger, follow
-from acker.near import meant
-from acker.store import TIMEOUTS, Store
-from acker.streams.retention import LONGEST_AGE
-from acker.streams.roots import (
+from acker.ledger.client import Ledger, follow
+from acker.ledger.config import RANGES, Settings, check_name
+from acker.ledger.near import meant
+from acker.store.address import parse_flag
+from acker.store.client import TIMEOUTS, Store
+from acker.streams.commits.roots import (
     ATTEMPTS,
     BAD_MESSAGE_IDS,
     LONGEST_BACKOFF,
@@ -18,8 +18,9 @@ from acker.streams.roots import (
     MOST_ATTEMPTS,
     Tracking,
 )
+from acker.streams.commits.staging import STAGING_TTL, Staging
+from acker.streams.retention import LONGEST_AGE
 from acker.streams.segments import COMPRESSIONS, LARGEST_SEGMENT, SEGMENT_ROWS
-from acker.streams.staging import STAGING_TTL, Staging
 from acker.streams.subscriptions import DEFAULT
 
 MAX_ROWS = 10_000_000
@@ -139,9 +140,9 @@ class Options:
 
     url, topology, stream: required. cluster: whether the URL is of a node of a Redis Cluster. timeout:
     seconds until StoreUnavailable.
-    settings: those of the topology (`acker.config.TopologyConfig`), each an option of its own. With any of
-    them the topology is made where there is none, and compared where there is one (TopologyConfigError);
-    without, it must be there (UnknownTopology).
+    settings: those of the topology (`acker.ledger.config.TopologyConfig`), each an option of its own. With
+    any of them the topology is made where there is none, and compared where there is one
+    (TopologyConfigError); without, it must be there (UnknownTopology).
     Reading: subscription: whose segments these are (default "default"): each subscription of a stream has
     all of them, the queries that share one have each segment once. subscription_named: whether it is given.
     max_rows, max_segments: most that one micro-batch takes (a segment is never cut, and one is always taken).
@@ -161,7 +162,7 @@ class Options:
     tell (`acker.spark.verdicts`).
     Writing as a spout: message_id: the column that names a row, which makes each row a tree of its own.
     spout: its name (default: the stream's). attempts, attempt, outcomes, max_spout_pending, offset,
-    partition, bad_message_id, backoff, max_backoff: see `acker.streams.roots.Tracking`.
+    partition, bad_message_id, backoff, max_backoff: see `acker.streams.commits.roots.Tracking`.
     after_loss: "stop" (default) ends a query with StoreLost where the store has lost what a spout's query has
     committed to it; "go on" leaves the rows that waited there lost.
     """

@@ -6,14 +6,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from acker import keys
 from acker.errors import SegmentGone
-from acker.ledger import Ledger
-from acker.operations import Core
-from acker.requests import Operation, command
+from acker.ledger.client import Ledger
+from acker.ledger.core import Core
 from acker.spark.reading import PARTITION_ROWS
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema, spark_schema
+from acker.store import keys
+from acker.store.operation import Operation, command
 from acker.streams import downtime, schemas, segments, stale, subscriptions
 from acker.streams.reader import payload_of
 from acker.streams.segments import Segment

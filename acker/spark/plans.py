@@ -15,7 +15,7 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
-from acker.streams.origins import Key, Origin, key
+from acker.streams.commits.origins import Key, Origin, key
 from acker.streams.subscriptions import Range
 
 _SCAN = "StreamingDataSourceV2ScanRelation"

@@ -14,9 +14,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from acker import keys
 from acker.errors import SegmentGone, UnknownOffset, UnreadableRecord
-from acker.requests import Operation, command
+from acker.inspect.stream_totals import stream_totals
 from acker.spark import losses, microbatches, notes
 from acker.spark.anchoring import named_schema
 from acker.spark.company import Company
@@ -32,8 +31,10 @@ from acker.spark.versions import (
     SupportsTriggerAvailableNow,
     arrow_schema,
 )
-from acker.stream_totals import stream_totals
-from acker.streams import downtime, inputs, reader, retention, schemas, segments, stale, subscriptions
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams import downtime, reader, retention, schemas, segments, stale, subscriptions
+from acker.streams.commits import inputs
 from acker.streams.segments import LARGEST_SEGMENT, Segment
 from acker.streams.subscriptions import Range
 

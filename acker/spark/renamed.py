@@ -2,10 +2,10 @@
 
 import logging
 
-from acker import steps
-from acker.ledger import Ledger
+from acker.inspect import steps
+from acker.inspect.stream_totals import stream_totals
+from acker.ledger.client import Ledger
 from acker.spark.microbatches import Batch
-from acker.stream_totals import stream_totals
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from pyspark import cloudpickle
 
-from acker import scripts
 from acker.errors import VersionMismatch
+from acker.store import scripts
 
 _APART = ("cli", "demo", "__pycache__")
 """What executors run nothing of."""

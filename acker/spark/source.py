@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from acker.errors import UnknownStream, UnknownTopology, ValidationError
-from acker.ledger import Ledger
+from acker.ledger.client import Ledger
 from acker.spark import letters
 from acker.spark.letters import DeadLetterReader, DeadLetterStreamReader
 from acker.spark.options import BATCH_WRITE, READ, WRITE, Options

@@ -14,12 +14,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from acker import keys
-from acker.config import check_name
 from acker.errors import SchemaMismatch, SpoutPendingFull, ValidationError
-from acker.ledger import Ledger
-from acker.near import meant
-from acker.requests import command
+from acker.ledger.client import Ledger
+from acker.ledger.config import check_name
+from acker.ledger.near import meant
 from acker.spark.arrow import map_in_arrow
 from acker.spark.collector import AT_WORK
 from acker.spark.once import quoted
@@ -27,20 +25,23 @@ from acker.spark.options import PARSERS, TRACK, of_step, texts
 from acker.spark.source import register
 from acker.spark.tracking import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.versions import arrow_schema, spark_schema
-from acker.streams import dead_letters as letters
-from acker.streams import kept, schemas
-from acker.streams.letter_filter import Filter
-from acker.streams.letter_json import plain
-from acker.streams.replays import OUTCOMES
-from acker.streams.roots import anchored_schema, outcomes_stream, replays_stream
-from acker.streams.settler import Settler
+from acker.store import keys
+from acker.store.operation import command
+from acker.streams import schemas
+from acker.streams.commits.roots import anchored_schema, outcomes_stream, replays_stream
+from acker.streams.spouts import dead_letters as letters
+from acker.streams.spouts import kept
+from acker.streams.spouts.letter_filter import Filter
+from acker.streams.spouts.letter_json import plain
+from acker.streams.spouts.replays import OUTCOMES
+from acker.streams.spouts.settler import Settler
 
 DEAD_LETTERS = (
     "id string, spout string, message_id binary, anchor bigint, status string, reason string, step string, "
     "attempts int, at timestamp, stream string, row string, "
     "history array<struct<number int, status string, reason string, step string, at timestamp>>"
 )
-"""The columns of dead letters (`acker.streams.dead_letters.DeadLetter`); row: as JSON."""
+"""The columns of dead letters (`acker.streams.spouts.dead_letters.DeadLetter`); row: as JSON."""
 
 
 def track(
@@ -61,8 +62,8 @@ def track(
     A row whose message id is null or over 1 KiB is a dead letter at once, or with bad_message_id="untracked"
     goes on without a tree.
     settings: attempts, attempt, outcomes, max_spout_pending, offset, partition, bad_message_id, backoff,
-    max_backoff, as of `acker.streams.roots.Tracking`, and those of the data source. Raises ValidationError,
-    and SchemaMismatch for rows that lack a column which the spout's rows had.
+    max_backoff, as of `acker.streams.commits.roots.Tracking`, and those of the data source. Raises
+    ValidationError, and SchemaMismatch for rows that lack a column which the spout's rows had.
     """
     collector = None if rows.isStreaming else AT_WORK.get()
     if not rows.isStreaming and collector is None:
@@ -131,7 +132,9 @@ def _has_no_hash(kind: DataType) -> bool:
 def outcomes(
     spark: SparkSession, *, url: str, topology: str, spout: str, streaming: bool = True, **settings: object
 ) -> DataFrame:
-    """The outcomes of a spout that was given `outcomes=True`, as rows (`acker.streams.replays.OUTCOMES`).
+    """The outcomes of a spout that was given `outcomes=True`, as rows.
+
+    See `acker.streams.spouts.replays.OUTCOMES`.
 
     They are a stream like any other, `<spout>.outcomes`: kept until a bolt, or a query that writes to one,
     has acked them. streaming: as they come; otherwise what there is now, which acks nothing.
@@ -169,7 +172,7 @@ def dead_letters(
     """The dead letters of a spout, or of all, that there are now. `row` holds the row's columns as JSON.
 
     status, step, reason, cause, older_than, newer_than: only those, as of
-    `acker.streams.letter_filter.Filter`.
+    `acker.streams.spouts.letter_filter.Filter`.
     streaming: those of a spout as they come, each once for a query; `row` is a struct of the row's columns.
     They are those whose replays are published in `stream`: by default that of `track`, where the spout has
     one, or else the stream of the spout's name. Raises ValidationError, UnknownStream.
@@ -241,7 +244,7 @@ def replay(
 ) -> int:
     """Replays a dead letter and returns its new anchor; or those that a filter takes, and returns how many.
 
-    As `acker.streams.dead_letters.replay` and `replay_some`, to the end. Raises ValidationError,
+    As `acker.streams.spouts.dead_letters.replay` and `replay_some`, to the end. Raises ValidationError,
     UnknownDeadLetter, and SpoutPendingFull or TrackRejected where there is no room: those before that are
     replayed. How many of a filter's can not be, and why, is logged.
     """
@@ -275,7 +278,10 @@ def discard(*, url: str, topology: str, matching: Filter, **settings: object) ->
 
 
 def watermark(*, url: str, topology: str, spout: str, **settings: object) -> dict[str, int]:
-    """Partition -> the first offset that is not known to be done: see `acker.streams.kept.watermark`."""
+    """Partition -> the first offset that is not known to be done.
+
+    See `acker.streams.spouts.kept.watermark`.
+    """
     ledger = _ledger(url, topology, settings)
     return ledger.run(kept.watermark(ledger.core, spout))
 
@@ -291,9 +297,9 @@ def settling(
 ) -> Iterator[Settler]:
     """Settles outcomes in a thread, so that what failed is replayed, for as long as the block takes.
 
-    on_outcomes: is given each batch of outcomes (`acker.streams.replays.OUTCOMES`) before it is settled; what
-    it raises leaves them to be told again. A spout whose outcomes are told is left to who is told of them, so
-    `acker tick`, which settles, too, passes it over until it is settled by its name without.
+    on_outcomes: is given each batch of outcomes (`acker.streams.spouts.replays.OUTCOMES`) before it is
+    settled; what it raises leaves them to be told again. A spout whose outcomes are told is left to who is
+    told of them, so `acker tick`, which settles, too, passes it over until it is settled by its name without.
     """
     ledger = _ledger(url, topology, settings)
     settler = Settler(ledger.store, [topology], spout=spout, told=on_outcomes)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from acker.ledger import Ledger
+from acker.ledger.client import Ledger
 from acker.spark.arrow import map_in_arrow
 from acker.spark.mapping import RUN, RecordMapper
 from acker.spark.shipping import Shipped
-from acker.streams import staging
-from acker.streams.staging import Staged, Staging
+from acker.streams.commits import staging
+from acker.streams.commits.staging import Staged, Staging
 
 
 @dataclass(frozen=True, slots=True)

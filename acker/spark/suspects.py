@@ -18,10 +18,10 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyspark import TaskContext
 
-from acker import keys
-from acker.ledger import Ledger
-from acker.requests import command
+from acker.ledger.client import Ledger
 from acker.spark import microbatches
+from acker.store import keys
+from acker.store.operation import command
 
 NOTE_TTL = 86_400
 """Seconds for which the note of a task that died is known."""

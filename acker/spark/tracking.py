@@ -12,18 +12,19 @@ import pyarrow as pa
 import redis
 from pyspark import TaskContext
 
-from acker import keys, scripts
 from acker.errors import AckerError, StagingExpired, UnreadableRecord
-from acker.ledger import Ledger
-from acker.requests import Reply, Request, command
+from acker.ledger.client import Ledger
 from acker.spark import microbatches, notes
 from acker.spark.microbatches import Batch
 from acker.spark.shipping import Shipped
-from acker.streams import origins, roots, segments
-from acker.streams.commits import RECORD_TTL
-from acker.streams.roots import Roots, Tracking
+from acker.store import keys, scripts
+from acker.store.operation import Reply, Request, command
+from acker.streams import segments
+from acker.streams.commits import origins, roots
+from acker.streams.commits.commit import RECORD_TTL
+from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.staging import Staged, Staging
 from acker.streams.segments import ANCHORS, UNREADABLE
-from acker.streams.staging import Staged, Staging
 from acker.streams.subscriptions import Range
 
 HASH = "_acker_hash"

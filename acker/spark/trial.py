@@ -15,21 +15,22 @@ import numpy as np
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import LongType, StructField, StructType
 
-from acker import ids, keys
-from acker.causes import Cause
 from acker.embedded import EmbeddedServer
 from acker.errors import AckerError, ValidationError
-from acker.ledger import Ledger, open_ledger
-from acker.outcomes import OutcomeReader
-from acker.requests import command
+from acker.ledger import ids
+from acker.ledger.causes import Cause
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.submissions import NewSlab
 from acker.spark import functions
 from acker.spark.bolts import Bolt
 from acker.spark.face import Acker
 from acker.spark.versions import arrow_schema
-from acker.store import Store
+from acker.store import keys
+from acker.store.client import Store
+from acker.store.operation import command
 from acker.streams import StreamReader, StreamWriter
 from acker.streams.segments import ANCHORS
-from acker.submissions import NewSlab
 
 MOST_ROWS = 100_000
 """Most rows that a bolt is tried on: they, and what it emits, are in the memory of the test."""

@@ -12,15 +12,16 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from acker import keys
 from acker.errors import UnreadableRecord, UnsafePlan
-from acker.ledger import Ledger
-from acker.operations import Core
-from acker.requests import Operation, command
+from acker.ledger.client import Ledger
+from acker.ledger.core import Core
 from acker.spark.microbatches import Batch
-from acker.streams import origins, subscriptions
-from acker.streams.commits import RECORD_TTL
-from acker.streams.roots import Roots
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams import subscriptions
+from acker.streams.commits import origins
+from acker.streams.commits.commit import RECORD_TTL
+from acker.streams.commits.roots import Roots
 from acker.streams.segments import UNREADABLE
 from acker.streams.subscriptions import Range
 

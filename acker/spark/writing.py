@@ -1,4 +1,7 @@
-"""Writing: tasks stage, the commit that Spark runs for the winners publishes (acker/streams/commits.py)."""
+"""Writing: tasks stage, the commit that Spark runs for the winners publishes.
+
+See acker/streams/commits/commit.py.
+"""
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +14,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from acker import steps
 from acker.errors import AckerError, UnsafePlan
-from acker.ledger import Ledger
+from acker.inspect import steps
+from acker.inspect.steps import Step
+from acker.ledger.client import Ledger
 from acker.spark import company, lateness, losses, microbatches, tracking, verdicts
 from acker.spark.anchoring import check_names, named_schema
 from acker.spark.microbatches import Batch
@@ -21,14 +25,16 @@ from acker.spark.options import Options
 from acker.spark.shipping import Shipped
 from acker.spark.verdicts import Verdict
 from acker.spark.versions import DataSourceStreamArrowWriter, arrow_schema
-from acker.steps import Step
-from acker.streams import commits, members, retention, roots, runs, schemas, settler, staging
-from acker.streams.commits import Commit
-from acker.streams.effects import EFFECT
-from acker.streams.late import Late
-from acker.streams.origins import Origin
-from acker.streams.roots import Roots
-from acker.streams.staging import FAILED, Staged, Staging
+from acker.streams import retention, schemas
+from acker.streams.commits import commit as commits
+from acker.streams.commits import members, roots, runs, staging
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.effects import EFFECT
+from acker.streams.commits.late import Late
+from acker.streams.commits.origins import Origin
+from acker.streams.commits.roots import Roots
+from acker.streams.commits.staging import FAILED, Staged, Staging
+from acker.streams.spouts import settler
 from acker.streams.subscriptions import Range
 
 _HINT = (
@@ -153,7 +159,7 @@ class _Stager:
         tracking.forget(self.ledger, batch)
 
     def _check(self, what: Commit, inputs: tuple[Range | Roots, ...], untracked: bool) -> None:
-        """Raises AckerError where rows do not belong to what was read (acker/streams/members.py)."""
+        """Raises AckerError where rows do not belong to what was read (acker/streams/commits/members.py)."""
         staged = what.staged
         if not self.anchored or (self.tracking is not None and not inputs):
             staged = tuple(one.as_said_unanchored() for one in staged)

@@ -16,15 +16,16 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from acker import keys
 from acker.errors import StoreError, UnreadableRecord
-from acker.operations import Core
-from acker.requests import Operation, Reply, Request, command
-from acker.stored import whole
-from acker.streams import quarantine, vectors
+from acker.ledger.core import Core
+from acker.ledger.submissions import Call
+from acker.store import keys
+from acker.store.operation import Operation, Reply, Request, command
+from acker.store.replies import whole
+from acker.streams import quarantine
+from acker.streams.commits import vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import HOLD_TTL, Taken
-from acker.submissions import Call
 
 MOST_SEGMENTS = 10_000
 """Segments of a topology that one pass looks at, those of each subscription from the oldest on."""

@@ -7,10 +7,10 @@ spout keeps are the last there is of them: they stay, too, as what is not done (
 import logging
 
 from acker.errors import UnreadableRecord
-from acker.operations import Core
-from acker.requests import Operation
+from acker.ledger.core import Core
+from acker.ledger.submissions import Call
+from acker.store.operation import Operation
 from acker.streams.segments import Segment
-from acker.submissions import Call
 
 UNREAD = Segment("", 0, 0, 0, (), ())
 """Stands for a segment whose record can not be read: it has no rows, no vectors, and is owed to nobody."""

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker import keys
-from acker.config import check_name
 from acker.errors import UnknownStream
-from acker.ledger import Ledger
-from acker.requests import Operation, command
-from acker.streams import inputs, schemas, segments, subscriptions
+from acker.ledger.client import Ledger
+from acker.ledger.config import check_name
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams import schemas, segments, subscriptions
+from acker.streams.commits import inputs
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import DEFAULT, Range
 

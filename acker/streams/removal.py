@@ -1,12 +1,12 @@
-"""Removing a stream with all that it holds, for `acker.removal`."""
+"""Removing a stream with all that it holds, for `acker.inspect.removal`."""
 
 from collections.abc import Iterator
 
-from acker import keys
 from acker.errors import UnreadableRecord
-from acker.operations import Core
-from acker.requests import Operation, Reply, command
-from acker.streams import inputs, vectors
+from acker.ledger.core import Core
+from acker.store import keys
+from acker.store.operation import Operation, Reply, command
+from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
 
 _PAGE = 64

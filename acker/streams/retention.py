@@ -7,13 +7,14 @@ reader is gone holds everything back until then; dropping the subscription ends 
 
 import logging
 
-from acker import keys, scripts
-from acker.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.errors import UnknownSubscription, UnreadableRecord, ValidationError
-from acker.operations import Core
-from acker.requests import Operation, Request, command
-from acker.stored import positive, whole
-from acker.streams import inputs, quarantine, subscriptions, vectors
+from acker.ledger.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
+from acker.ledger.core import Core
+from acker.store import keys, scripts
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import positive, whole
+from acker.streams import quarantine, subscriptions
+from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import GONE, Range, Taken
 

@@ -9,11 +9,11 @@ import base64
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker import keys, scripts
 from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationError
-from acker.near import listed, meant
-from acker.operations import Core
-from acker.requests import Operation, Request, command
+from acker.ledger.core import Core
+from acker.ledger.near import listed, meant
+from acker.store import keys, scripts
+from acker.store.operation import Operation, Request, command
 from acker.streams.segments import ANCHORS, check_anchors_type, check_names
 
 _ADDED = {b"acker": b"added"}

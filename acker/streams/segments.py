@@ -3,8 +3,8 @@
 A row's anchors stand in the column `_acker`: one bigint where rows have a single anchor, a list of them where
 they may have several. 0 is no anchor: the row has no tree. Null, and an empty list, say that nobody knows.
 Tuple ids are never stored: the n-th edge of a segment (its rows in order, the anchors of a row in order) has
-the n-th id of a sequence (`acker.ids`), whose seed is made of the segment's and the slot of a subscription:
-each has ids of its own.
+the n-th id of a sequence (`acker.ledger.ids`), whose seed is made of the segment's and the slot of a
+subscription: each has ids of its own.
 """
 
 import builtins
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker import ids
 from acker.errors import UnreadableRecord, ValidationError
-from acker.ids import Ids
+from acker.ledger import ids
+from acker.ledger.ids import Ids
 
 ANCHORS = "_acker"
 """The column that holds the anchors of a row."""

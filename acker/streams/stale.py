@@ -14,11 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker import ids, keys, scripts
-from acker.ids import SLAB_TREES, Ids
-from acker.operations import Core
-from acker.requests import Operation, Reply, Request, command
-from acker.streams import inputs, segments, vectors
+from acker.ledger import ids
+from acker.ledger.core import Core
+from acker.ledger.ids import SLAB_TREES, Ids
+from acker.store import keys, scripts
+from acker.store.operation import Operation, Reply, Request, command
+from acker.streams import segments
+from acker.streams.commits import inputs, vectors
 from acker.streams.segments import ANCHORS, Segment
 
 Over: TypeAlias = Mapping[bytes, npt.NDArray[np.bool_]]
@@ -38,7 +40,7 @@ _ONES = 1000
 def rows(
     core: Core, stream: str, segment: Segment, slot: int, payload: bytes
 ) -> Operation[list[pa.RecordBatch]]:
-    """The rows of a segment (`acker.streams.inputs.rows`) but for the stale ones, which are counted.
+    """The rows of a segment (`acker.streams.commits.inputs.rows`) but for the stale ones, which are counted.
 
     A row is stale where it has trees, and none of them is pending. What of a tree can not be read is none
     that is over.

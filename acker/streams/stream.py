@@ -1,9 +1,10 @@
 """A stream as its owner sees it: who reads it, how far they are, and how much of it is kept."""
 
-from acker.config import check_name
-from acker.ledger import Ledger
-from acker.stream_totals import StreamTotals, stream_totals
-from acker.streams import giving_back, retention, subscriptions
+from acker.inspect.stream_totals import StreamTotals, stream_totals
+from acker.ledger.client import Ledger
+from acker.ledger.config import check_name
+from acker.streams import retention, subscriptions
+from acker.streams.commits import giving_back
 
 
 class Stream:

@@ -13,12 +13,12 @@ from dataclasses import astuple, dataclass
 
 import redis
 
-from acker import keys, scripts
-from acker.config import check_name, check_number
 from acker.errors import AckerError, ReaderFenced, UnknownSubscription, UnreadableRecord
-from acker.operations import Core
-from acker.requests import Operation, Request, command
-from acker.stored import whole
+from acker.ledger.config import check_name, check_number
+from acker.ledger.core import Core
+from acker.store import keys, scripts
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import whole
 from acker.streams import quarantine
 from acker.streams.segments import UNREADABLE, Segment
 

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker import keys
-from acker.config import check_name
 from acker.errors import ValidationError
-from acker.ids import Ids, IdsLike, as_ids
-from acker.ledger import Ledger
-from acker.requests import Operation, command
-from acker.streams import publishing, schemas, segments, subscriptions
+from acker.ledger.client import Ledger
+from acker.ledger.config import check_name
+from acker.ledger.ids import Ids, IdsLike, as_ids
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams import schemas, segments, subscriptions
+from acker.streams.commits import publishing
+from acker.streams.commits.staging import stage_vectors
 from acker.streams.segments import ANCHORS, SEGMENT_ROWS, Segment
-from acker.streams.staging import stage_vectors
 from acker.streams.subscriptions import HOLD_TTL
 
 _RESEND = 3600
@@ -47,8 +48,8 @@ class StreamWriter:
         anchors, _ = spout.emit_many(message_ids, values=batch.ids())
         writer.publish(batch, anchors)
 
-    A bolt in plain Python that emits anchored rows of its own is not this: it needs `acker.streams.commits`.
-    compression: lz4, zstd or none. Safe to share between threads.
+    A bolt in plain Python that emits anchored rows of its own is not this: it needs
+    `acker.streams.commits.commit`. compression: lz4, zstd or none. Safe to share between threads.
     """
 
     def __init__(self, ledger: Ledger, stream: str, *, compression: str = "lz4") -> None:

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from acker.buckets import Bucket
+from acker.inspect.buckets import Bucket
 from api.fields import Answer, Count, Instant
 from api.models.outcomes import Outcome
 from api.models.stats import Counted

@@ -4,7 +4,7 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from acker.buckets import Bucket
+from acker.inspect.buckets import Bucket
 from api.fields import Answer, Count, InstantText, Name
 from api.models.topologies import Latency
 

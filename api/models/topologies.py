@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from acker.buckets import Bucket
-from acker.config import RANGES
-from acker.damaged import REASON
-from acker.health import Code
+from acker.inspect.buckets import Bucket
+from acker.inspect.damaged import REASON
+from acker.inspect.health import Code
+from acker.ledger.config import RANGES
 from api.fields import Answer, Count, Instant, Name, Numbers, Seconds
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from acker.buckets import Bucket
+from acker.inspect.buckets import Bucket
 from api.fields import Answer, Cursor, Id, Instant, MessageIdFields, Model, Name, Reason, Retry, Seconds
 
 ANCHORS = 1_000

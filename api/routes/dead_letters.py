@@ -8,10 +8,10 @@ from pydantic import Field
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import StreamingResponse
 
-from acker.aio import AsyncLedger
 from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter, ValidationError
-from acker.streams import dead_letters, letter_json
-from acker.streams.dead_letters import Filter
+from acker.inspect.aio import AsyncLedger
+from acker.streams.spouts import dead_letters, letter_json
+from acker.streams.spouts.dead_letters import Filter
 from api.fields import Cursor, instant
 from api.logs import note
 from api.models.dead_letters import (

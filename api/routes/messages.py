@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
 
-from acker import ids, messages
-from acker.causes import Cause
 from acker.errors import ValidationError
-from acker.messages import Messages, Sent
+from acker.ledger import ids, journal
+from acker.ledger.causes import Cause
+from acker.ledger.journal import Messages, Sent
 from api.logs import note
 from api.models.messages import (
     Ack,
@@ -57,21 +57,21 @@ async def send_messages(
     )
     with conflicts():
         try:
-            sent = await ledger.run(messages.send(ledger.core, wanted, idempotency_key))
+            sent = await ledger.run(journal.send(ledger.core, wanted, idempotency_key))
         except ValidationError as error:
             raise contradiction(error) from error
     return _result(wanted, sent)
 
 
 def _messages(body: MessagesBody) -> Messages:
-    tracks: list[messages.Track] = []
+    tracks: list[journal.Track] = []
     acks: list[tuple[int, int]] = []
     fails: list[tuple[int, str]] = []
     resets: list[int] = []
     for message in body.messages:
         anchor = int(message.anchor)
         if isinstance(message, Track):
-            tracks.append(messages.Track(anchor, int(message.value), _message_id(message), message.spout))
+            tracks.append(journal.Track(anchor, int(message.value), _message_id(message), message.spout))
         elif isinstance(message, Ack):
             acks.append((anchor, int(message.value)))
         elif isinstance(message, Fail):

@@ -11,12 +11,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from acker import aio, histogram, history, totals
-from acker.buckets import BUCKETS
-from acker.damaged import Damaged, damaged
 from acker.errors import UnknownTopology
-from acker.health import CODES, Health
-from acker.history import COLUMNS
+from acker.inspect import aio, history, totals
+from acker.inspect.buckets import BUCKETS
+from acker.inspect.damaged import Damaged, damaged
+from acker.inspect.health import CODES, Health
+from acker.inspect.history import COLUMNS
+from acker.ledger import histogram
 from api.live import LiveDep
 from api.problems import declared
 from api.service import Service, ServiceDep

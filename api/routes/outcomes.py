@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from acker import recent
 from acker.errors import ValidationError
-from acker.plain import message_id_fields
-from acker.recent import Recent
+from acker.inspect import failures
+from acker.inspect.failures import Recent
+from acker.inspect.plain import message_id_fields
 from api.fields import Cursor, Name, instant
 from api.models.outcomes import Outcome, Outcomes
 from api.problems import declared, unknown_cursor, unknown_spout
@@ -30,7 +30,7 @@ class OutcomesQuery(BaseModel):
         ]
         | None
     ) = None
-    limit: Annotated[int, Field(ge=1, le=recent.PAGE)] = 100
+    limit: Annotated[int, Field(ge=1, le=failures.PAGE)] = 100
     cursor: Cursor | None = None
 
 
@@ -43,7 +43,7 @@ async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query
     """
     if query.spout is not None and query.spout not in ledger.core.spouts:
         raise unknown_spout(ledger.config.name, query.spout)
-    asked = recent.recent(
+    asked = failures.recent(
         ledger.core,
         status=query.status,
         spout=query.spout,

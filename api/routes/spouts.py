@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
-from acker import outcome_pages
 from acker.errors import ValidationError
+from acker.inspect import outcome_pages
 from api import outcome_stream
 from api.fields import Cursor, Name
 from api.live import CountedStream, LiveDep

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from acker import history
-from acker.buckets import BUCKETS
-from acker.series import Series, series
+from acker.inspect import history
+from acker.inspect.buckets import BUCKETS
+from acker.inspect.series import Series, series
 from api.models.stats import LatencySeries, Stats, Window, WindowTotals
 from api.models.topologies import Latency
 from api.problems import declared

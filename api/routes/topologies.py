@@ -10,13 +10,6 @@ from typing import Annotated, Any, cast
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from acker import aio, config, steps
-from acker import health as rules
-from acker.aio import AsyncLedger
-from acker.buckets import BUCKETS
-from acker.config import TopologyConfig
-from acker.configuring import configure
-from acker.damaged import Damaged, damaged, readable
 from acker.errors import (
     MissingRights,
     StoreError,
@@ -25,8 +18,16 @@ from acker.errors import (
     UnreadableRecord,
     ValidationError,
 )
-from acker.stream_totals import StreamTotals, stream_totals
-from acker.totals import BucketTotals, ShardTotals, Totals
+from acker.inspect import aio, steps
+from acker.inspect import health as rules
+from acker.inspect.aio import AsyncLedger
+from acker.inspect.buckets import BUCKETS
+from acker.inspect.configuring import configure
+from acker.inspect.damaged import Damaged, damaged, readable
+from acker.inspect.stream_totals import StreamTotals, stream_totals
+from acker.inspect.totals import BucketTotals, ShardTotals, Totals
+from acker.ledger import config
+from acker.ledger.config import TopologyConfig
 from api.fields import Name, instant
 from api.models.topologies import (
     BucketState,

@@ -6,11 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from acker import by_hand, inspect, recent, trees
-from acker.aio import AsyncLedger
-from acker.buckets import Bucket
 from acker.errors import ValidationError
-from acker.plain import message_id_fields
+from acker.inspect import by_hand, failures, pages, trees
+from acker.inspect.aio import AsyncLedger
+from acker.inspect.buckets import Bucket
+from acker.inspect.plain import message_id_fields
 from api.fields import Cursor, Id, MessageIdBase64, Name, instant
 from api.logs import note
 from api.models.trees import (
@@ -51,7 +51,7 @@ class TreesQuery(BaseModel):
     message_id_base64: MessageIdBase64 | None = Field(
         default=None, description="The same for a message id that is no text; goes before `message_id`."
     )
-    limit: Annotated[int, Field(ge=1, le=inspect.PAGE_TREES)] = 100
+    limit: Annotated[int, Field(ge=1, le=pages.PAGE_TREES)] = 100
     cursor: Cursor | None = None
 
     @property
@@ -112,7 +112,7 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
     found = await ledger.tree(int(anchor))
     ended = None
     if found is None or found.state == "finished":
-        ended = await ledger.run(recent.find(ledger.core, int(anchor)))
+        ended = await ledger.run(failures.find(ledger.core, int(anchor)))
     if ended is not None:
         return TreeState(
             anchor=anchor,
@@ -131,7 +131,7 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
         raise _unknown(ledger, anchor)
     outcome = None
     if found.state == "finished":
-        since = await ledger.run(recent.kept_since(ledger.core, int(anchor)))
+        since = await ledger.run(failures.kept_since(ledger.core, int(anchor)))
         if since is None or since < found.tracked_at:  # else it may have failed long ago
             outcome = TreeOutcome(status="acked", reason="", step="", at=None, age=None)
     return TreeState(

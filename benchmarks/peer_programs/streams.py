@@ -14,7 +14,7 @@ from typing import Any
 import redis
 
 from acker import Topology
-from acker.tuples import Tuple
+from acker.collectors.tuples import Tuple
 from benchmarks.peer_programs.marks import Marks
 
 STREAM, GROUP, LEFT = "children", "workers", "left"

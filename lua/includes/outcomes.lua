@@ -13,7 +13,7 @@ function outcomes.pack_indexes(indexes)
   return table.concat(pieces)
 end
 
--- Histogram bucket of a latency: eight to each doubling (acker/histogram.py has the same formula).
+-- Histogram bucket of a latency: eight to each doubling (acker/ledger/histogram.py has the same formula).
 local function latency_bucket(ms)
   return floor(math.log(ms + 1) / math.log(2) * 8)
 end

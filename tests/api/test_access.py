@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from acker.errors import ValidationError
-from acker.ledger import open_ledger
-from acker.store import Store
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
 from api.access import Rate, is_loopback
 from api.settings import Settings, settings
 from api.tokens import Tokens

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
-from acker.ledger import open_ledger
-from acker.store import Store
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
 from tests.api import patient
 from tests.api.test_serve import running
 from tests.ledgers import Trees

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from acker import keys
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.ledger.client import Ledger, open_ledger
+from acker.store import keys
+from acker.store.client import Store
 from tests.api import patient
 from tests.api.conftest import READ, TOKENS, calling, serving
 from tests.api.test_connections import connected

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from acker.ledger import open_ledger
-from acker.store import Store
-from acker.totals import totals
+from acker.inspect.totals import totals
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
 from tests.api.conftest import OPERATE, TOKENS, serving
 from tests.servers import wait_until
 

@@ -9,9 +9,9 @@ from collections import Counter
 import httpx
 import pytest
 
-from acker import ids
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
 from tests.api import patient
 from tests.api.conftest import OPERATE, TOKENS
 from tests.api.test_serve import running

@@ -3,9 +3,9 @@ from typing import Any
 import httpx
 import pytest
 
-from acker import ids
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
 from tests.ledgers import counted
 
 PATH = "/topologies/words/messages"

@@ -7,13 +7,14 @@ import redis
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from acker import keys
-from acker.health import RULES
-from acker.ledger import open_ledger
-from acker.store import Store
-from acker.streams import StreamReader, settler
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.inspect.health import RULES
+from acker.ledger.client import open_ledger
+from acker.store import keys
+from acker.store.client import Store
+from acker.streams import StreamReader
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
 from tests.api import patient
 from tests.api.conftest import READ
 from tests.ledgers import Trees, told

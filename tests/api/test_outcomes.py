@@ -5,12 +5,13 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from acker import ids
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.streams import StreamReader, settler
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.streams import StreamReader
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
 from tests.ledgers import Trees, confirm_all
 
 HOSTILE = [b"<script>alert(1)</script>", b"\xff\xfe\x00", "é\u202e".encode(), b""]

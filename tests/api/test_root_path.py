@@ -9,8 +9,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from acker.ledger import open_ledger
-from acker.store import Store
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
 from api.main import create_app
 from api.settings import Settings
 from tests.api import patient

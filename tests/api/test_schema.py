@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from acker.ledger import open_ledger
-from acker.store import Store
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
 from api import openapi
 from api.main import create_app
 from api.settings import Settings

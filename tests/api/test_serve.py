@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from acker.embedded import EmbeddedServer
-from acker.ledger import open_ledger
-from acker.store import Store
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
 from tests.api import patient
 from tests.ledgers import Trees
 from tests.servers import wait_until

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import redis
 
-from acker import ids, keys, outcome_pages
-from acker.config import RANGES
-from acker.ids import as_ids
-from acker.ledger import Ledger, open_ledger
-from acker.outcome_pages import WINDOW
-from acker.store import Store
-from acker.submissions import NewSlab
-from acker.totals import totals, unreadable
+from acker.inspect import outcome_pages
+from acker.inspect.outcome_pages import WINDOW
+from acker.inspect.totals import totals, unreadable
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.config import RANGES
+from acker.ledger.ids import as_ids
+from acker.ledger.submissions import NewSlab
+from acker.store import keys
+from acker.store.client import Store
 from api.models.topologies import TopologySettings
 from tests.api.conftest import READ, calling
 from tests.ledgers import Trees, confirm_all

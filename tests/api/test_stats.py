@@ -1,8 +1,8 @@
 import httpx
 import pytest
 
-from acker.ledger import open_ledger
-from acker.store import Store
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
 from tests.api.conftest import TOKENS, calling, serving
 from tests.ledgers import Trees
 from tests.servers import wait_until

@@ -3,9 +3,10 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from acker import histogram, history, steps
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.inspect import history, steps
+from acker.ledger import histogram
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
 from api.live import Live
 from api.service import Service
 from api.settings import Settings

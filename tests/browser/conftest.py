@@ -16,13 +16,15 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
-from acker import Topology, ids
+from acker import Topology
 from acker.embedded import EmbeddedServer
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.streams import StreamReader, settler
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.streams import StreamReader
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
 from api.dashboard import prepare
 from docs.screenshots import ARGUMENTS
 from tests.api.conftest import serving

@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 from playwright.sync_api import Page, expect
 
-from acker.ledger import Ledger
-from acker.streams import StreamReader, settler
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.ledger.client import Ledger
+from acker.streams import StreamReader
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
 from tests.browser.conftest import NewPage, World, bury
 from tests.ledgers import Trees
 from tests.servers import wait_until

@@ -9,8 +9,8 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from acker.embedded import EmbeddedServer
-from acker.ledger import open_ledger
-from acker.store import Store
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
 from tests.api import patient
 from tests.api.conftest import OPERATE, READ, TOKENS, serving
 from tests.browser.conftest import NewPage, World

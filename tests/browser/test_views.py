@@ -7,11 +7,12 @@ import pytest
 import redis
 from playwright.sync_api import Page, expect
 
-from acker import ids, keys
 from acker.embedded import EmbeddedServer
-from acker.ledger import open_ledger
-from acker.removal import remove
-from acker.store import Store
+from acker.inspect.removal import remove
+from acker.ledger import ids
+from acker.ledger.client import open_ledger
+from acker.store import keys
+from acker.store.client import Store
 from tests.api.conftest import serving
 from tests.browser.conftest import HOSTILE, NewPage, World, bury
 from tests.ledgers import Trees

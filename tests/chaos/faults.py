@@ -15,11 +15,11 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from acker import keys
 from acker.embedded import EmbeddedServer
 from acker.errors import AckerError
-from acker.requests import command
-from acker.store import Store as AckerStore
+from acker.store import keys
+from acker.store.client import Store as AckerStore
+from acker.store.operation import command
 from tests.chaos import clock
 from tests.chaos.network import Copies, Slow
 from tests.chaos.pipeline import TOPOLOGY, Pipeline, Supervised

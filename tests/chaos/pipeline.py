@@ -18,8 +18,9 @@ import pyspark
 
 from acker.demo.children import READY, Child, Children
 from acker.demo.sink import Sink
-from acker.embedded import EmbeddedServer, free_port
-from acker.java import ensure_java
+from acker.embedded import EmbeddedServer
+from acker.embedded.java import ensure_java
+from acker.embedded.server import free_port
 from tests.chaos import clock
 from tests.chaos.network import Network
 from tests.chaos.plan import CLIENT_TIMEOUT, Store

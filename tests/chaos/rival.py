@@ -4,8 +4,8 @@ import contextlib
 from contextlib import ExitStack
 
 from acker import Topology
+from acker.collectors.spout import Spout
 from acker.errors import AckerError
-from acker.spout import Spout
 from tests.chaos.plan import CLIENT_TIMEOUT
 from tests.chaos.records import OTHER_TREE, Records
 

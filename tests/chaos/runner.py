@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from acker.errors import AckerError
-from acker.ledger import open_ledger
-from acker.store import Store as AckerStore
-from acker.totals import Totals, totals
+from acker.inspect.totals import Totals, totals
+from acker.ledger.client import open_ledger
+from acker.store.client import Store as AckerStore
 from tests.chaos.faults import Injected, NoEffect, inject
 from tests.chaos.pipeline import TOPOLOGY, Pipeline, pipeline
 from tests.chaos.plan import Fault, Store, plan

@@ -18,9 +18,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from acker import Outcome, Topology
+from acker.collectors.spout import Spout
 from acker.demo.children import READY
 from acker.errors import AckerError
-from acker.spout import Spout
 from acker.streams import StreamWriter
 from tests.chaos import clock
 from tests.chaos.interrupts import Interrupted, Interrupts

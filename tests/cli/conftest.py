@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from acker import cli, ids
-from acker.ids import Ids
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker import cli
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.ids import Ids
+from acker.store.client import Store
 
 HOSTILE = "\x1b[31mred[/]\x07\x7f\u202e[bold]"
 

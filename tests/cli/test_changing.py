@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from acker import ids
-from acker.causes import Cause
-from acker.ledger import Ledger, open_ledger
-from acker.outcomes import OutcomeReader
+from acker.ledger import ids
+from acker.ledger.causes import Cause
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.outcomes import OutcomeReader
 from acker.streams import StreamReader
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.spout import StreamSpout
 from tests.cli.conftest import HOSTILE, Acker, good, one_error, positive_and_negative, track
 
 

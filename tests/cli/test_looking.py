@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker import ids, steps
-from acker.ledger import Ledger, open_ledger
-from acker.steps import Step
-from acker.store import Store
+from acker.inspect import steps
+from acker.inspect.steps import Step
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from tests.cli.conftest import HOSTILE, Acker, good, one_error, positive_and_negative, track
 from tests.damages import DAMAGES, damage, two

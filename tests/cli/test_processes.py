@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from acker.embedded import EmbeddedServer
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
 from tests.cli.conftest import track
 from tests.servers import wait_until
 

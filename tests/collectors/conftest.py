@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from acker import Outcome, StoreUnavailable, Topology
+from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
-from acker.spout import Spout
 
 Make = Callable[..., Topology]
 NewServer = Callable[..., EmbeddedServer]

@@ -7,14 +7,9 @@ import numpy as np
 import pytest
 import redis
 
-from acker import (
-    Outcome,
-    SpoutPendingFull,
-    Topology,
-    ValidationError,
-    ids,
-)
-from acker.ids import seeded_ids
+from acker import Outcome, SpoutPendingFull, Topology, ValidationError
+from acker.ledger import ids
+from acker.ledger.ids import seeded_ids
 from tests.collectors.conftest import Make, statuses, told
 from tests.servers import wait_until
 

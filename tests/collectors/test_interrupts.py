@@ -10,7 +10,8 @@ from acker import Outcome, Topology, Tuple
 from tests.interrupts import interrupted, moments
 
 FILES = tuple(
-    f"acker/{name}.py" for name in ("outbox", "pending", "inbox", "spout", "telling", "bolt", "tuples")
+    f"acker/collectors/{name}.py"
+    for name in ("outbox", "pending", "inbox", "spout", "telling", "bolt", "tuples")
 )
 
 

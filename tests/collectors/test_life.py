@@ -11,7 +11,7 @@ from acker import (
     Topology,
     Tuple,
 )
-from acker.bolt import Bolt
+from acker.collectors.bolt import Bolt
 from tests.collectors.conftest import Make, statuses, told
 from tests.servers import wait_until
 

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 import redis
 
-from acker import Outcome, StoreUnavailable, Topology, Tuple, ids
+from acker import Outcome, StoreUnavailable, Topology, Tuple
+from acker.collectors.outbox import BUFFERED
+from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
-from acker.ids import slab_of
-from acker.ledger import Ledger
-from acker.outbox import BUFFERED
-from acker.outcomes import OutcomeReader
-from acker.spout import Spout
-from acker.submissions import Submission
-from acker.writers import HORIZON
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.ids import slab_of
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.submissions import Submission
+from acker.ledger.writers import HORIZON
 from tests.collectors.conftest import told_unflushed
 from tests.servers import wait_until
 

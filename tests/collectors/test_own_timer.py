@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from acker import StoreUnavailable, Topology, Tuple
+from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
-from acker.spout import Spout
 from tests.collectors.conftest import told_unflushed
 from tests.proxy import proxied
 
@@ -168,6 +168,6 @@ def test_a_slow_store_is_not_taken_for_one_that_lost_everything(
                 found.append((outcome.status, outcome.reason))
                 spout.confirm(outcome)
         assert found == [("acked", "")] * 9
-        [said] = [record.message for record in caplog.records if record.name == "acker.inbox"]
+        [said] = [record.message for record in caplog.records if record.name == "acker.collectors.inbox"]
         assert re.search(r"takes 0\.\d+ s to answer.* message timeout of 1 s", said)
         topology.close()

@@ -6,7 +6,7 @@ import pytest
 
 from acker import Topology, Tuple
 from acker.errors import UnreadableRecord
-from acker.ids import slab_of
+from acker.ledger.ids import slab_of
 from tests.ledger_state import shard_key
 from tests.ledgers import Trees, counted
 from tests.servers import wait_until

@@ -2,7 +2,7 @@
 
 import pytest
 
-from acker.ledger import Ledger
+from acker.ledger.client import Ledger
 from tests.ledgers import opened
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import redis
 
-from acker import ids
 from acker.errors import TrackRejected, ValidationError
-from acker.ledger import Ledger
-from acker.outcomes import OutcomeReader, confirm
-from acker.submissions import Failed, NewSlab, Updated
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.outcomes import OutcomeReader, confirm
+from acker.ledger.submissions import Failed, NewSlab, Updated
 from tests.leaks import assert_settled
 from tests.ledgers import Trees, confirm_all, counted, opened, told
 

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 import redis
 
-from acker import ids
-from acker.ledger import Ledger
+from acker.ledger import ids
+from acker.ledger.client import Ledger
 from tests.leaks import assert_settled
 from tests.ledger_state import shard_key
 from tests.ledgers import Trees, confirm_all, counted, opened, told

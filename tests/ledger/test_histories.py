@@ -24,12 +24,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from acker import ids
-from acker.ledger import Ledger, open_ledger
-from acker.operations import COUNTERS
-from acker.outcomes import Entry, OutcomeReader
-from acker.store import Store
-from acker.submissions import NewSlab, Submission
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.core import COUNTERS
+from acker.ledger.outcomes import Entry, OutcomeReader
+from acker.ledger.submissions import NewSlab, Submission
+from acker.store.client import Store
 from tests.leaks import assert_settled
 from tests.ledger_state import assert_same, read_all, trees_of
 from tests.model import Model, signed

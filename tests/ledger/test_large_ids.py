@@ -6,10 +6,11 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from acker import encoding, ids, inspect, recent
 from acker.errors import TrackConflict, TrackRejected
-from acker.ledger import Ledger
-from acker.submissions import Failed, NewSlab, Submission
+from acker.inspect import failures, pages
+from acker.ledger import calls, ids
+from acker.ledger.client import Ledger
+from acker.ledger.submissions import Failed, NewSlab, Submission
 from tests.leaks import assert_settled
 from tests.ledger_state import shard_key
 from tests.ledgers import Trees, confirm_all, counted, opened, told
@@ -51,13 +52,13 @@ def test_no_call_of_a_slab_with_large_message_ids_holds_the_server(url: str, raw
         note("track again", lambda: acked.track(ledger))  # noqa: B023
         named = [ids.slab_of(int(one.anchors[0])) for one in (acked, gone)]
         note("ids", lambda: ledger.message_ids(named))  # noqa: B023
-        note("tree", lambda: ledger.run(inspect.tree(ledger.core, int(acked.anchors[4000]))))  # noqa: B023
-        note("page", lambda: ledger.run(inspect.trees(ledger.core, limit=1000)))
-        note("find", lambda: ledger.run(inspect.find(ledger.core, acked.message_ids[4000])))  # noqa: B023
+        note("tree", lambda: ledger.run(pages.tree(ledger.core, int(acked.anchors[4000]))))  # noqa: B023
+        note("page", lambda: ledger.run(pages.trees(ledger.core, limit=1000)))
+        note("find", lambda: ledger.run(pages.find(ledger.core, acked.message_ids[4000])))  # noqa: B023
         note("update", lambda: acked.complete(ledger))  # noqa: B023
         note("fail", lambda: ledger.fail(gone.anchors[::20], "bad"))  # noqa: B023
         note("drain", lambda: [ledger.tick(force=True) for _ in range(3)])
-        note("recent", lambda: ledger.run(recent.recent(ledger.core, limit=100)))
+        note("recent", lambda: ledger.run(failures.recent(ledger.core, limit=100)))
         note("confirm", lambda: confirm_all(ledger))
     assert {name: took for name, took in best.items() if took >= MOST_MS} == {}
     assert_settled(raw)
@@ -70,32 +71,32 @@ def test_no_field_of_message_ids_is_large_and_each_tree_has_its_own(
     trees.track(ledger)
     key = ledger.core.shards[0].message_ids
     sizes = [raw.hstrlen(key, field) for field in raw.hkeys(key)]
-    assert max(sizes) <= encoding.WHOLE_BYTES
+    assert max(sizes) <= calls.WHOLE_BYTES
     assert len(sizes) == 2 + 3
     expected = dict(zip(trees.anchors.tolist(), trees.message_ids, strict=True))
     slab = ids.slab_of(int(trees.anchors[0]))
     assert ledger.message_ids([slab]) == {slab: trees.message_ids}
     for index in (0, 255, 256, 699):
-        tree = ledger.run(inspect.tree(ledger.core, int(trees.anchors[index])))
+        tree = ledger.run(pages.tree(ledger.core, int(trees.anchors[index])))
         assert tree is not None
         assert tree.message_id == trees.message_ids[index]
-    page = ledger.run(inspect.trees(ledger.core, limit=1000))
+    page = ledger.run(pages.trees(ledger.core, limit=1000))
     paged = {tree.anchor: tree.message_id for tree in page.trees}
     while page.cursor is not None:
-        page = ledger.run(inspect.trees(ledger.core, limit=1000, cursor=page.cursor))
+        page = ledger.run(pages.trees(ledger.core, limit=1000, cursor=page.cursor))
         paged |= {tree.anchor: tree.message_id for tree in page.trees}
     assert paged == expected | dict(zip(small.anchors.tolist(), small.message_ids, strict=True))
-    found = ledger.run(inspect.find(ledger.core, trees.message_ids[600])).trees
+    found = ledger.run(pages.find(ledger.core, trees.message_ids[600])).trees
     assert [tree.anchor for tree in found] == [int(trees.anchors[600])]
     some = trees.anchors[[3, 255, 256]]
     assert ledger.fail(some, "bad") == Failed(failed=3)
-    kept = ledger.run(recent.recent(ledger.core, limit=100)).trees
+    kept = ledger.run(failures.recent(ledger.core, limit=100)).trees
     assert {tree.anchor: tree.message_id for tree in kept} == {
         anchor: expected[anchor] for anchor in some.tolist()
     }
     for _ in range(3):
         ledger.tick(force=True)
-    known = ledger.run(recent.recent(ledger.core, limit=1000)).trees
+    known = ledger.run(failures.recent(ledger.core, limit=1000)).trees
     named = {tree.anchor: tree.message_id for tree in known if tree.anchor in expected and tree.message_id}
     assert len(named) >= 200
     assert named.items() <= expected.items()

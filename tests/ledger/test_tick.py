@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from acker import ids
-from acker.ledger import Ledger
-from acker.requests import Operation, Reply, Request
-from acker.submissions import Call, Ticked
-from acker.writers import HORIZON
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.submissions import Call, Ticked
+from acker.ledger.writers import HORIZON
+from acker.store.operation import Operation, Reply, Request
 from tests.ledger_state import age_writers, pass_time, shard_key
 from tests.ledgers import Trees, confirm_all, counted, opened, told
 from tests.servers import wait_until

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import redis
 
-from acker import ids
 from acker.errors import TrackConflict
-from acker.ledger import Ledger
-from acker.outcomes import OutcomeReader
-from acker.submissions import Failed, Updated
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.submissions import Failed, Updated
 from tests.leaks import WHILE_TREES_LIVE, assert_settled, kind_of
 from tests.ledger_state import WAITING_SLAB, shard_key
 from tests.ledgers import Trees, confirm_all, counted, opened, told

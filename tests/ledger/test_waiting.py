@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import redis
 
-from acker import ids, inspect
-from acker.ledger import Ledger
-from acker.submissions import Failed, Updated
+from acker.inspect import pages
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.submissions import Failed, Updated
 from tests.leaks import assert_settled
 from tests.ledger_state import WAITING_SLAB, shard_key
 from tests.ledgers import Trees, confirm_all, counted, opened, told
@@ -71,10 +72,10 @@ def test_each_word_that_waits_counts_however_it_came(
             assert ledger.update(trees.anchors[chosen], emitted) == Updated()
     touched = np.flatnonzero(values)
     for index in (int(touched[0]), int(touched[-1])):
-        tree = ledger.run(inspect.tree(ledger.core, int(trees.anchors[index])))
+        tree = ledger.run(pages.tree(ledger.core, int(trees.anchors[index])))
         assert tree is not None
         assert (tree.state, tree.value) == ("waiting", int(values[index]))
-    page = ledger.run(inspect.trees(ledger.core, limit=1000)).trees
+    page = ledger.run(pages.trees(ledger.core, limit=1000)).trees
     assert {tree.anchor: tree.value for tree in page} == {
         int(trees.anchors[index]): int(values[index]) for index in touched[:1000]
     }

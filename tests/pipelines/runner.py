@@ -15,10 +15,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from acker.embedded import EmbeddedServer
-from acker.java import ensure_java
-from acker.ledger import open_ledger
+from acker.embedded.java import ensure_java
+from acker.ledger.client import open_ledger
 from acker.spark import register, tuned
-from acker.store import Store
+from acker.store.client import Store
 from tests.pipelines.plan import Pipeline, pipeline
 from tests.pipelines.story import Story
 from tests.pipelines.verdict import REFUSED, SPARK, Observed, clean, judge

@@ -20,11 +20,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker.errors import AckerError, FailedException, UnknownStream
-from acker.ledger import Ledger
+from acker.ledger.client import Ledger
 from acker.spark import bolt, job, track
-from acker.streams import Stream, StreamReader, dead_letters, kept, settler
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.streams import Stream, StreamReader
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import dead_letters, kept, settler
+from acker.streams.spouts.spout import StreamSpout
 from tests.pipelines.ends import CRASH, end_of
 from tests.pipelines.operators import APART, KINDS, SCHEMA
 from tests.pipelines.plan import ATTEMPTS, Pipeline

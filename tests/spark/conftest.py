@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from acker.ledger import Ledger, open_ledger
+from acker.ledger.client import Ledger, open_ledger
 from acker.spark import register
 from acker.spark.tuning import PIP_WORKERS
-from acker.store import Store
+from acker.store.client import Store
 from tests.spark.pipeline import Pipeline
 
 WHERE = os.environ.get("ACKER_TEST_SPARK", "local-cluster[2,1,1024]")

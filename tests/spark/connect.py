@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 
-from acker.processes import tied
+from acker.embedded.processes import tied
 from tests.servers import wait_until
 
 ROOT = Path(__file__).parent.parent.parent

@@ -16,14 +16,14 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import explode, rand, split
 
-from acker.requests import Operation
 from acker.spark import Collector, bolt, job, register, track
 from acker.spark.tuning import PIP_WORKERS
-from acker.streams import commits
+from acker.store.operation import Operation
+from acker.streams.commits import commit
 from tests.spark import attempts
 from tests.spark.attempts import wait_for, wait_until_staged
 
-whole_commit = commits.commit
+whole_commit = commit.commit
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def main() -> None:
         return False
 
     if given.die not in (None, "before"):
-        commits.commit = dying  # type: ignore[assignment]
+        commit.commit = dying  # type: ignore[assignment]
 
     def words(lines: DataFrame) -> DataFrame:
         rows = lines.repartition(given.partitions)

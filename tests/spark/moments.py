@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
-from acker import scripts
+from acker.store import scripts
 from tests.proxy import Proxy, proxied
 from tests.spark.attempts import wait_for
 
@@ -84,7 +84,7 @@ def run_with_pauses(
     """Runs something in a thread of its own, and raises what it raises.
 
     pauses: a request that is looked for, and what is done meanwhile in this thread, which may start processes
-    (`acker.processes.tied`): the request goes on after that. One after the other.
+    (`acker.embedded.processes.tied`): the request goes on after that. One after the other.
     """
     held = [Held(asked) for asked, _ in pauses]
 

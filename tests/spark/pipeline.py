@@ -14,11 +14,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from acker import ids
-from acker.ids import Ids
-from acker.ledger import Ledger
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.ids import Ids
+from acker.ledger.submissions import NewSlab
 from acker.streams import StreamReader, StreamWriter
-from acker.submissions import NewSlab
 from tests.spark.attempts import BY
 
 
@@ -134,7 +134,7 @@ class Pipeline:
 
     def outcomes(self) -> dict[str, int]:
         """Reasons of failed trees -> how many."""
-        from acker.outcomes import OutcomeReader
+        from acker.ledger.outcomes import OutcomeReader
 
         reasons: dict[str, int] = {}
         reader = OutcomeReader(self.ledger.core, "s")

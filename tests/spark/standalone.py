@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyspark
 
-from acker.embedded import free_port
-from acker.processes import tied
+from acker.embedded.processes import tied
+from acker.embedded.server import free_port
 from tests.servers import wait_until
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from acker.errors import ValidationError
 from acker.spark import Collector, bolt, dead_letters, track
 from acker.spark.once import digest
-from acker.streams import settler
-from acker.streams.replays import Stepped
+from acker.streams.spouts import settler
+from acker.streams.spouts.replays import Stepped
 from tests.spark.attempts import Attempts, at_once
 from tests.spark.pipeline import Diary, Pipeline
 

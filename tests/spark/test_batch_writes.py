@@ -7,12 +7,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from acker.ledger import open_ledger
+from acker.ledger.client import open_ledger
 from acker.spark.options import Options
 from acker.spark.writing import Writer
-from acker.store import Store
-from acker.streams import settler
-from acker.streams.replays import Stepped
+from acker.store.client import Store
+from acker.streams.spouts import settler
+from acker.streams.spouts.replays import Stepped
 from tests.conftest import NewServer
 from tests.proxy import proxied
 from tests.servers import wait_until

@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.functions import col, split
 
-from acker import inspect, steps
-from acker.ledger import open_ledger
+from acker.inspect import pages, steps
+from acker.ledger.client import open_ledger
 from acker.spark import Collector, FailedException, bolt, job
-from acker.store import Store
+from acker.store.client import Store
 from tests.servers import wait_until
 from tests.spark.pipeline import Diary, Pipeline
 from tests.spark.test_exactness import consume
@@ -168,7 +168,7 @@ def test_a_job_takes_streams_and_commits_once(pipeline: Pipeline, caplog: pytest
     assert run("monday")
     assert len(pipeline.rows("copies")) == 20
     assert len(pipeline.rows("lines")) == 5
-    [said] = [one.getMessage() for one in caplog.records if one.name == "acker.streams.runs"]
+    [said] = [one.getMessage() for one in caplog.records if one.name == "acker.streams.commits.runs"]
     assert "run 'monday' of job 'nightly' was committed at 20" in said
     assert "with 20 rows emitted: nothing of this run is written" in said
     run(then=FailedException("not these"))
@@ -239,7 +239,7 @@ def test_a_slow_step_keeps_its_trees_alive(pipeline: Pipeline) -> None:
     slow = Pipeline(pipeline.spark, ledger, pipeline.url, pipeline.directory)
 
     def in_nursery() -> int:
-        found = ledger.run(inspect.trees(ledger.core, bucket="nursery", limit=1000))
+        found = ledger.run(pages.trees(ledger.core, bucket="nursery", limit=1000))
         return len(found.trees)
 
     @bolt(url=pipeline.url, topology="slow", name="slow")

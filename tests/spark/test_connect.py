@@ -4,9 +4,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from acker import steps
+from acker.inspect import steps
 from acker.spark import Collector, bolt, outcomes, settling
-from acker.streams import Stream, kept
+from acker.streams import Stream
+from acker.streams.spouts import kept
 from tests.spark.pipeline import Diary, Pipeline
 from tests.spark.test_exactness import consume, words
 

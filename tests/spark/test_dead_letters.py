@@ -9,10 +9,10 @@ import pytest
 from acker.errors import ValidationError
 from acker.spark import dead_letters
 from acker.spark.versions import TOLD
-from acker.streams import dead_letters as letters
-from acker.streams import settler
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import dead_letters as letters
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
 from tests.spark.pipeline import Pipeline
 
 

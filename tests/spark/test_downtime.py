@@ -6,11 +6,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from acker import keys
-from acker.ledger import Ledger, open_ledger
+from acker.ledger.client import Ledger, open_ledger
 from acker.spark import bolt
 from acker.spark.collector import Collector
-from acker.store import Store
+from acker.store import keys
+from acker.store.client import Store
 from acker.streams import Stream, downtime
 from tests.servers import raw_client, wait_until
 from tests.spark.pipeline import Diary, Pipeline

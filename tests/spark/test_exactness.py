@@ -8,9 +8,10 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import concat, explode, lit, split
 
-from acker.requests import Operation
 from acker.spark import Collector, bolt, staging
-from acker.streams import StreamReader, commits
+from acker.store.operation import Operation
+from acker.streams import StreamReader
+from acker.streams.commits import commit as commits
 from tests.spark.attempts import BY, Attempts, at_once, first_attempt, names_in, numbers, staged_by
 from tests.spark.pipeline import Diary, Pipeline
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from acker.ledger import open_ledger
+from acker.ledger.client import open_ledger
 from acker.spark import dead_letters, watermark
-from acker.store import Store
-from acker.streams.settler import settle
+from acker.store.client import Store
+from acker.streams.spouts.settler import settle
 from examples import files_to_files, join, kafka_to_kafka, poison_records, sessions, word_count
 from examples.common import finish, write_json
 

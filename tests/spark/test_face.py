@@ -14,7 +14,7 @@ from acker import TopologyConfigError, UnknownTopology, ValidationError
 from acker.errors import UnknownStream
 from acker.spark import Acker, Collector, keywords
 from acker.spark.options import BATCH_WRITE, ONLY, PARSERS, READ, TRACK, WRITE
-from acker.streams.replays import Stepped
+from acker.streams.spouts.replays import Stepped
 from tests.spark.pipeline import Pipeline
 
 NAMED = {"url", "topology", "stream", "run", "dead_letters"}

@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.spark import Collector, FailedException, PermanentFailure, bolt, dead_letters
-from acker.streams import settler
-from acker.streams.replays import Stepped
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import settler
+from acker.streams.spouts.replays import Stepped
+from acker.streams.spouts.spout import StreamSpout
 from tests.spark.pipeline import Pipeline
 
 HOW = Tracking("shop", "orders", "name", attempts=2)

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.errors import FailedException, SchemaMismatch
 from acker.spark import Collector, bolt, track
-from acker.streams import dead_letters, settler
-from acker.streams.replays import Stepped
+from acker.streams.spouts import dead_letters, settler
+from acker.streams.spouts.replays import Stepped
 from tests.spark.pipeline import Pipeline
 
 

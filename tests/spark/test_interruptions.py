@@ -12,11 +12,11 @@ import redis
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from acker.ledger import open_ledger
+from acker.inspect.totals import totals
+from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
-from acker.store import Store
+from acker.store.client import Store
 from acker.streams import Stream
-from acker.totals import totals
 from tests.conftest import NewServer
 from tests.proxy import proxied
 from tests.servers import wait_until

@@ -7,8 +7,9 @@ Spark Connect, which is driver and executor in one.
 import pytest
 
 from acker.spark import job, track, watermark
-from acker.streams import StreamReader, settler
-from acker.streams.replays import Stepped
+from acker.streams import StreamReader
+from acker.streams.spouts import settler
+from acker.streams.spouts.replays import Stepped
 from tests.spark.pipeline import Pipeline
 
 pytestmark = pytest.mark.connect

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from acker.ledger import open_ledger
+from acker.ledger.client import open_ledger
 from acker.spark import listening
-from acker.store import Store
+from acker.store.client import Store
 from tests.conftest import NewServer
 
 

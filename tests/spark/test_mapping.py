@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from acker.errors import FailedException, ValidationError
-from acker.ledger import Ledger
+from acker.ledger.client import Ledger
 from acker.spark.calls import Calls
 from acker.spark.mapping import RecordMapper, mapped_schema
 from acker.spark.suspects import Suspects

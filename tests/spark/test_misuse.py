@@ -6,12 +6,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from acker.ledger import open_ledger
+from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
 from acker.spark.options import Options
 from acker.spark.reading import Reader, deal
 from acker.spark.versions import spark_schema
-from acker.store import Store
+from acker.store.client import Store
 from acker.streams import StreamReader, StreamWriter, schemas
 from acker.streams.subscriptions import Range
 from tests.spark.pipeline import Diary, Pipeline

@@ -7,11 +7,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
-from acker.ledger import open_ledger
+from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
-from acker.store import Store
-from acker.streams import Stream, kept, settler
-from acker.streams.replays import Stepped
+from acker.store.client import Store
+from acker.streams import Stream
+from acker.streams.spouts import kept, settler
+from acker.streams.spouts.replays import Stepped
 from tests.servers import Servers, clean_database
 from tests.spark.pipeline import Diary, Pipeline
 from tests.spark.test_spouts import files, run, tracked

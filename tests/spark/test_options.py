@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import TopologyConfigError, UnknownTopology, ValidationError
-from acker.ledger import open_ledger
+from acker.ledger.client import open_ledger
 from acker.spark import bolt, spouts
 from acker.spark.options import PARSERS, Options
-from acker.store import TIMEOUTS, Store
-from acker.streams import dead_letters, settler
-from acker.streams.dead_letters import Filter
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.store.client import TIMEOUTS, Store
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import dead_letters, settler
+from acker.streams.spouts.dead_letters import Filter
+from acker.streams.spouts.spout import StreamSpout
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "spark.md"
 NEEDED = {"url": "redis://127.0.0.1:1/0", "topology": "t", "stream": "lines"}

@@ -7,9 +7,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from acker.errors import AckerError
-from acker.ledger import open_ledger
+from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt, job
-from acker.store import Store
+from acker.store.client import Store
 from tests.spark.pipeline import Diary, Pipeline
 from tests.spark.test_spouts import consume
 

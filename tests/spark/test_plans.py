@@ -11,7 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import BooleanType
 
 from acker.errors import UnknownOffset
-from acker.ledger import Ledger
+from acker.ledger.client import Ledger
 from acker.spark import Collector, bolt, track
 from acker.spark.options import Options
 from acker.spark.reading import StreamReader as SparkReader

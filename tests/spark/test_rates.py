@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from acker.ledger import Ledger
+from acker.ledger.client import Ledger
 from acker.spark.options import Options
 from acker.spark.reading import StreamReader
 from acker.spark.versions import spark_schema

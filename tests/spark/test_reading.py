@@ -16,7 +16,8 @@ from acker.errors import AckerError
 from acker.spark import AckerSource, Collector, bolt
 from acker.spark.options import Options
 from acker.spark.writing import StreamWriter as SparkWriter
-from acker.streams import Stream, StreamReader, StreamWriter, commits
+from acker.streams import Stream, StreamReader, StreamWriter
+from acker.streams.commits import commit as commits
 from tests.servers import wait_until
 from tests.spark.pipeline import Pipeline
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from acker import steps
-from acker.ledger import Ledger
+from acker.inspect import steps
+from acker.inspect.steps import Step
+from acker.ledger.client import Ledger
 from acker.spark import renamed
 from acker.spark.microbatches import Batch
-from acker.steps import Step
-from acker.streams import commits
-from acker.streams.commits import Commit
+from acker.streams.commits import commit
+from acker.streams.commits.commit import Commit
 from tests.streaming import emit, stage
 
 
@@ -19,7 +19,7 @@ def test_rows_that_are_held_under_the_old_name_of_a_bolt_are_named(
         ledger.run(steps.register(ledger.core, Step(name, "bolt", query_id=query)))
     for stream in ("pair.held", "shared.held"):
         what = Commit((stage(ledger, emit(ledger, 3), stream),))
-        ledger.run(commits.commit(ledger.core, stream, 0, what))
+        ledger.run(commit.commit(ledger.core, stream, 0, what))
     at = Batch("q", 7, "r")
     renamed.look(ledger, at, "pair")
     renamed.look(ledger, Batch("new", 7, "r"), "match")

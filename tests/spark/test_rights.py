@@ -5,9 +5,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from acker.ledger import open_ledger
+from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
-from acker.store import Store
+from acker.store.client import Store
 from tests.conftest import NewServer
 from tests.rights import users
 from tests.spark.pipeline import Pipeline

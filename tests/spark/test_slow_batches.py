@@ -5,11 +5,11 @@ import json
 import pytest
 from pyspark.sql import DataFrame
 
-from acker.ledger import open_ledger
+from acker.inspect.steps import steps
+from acker.ledger.client import open_ledger
 from acker.spark import bolt
 from acker.spark.collector import Collector
-from acker.steps import steps
-from acker.store import Store
+from acker.store.client import Store
 from acker.streams import Stream
 from tests.servers import wait_until
 from tests.spark.pipeline import Pipeline

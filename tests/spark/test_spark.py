@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.functions import col, collect_list, explode, split
 
-from acker import steps
+from acker.inspect import steps
 from acker.spark import Collector, FailedException, bolt
 from acker.streams import Stream, StreamReader
 from tests.spark.pipeline import Pipeline

@@ -19,8 +19,10 @@ from acker.spark import (
     track,
     watermark,
 )
-from acker.streams import StreamReader, commits, kept, settler
-from acker.streams.replays import Stepped
+from acker.streams import StreamReader
+from acker.streams.commits import commit
+from acker.streams.spouts import kept, settler
+from acker.streams.spouts.replays import Stepped
 from tests.spark.attempts import Attempts, at_once, numbers, staged_by
 from tests.spark.pipeline import Pipeline
 
@@ -280,16 +282,16 @@ def test_a_batch_that_runs_again_in_another_driver_tracks_nothing_twice(
         run(pipeline, tracked(pipeline, source), "moody", moody)
     assert pipeline.counters() == {}
     # Another call of track is what another driver has; and it cuts its commit after the trees are tracked.
-    whole = commits._publish
+    whole = commit._publish
 
     def cut(*arguments: Any) -> Any:
         raise RuntimeError("cut")
 
-    monkeypatch.setattr(commits, "_publish", cut)
+    monkeypatch.setattr(commit, "_publish", cut)
     with pytest.raises(Exception, match="cut"):
         run(pipeline, tracked(pipeline, source), "moody", moody)
     assert pipeline.counters() == {"tracked": 30}
-    monkeypatch.setattr(commits, "_publish", whole)
+    monkeypatch.setattr(commit, "_publish", whole)
     run(pipeline, tracked(pipeline, source), "moody", moody)
     assert len(calls) == 2
     assert len(pipeline.rows("copies")) == 30

@@ -7,16 +7,18 @@ import redis
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from acker import keys, topologies
 from acker.errors import StoreLost, ValidationError
-from acker.ledger import Ledger, open_ledger
-from acker.requests import command
+from acker.ledger import topologies
+from acker.ledger.client import Ledger, open_ledger
 from acker.spark import bolt, read_again, track
 from acker.spark.collector import Collector
 from acker.spark.losses import Losses, check_commits
 from acker.spark.microbatches import Batch
-from acker.store import Store
-from acker.streams import StreamReader, settler
+from acker.store import keys
+from acker.store.client import Store
+from acker.store.operation import command
+from acker.streams import StreamReader
+from acker.streams.spouts import settler
 from tests.spark.pipeline import Pipeline
 
 

@@ -5,12 +5,12 @@ from itertools import count
 
 import pytest
 
-from acker import keys, scripts
 from acker.errors import AckerError
-from acker.ledger import Ledger
-from acker.requests import Request
+from acker.ledger.client import Ledger
 from acker.spark import microbatches, tracking
-from acker.streams.roots import Roots, Tracking
+from acker.store import keys, scripts
+from acker.store.operation import Request
+from acker.streams.commits.roots import Roots, Tracking
 
 HOW = Tracking("s", "s.replays", "id")
 AT = microbatches.Batch("query", 7, "run")

@@ -4,11 +4,11 @@ import pytest
 import redis
 from pyspark.sql import DataFrame
 
-from acker import keys
 from acker.errors import UnreadableRecord
-from acker.ledger import Ledger
+from acker.ledger.client import Ledger
 from acker.spark import Collector, bolt, job, notes, tracking
 from acker.spark.microbatches import Batch
+from acker.store import keys
 from acker.streams.reader import entries
 from acker.streams.subscriptions import Range
 from tests.spark.pipeline import Pipeline

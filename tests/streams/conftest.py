@@ -2,8 +2,8 @@
 
 import pytest
 
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
 from acker.streams import Stream
 
 

@@ -5,11 +5,13 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import UnreadableRecord
-from acker.ledger import Ledger
-from acker.streams import dead_letters, segments, settler, staging
-from acker.streams.replays import Stepped
-from acker.streams.roots import Tracking, message_ids
-from acker.streams.spout import StreamSpout
+from acker.ledger.client import Ledger
+from acker.streams import segments
+from acker.streams.commits import staging
+from acker.streams.commits.roots import Tracking, message_ids
+from acker.streams.spouts import dead_letters, settler
+from acker.streams.spouts.replays import Stepped
+from acker.streams.spouts.spout import StreamSpout
 from tests.kept_rows import consume, letters
 from tests.kept_rows import rows as rows_of
 from tests.streaming import counters

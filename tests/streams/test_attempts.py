@@ -9,21 +9,23 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker import ids, keys, outcomes
-from acker.causes import Cause
-from acker.config import bounded_reason
+from acker.collectors.topology import Topology
 from acker.errors import PermanentFailure, ValidationError
-from acker.ids import as_ids
-from acker.ledger import Ledger, open_ledger
-from acker.outcomes import Entry, OutcomeReader, Place
-from acker.requests import Request
-from acker.store import Store
-from acker.streams import StreamReader, attempts, backoff, dead_letters, replays, settler
-from acker.streams.attempts import Attempt, decisive, with_attempt
-from acker.streams.replays import Stepped
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
-from acker.topology import Topology
+from acker.ledger import ids, outcomes
+from acker.ledger.causes import Cause
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.config import bounded_reason
+from acker.ledger.ids import as_ids
+from acker.ledger.outcomes import Entry, OutcomeReader, Place
+from acker.store import keys
+from acker.store.client import Store
+from acker.store.operation import Request
+from acker.streams import StreamReader
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import attempts, backoff, dead_letters, replays, settler
+from acker.streams.spouts.attempts import Attempt, decisive, with_attempt
+from acker.streams.spouts.replays import Stepped
+from acker.streams.spouts.spout import StreamSpout
 from tests.kept_rows import HOW, consume, letters, lines, pending, rows
 from tests.leaks import assert_settled
 from tests.ledger_state import read_all

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import redis
 
-from acker import keys
 from acker.errors import CommitOrderError, StagingExpired, UnreadableRecord
-from acker.ledger import Ledger, open_ledger
-from acker.requests import command
-from acker.store import Store
-from acker.streams import commits, inputs, origins, vectors
-from acker.streams.commits import Commit
-from acker.streams.origins import Origin
+from acker.ledger.client import Ledger, open_ledger
+from acker.store import keys
+from acker.store.client import Store
+from acker.store.operation import command
+from acker.streams.commits import commit as commits
+from acker.streams.commits import inputs, origins, vectors
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.origins import Origin
 from tests.servers import raw_client
 from tests.streaming import (
     commit,
@@ -157,7 +158,7 @@ def test_reasons_of_their_own_take_no_writers_of_their_own(ledger: Ledger) -> No
 
 
 def _command(name: str, key: bytes) -> Any:
-    from acker.requests import command
+    from acker.store.operation import command
 
     return command(name, key)
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import redis
 
-from acker import config
 from acker.errors import (
     DeadLettersFull,
     SpoutPendingFull,
@@ -13,13 +12,15 @@ from acker.errors import (
     UnknownDeadLetter,
     ValidationError,
 )
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.streams import commits, dead_letters, settler
-from acker.streams.dead_letters import Filter
-from acker.streams.replays import Stepped
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.ledger import config
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.streams.commits import commit as commits
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import dead_letters, settler
+from acker.streams.spouts.dead_letters import Filter
+from acker.streams.spouts.replays import Stepped
+from acker.streams.spouts.spout import StreamSpout
 from tests.kept_rows import HOW, consume, fail, letters, lines, pending, rows
 from tests.leaks import assert_settled
 from tests.streaming import counters

@@ -2,14 +2,15 @@
 
 import pytest
 
-from acker import ids, keys
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
+from acker.inspect.totals import totals
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.ticker import Ticker
+from acker.store import keys
+from acker.store.client import Store
 from acker.streams import Stream, downtime, subscriptions
-from acker.streams.commits import Commit
+from acker.streams.commits.commit import Commit
 from acker.streams.subscriptions import Range
-from acker.ticker import Ticker
-from acker.totals import totals
 from tests.ledger_state import StoredShard, read_shards
 from tests.servers import raw_client, wait_until
 from tests.streaming import ack, commit, consume, counters, emit, stage, take, track

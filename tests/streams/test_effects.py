@@ -8,14 +8,15 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker import scripts
-from acker.ledger import Ledger, open_ledger
-from acker.requests import Request
-from acker.store import Store
-from acker.streams import commits, effects, schemas, staging
-from acker.streams.commits import Commit
-from acker.streams.effects import EFFECT
-from acker.streams.staging import FAILED, Staged, Staging
+from acker.ledger.client import Ledger, open_ledger
+from acker.store import scripts
+from acker.store.client import Store
+from acker.store.operation import Request
+from acker.streams import schemas
+from acker.streams.commits import commit, effects, staging
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.effects import EFFECT
+from acker.streams.commits.staging import FAILED, Staged, Staging
 from tests.servers import wait_until
 from tests.streaming import emit, run_cut, take
 
@@ -54,7 +55,7 @@ def test_effects_are_known_once_a_commit_recorded_them_and_not_before(ledger: Le
     had = digests(5000)
     staged = stage(ledger, had, [None] * 5000, HOUR)
     assert known(ledger, had) == 0
-    ledger.run(commits.commit(ledger.core, "writer", 0, Commit((staged,))))
+    ledger.run(commit.commit(ledger.core, "writer", 0, Commit((staged,))))
     assert known(ledger, had + digests(100)) == 5000
     assert known(ledger, had, 2 * HOUR) == 0
     _, fullest = ledger.run(effects.known(ledger.core, HOUR, []))
@@ -65,14 +66,14 @@ def test_effects_of_rows_that_failed_are_not_recorded(ledger: Ledger) -> None:
     had = digests(6)
     staged = stage(ledger, had, ["null key", *[None] * 5], HOUR)
     later = stage(ledger, had[2:5], ["bad", None, "bad"], None)
-    ledger.run(commits.commit(ledger.core, "writer", 0, Commit((staged, later))))
+    ledger.run(commit.commit(ledger.core, "writer", 0, Commit((staged, later))))
     assert [known(ledger, [one]) for one in had] == [0, 1, 0, 1, 0, 1]
 
 
 def test_what_is_not_committed_is_forgotten(ledger: Ledger, raw: "redis.Redis") -> None:
     staged = stage(ledger, digests(3), [None] * 3, HOUR)
     assert len(list(raw.scan_iter("*effects*"))) == 1
-    ledger.run(commits.discard(ledger.core, Commit((staged,))))
+    ledger.run(commit.discard(ledger.core, Commit((staged,))))
     assert not list(raw.scan_iter("*effects*"))
 
 
@@ -84,8 +85,8 @@ def test_a_commit_cut_anywhere_records_the_same_effects(url: str) -> None:
         staged = stage(ledger, had, [None] * 40, HOUR)
         later = stage(ledger, had[:7], ["bad"] * 7, None)
         what = Commit((staged, later), (take(ledger, "lines"),))
-        cut = run_cut(ledger, commits.commit(ledger.core, "writer", 0, what), after)
-        assert ledger.run(commits.finish(ledger.core, "writer", 0))
+        cut = run_cut(ledger, commit.commit(ledger.core, "writer", 0, what), after)
+        assert ledger.run(commit.finish(ledger.core, "writer", 0))
         assert known(ledger, had) == 33
         assert known(ledger, had[:7]) == 0
         if not cut:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from acker.errors import ReaderFenced
-from acker.ledger import Ledger, open_ledger
-from acker.requests import Operation, Request
-from acker.store import Store
-from acker.streams import Stream, StreamReader, commits, giving_back
-from acker.streams.commits import Commit
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.store.operation import Operation, Request
+from acker.streams import Stream, StreamReader
+from acker.streams.commits import commit as commits
+from acker.streams.commits import giving_back
+from acker.streams.commits.commit import Commit
 from acker.streams.subscriptions import Range
 from tests.streaming import consume, counters, emit, stage, take
 from tests.streams.test_paused_drivers import one_by_one

@@ -6,15 +6,16 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker.ledger import Ledger, open_ledger
-from acker.outcomes import OutcomeReader
-from acker.store import Store
-from acker.streams import commits, kept, lost, replays, settler
-from acker.streams.commits import Commit
-from acker.streams.replays import Stepped
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
-from acker.streams.staging import Staging
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.store.client import Store
+from acker.streams.commits import commit
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Tracking
+from acker.streams.commits.staging import Staging
+from acker.streams.spouts import kept, lost, replays, settler
+from acker.streams.spouts.replays import Stepped
+from acker.streams.spouts.spout import StreamSpout
 from tests.kept_rows import HOW, consume, fail, letters, lines, pending, rows
 from tests.leaks import kind_of
 from tests.streaming import counters, run_cut
@@ -95,10 +96,10 @@ def test_a_write_that_is_cut_anywhere_is_finished_once(valkey_url: str) -> None:
             replays.emit_recorded(ledger.core, how, Staging("lines"), table.to_batches())
         )
         what = Commit((staged,), made)
-        cut = run_cut(ledger, commits.commit(ledger.core, "w", 0, what), after)
+        cut = run_cut(ledger, commit.commit(ledger.core, "w", 0, what), after)
         settler.settle(ledger)
         for _ in range(2):
-            ledger.run(commits.commit(ledger.core, "w", 0, what))
+            ledger.run(commit.commit(ledger.core, "w", 0, what))
         told = {name: n for name, n in counters(ledger).items() if name != "duplicates"}
         assert told == {"tracked": 35, "failed": 5}
         assert len(rows(ledger)) == 30
@@ -142,7 +143,7 @@ def test_rows_that_are_settled_again_count_once(ledger: Ledger) -> None:
     ledger.fail([row["_acker"] for row in rows(ledger) if row["id"] % 5 == 0])
     entries = ledger.run(OutcomeReader(ledger.core, "s").read())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("acker.outcomes.confirm", lambda *_: iter(()))
+        patch.setattr("acker.ledger.outcomes.confirm", lambda *_: iter(()))
         for _ in range(2):
             ledger.run(kept.settle_entries(ledger.core, "s", entries))
     assert pending(ledger) == {"pending": 40, "acked": 0, "replayed": 10, "dead": 0}
@@ -155,13 +156,13 @@ def test_a_commit_that_goes_on_late_tracks_no_tree_again(ledger: Ledger) -> None
     )  # fmt: skip
     what = Commit((staged,), made)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commits, "_publish", _cut)
+        patch.setattr(commit, "_publish", _cut)
         with pytest.raises(RuntimeError, match="cut"):
-            ledger.run(commits.commit(ledger.core, "w", 0, what))
+            ledger.run(commit.commit(ledger.core, "w", 0, what))
     first_slab = made[0].anchors()[:100]
     ledger.fail(first_slab, "meanwhile")
     assert settler.settle(ledger) == Stepped(dead=100)
-    ledger.run(commits.finish(ledger.core, "w", 0))
+    ledger.run(commit.finish(ledger.core, "w", 0))
     consume(ledger)
     assert counters(ledger)["tracked"] == 200
     assert settler.settle(ledger) == Stepped(acked=100)
@@ -199,9 +200,9 @@ def test_rows_of_a_commit_that_was_given_up_are_tried_again(
         replays.emit_recorded(ledger.core, HOW, Staging("lines"), lines(5).to_batches())
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("acker.streams.tracking._track", _cut)
+        patch.setattr("acker.streams.commits.tracking._track", _cut)
         with pytest.raises(RuntimeError, match="cut"):
-            ledger.run(commits.commit(ledger.core, "w", 0, Commit((staged,), made)))
+            ledger.run(commit.commit(ledger.core, "w", 0, Commit((staged,), made)))
     assert (pending(ledger)["pending"], counters(ledger)) == (5, {})
     assert settler.recover(ledger, "s") == 5
     assert settler.settle(ledger) == Stepped(replayed=5)

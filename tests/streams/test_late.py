@@ -5,16 +5,19 @@ import itertools
 import numpy as np
 import pytest
 
-from acker import steps
-from acker.ids import Ids
-from acker.ledger import Ledger, open_ledger
-from acker.steps import Step
-from acker.streams import Stream, commits, settler, staging
-from acker.streams.commits import Commit
-from acker.streams.late import Late
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
-from acker.streams.staging import Staged
+from acker.inspect import steps
+from acker.inspect.steps import Step
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.ids import Ids
+from acker.streams import Stream
+from acker.streams.commits import commit as commits
+from acker.streams.commits import staging
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.late import Late
+from acker.streams.commits.roots import Tracking
+from acker.streams.commits.staging import Staged
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
 from tests.kept_rows import letters, lines, rows
 from tests.streaming import counters, emit, interleave, run_cut, stage, take
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import redis
 
-from acker import config
 from acker.errors import DeadLettersFull, UnreadableRecord, ValidationError
-from acker.keys import Spout
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.streams import dead_letters, letter_pages, letter_store, settler
-from acker.streams.dead_letters import Filter, Group
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.ledger import config
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.store.keys import Spout
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import dead_letters, letter_pages, letter_store, settler
+from acker.streams.spouts.dead_letters import Filter, Group
+from acker.streams.spouts.spout import StreamSpout
 from tests.kept_rows import consume, letters, lines, pending, rows
 from tests.leaks import assert_settled
 from tests.streams.test_paused_drivers import one_by_one

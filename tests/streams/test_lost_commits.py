@@ -8,11 +8,11 @@ import pytest
 import redis
 
 from acker.errors import AckerError
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.streams import commits, staging
-from acker.streams.commits import Commit
-from acker.streams.staging import FAILED, Staged, Staging
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.streams.commits import commit, staging
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.staging import FAILED, Staged, Staging
 from tests.streaming import consume, counters, emit, stage, take
 
 Moment = dict[bytes, tuple[bytes, int]]
@@ -39,7 +39,7 @@ def run_set_back(ledger: Ledger, raw: Any, what: Commit, start: Moment, cut: int
 
     Returns how many exchanges it had.
     """
-    operation, replies, done = commits.commit(ledger.core, "writer", 0, what), None, 0
+    operation, replies, done = commit.commit(ledger.core, "writer", 0, what), None, 0
     try:
         while True:
             replies = ledger.store.send(operation.send(replies))  # type: ignore[arg-type]

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import AckerError, ValidationError
-from acker.ledger import Ledger
-from acker.streams import commits, members, roots, schemas, segments, staging
-from acker.streams.commits import Commit
-from acker.streams.roots import Roots, Tracking
-from acker.streams.staging import FAILED, Staged, Staging
+from acker.ledger.client import Ledger
+from acker.streams import schemas, segments
+from acker.streams.commits import commit, members, roots, staging
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.staging import FAILED, Staged, Staging
 from acker.streams.subscriptions import Range
 from tests.streaming import counters, emit, stage, take
 
@@ -125,7 +126,7 @@ def test_rows_that_say_they_have_no_tree_are_refused_where_all_that_was_read_hav
     checking = members.check(ledger.core, (some,), (read,), untracked=True)
     ledger.run(checking)  # rows that a spout let go on untracked
     mixed = stage(ledger, [int(anchors[0]), 0, None], "mixed")
-    ledger.run(commits.commit(ledger.core, "writer", 0, Commit((mixed,))))
+    ledger.run(commit.commit(ledger.core, "writer", 0, Commit((mixed,))))
     also = take(ledger, "mixed")
     for one in (some, many, fail(ledger, [0])):
         check(ledger, one, read, also)
@@ -151,7 +152,7 @@ def test_rows_without_anchors_are_refused_only_where_something_that_was_read_has
         check(ledger, lost, read)
     with pytest.raises(AckerError, match="1 rows are to be failed, and have null"):
         check(ledger, fail(ledger, [int(anchors[0]), None]), read)
-    ledger.run(commits.commit(ledger.core, "writer", 0, Commit((unanchored,))))
+    ledger.run(commit.commit(ledger.core, "writer", 0, Commit((unanchored,))))
     check(ledger, unanchored, take(ledger, "plain"))
 
 
@@ -160,7 +161,7 @@ def test_what_was_acked_meanwhile_is_known_by_its_rows_and_refuses_nobody(ledger
     anchors = emit(ledger, 100)
     read = take(ledger, "lines")
     staged = stage(ledger, anchors)
-    ledger.run(commits.commit(ledger.core, "other", 0, Commit((stage(ledger, anchors, "others"),), (read,))))
+    ledger.run(commit.commit(ledger.core, "other", 0, Commit((stage(ledger, anchors, "others"),), (read,))))
     check(ledger, staged, read)
     with pytest.raises(AckerError, match="not of what the batch has read"):
         check(ledger, stage(ledger, emit(ledger, 1)), read)

@@ -10,17 +10,19 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker import keys
 from acker.errors import UnknownDeadLetter
-from acker.ledger import Ledger, open_ledger
-from acker.requests import Operation, Request
-from acker.store import Store
-from acker.streams import StreamReader, commits, dead_letters, replays, roots, settler, staging
-from acker.streams.commits import Commit
-from acker.streams.effects import EFFECT
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
-from acker.streams.staging import FAILED, Staging
+from acker.ledger.client import Ledger, open_ledger
+from acker.store import keys
+from acker.store.client import Store
+from acker.store.operation import Operation, Request
+from acker.streams import StreamReader
+from acker.streams.commits import commit, roots, staging
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.effects import EFFECT
+from acker.streams.commits.roots import Tracking
+from acker.streams.commits.staging import FAILED, Staging
+from acker.streams.spouts import dead_letters, replays, settler
+from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import RERUN_TTL
 from tests.kept_rows import consume, letters, lines, pending, rows
 from tests.streaming import counters, stage, take
@@ -35,14 +37,14 @@ def spout_write(ledger: Ledger) -> Driver:
     table = lines(ROWS).set_column(0, "id", pa.array([None, *map(str, range(1, ROWS))]))
     how, batches = Staging("lines", rows=ROWS // 2), table.to_batches()
     made, staged = ledger.run(replays.emit_recorded(ledger.core, HOW, how, batches))
-    return lambda: commits.commit(ledger.core, "w", 0, Commit((staged,), made))
+    return lambda: commit.commit(ledger.core, "w", 0, Commit((staged,), made))
 
 
 def track(ledger: Ledger) -> Driver:
     """Roots of one piece, and two segments that a bolt has made of them."""
     made = ledger.run(roots.stage(ledger.core, HOW, Staging("lines"), lines(ROWS).to_batches()))
     staged = stage(ledger, made[0].anchors(), "lines", rows=ROWS // 2)
-    return lambda: commits.commit(ledger.core, "w", 0, Commit((staged,), made))
+    return lambda: commit.commit(ledger.core, "w", 0, Commit((staged,), made))
 
 
 def fail_all(ledger: Ledger) -> Driver:
@@ -50,7 +52,7 @@ def fail_all(ledger: Ledger) -> Driver:
     StreamSpout(ledger, HOW).write(lines(ROWS))
     made = ledger.run(roots.stage(ledger.core, HOW, Staging("lines"), lines(ROWS, ROWS).to_batches()))
     what = Commit(inputs=(take(ledger, "lines"), *made), failed="why")
-    return lambda: commits.commit(ledger.core, "w", 0, what)
+    return lambda: commit.commit(ledger.core, "w", 0, what)
 
 
 def bolt(ledger: Ledger) -> Driver:
@@ -68,7 +70,7 @@ def bolt(ledger: Ledger) -> Driver:
     failing = Staging("", failures_only=True, effects_horizon=3_600_000)
     staged = ledger.run(staging.stage(ledger.core, failing, words.to_batches()))
     what = Commit((staged, stage(ledger, anchors[2:], "words", rows=3)), (take(ledger, "lines"),))
-    return lambda: commits.commit(ledger.core, "w", 0, what)
+    return lambda: commit.commit(ledger.core, "w", 0, what)
 
 
 def replay(ledger: Ledger) -> Driver:

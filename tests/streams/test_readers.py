@@ -4,12 +4,12 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker import keys
 from acker.errors import ReaderFenced, StoreError
-from acker.ledger import Ledger
-from acker.requests import Request
+from acker.ledger.client import Ledger
+from acker.store import keys
+from acker.store.operation import Request
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
-from acker.streams.commits import Commit
+from acker.streams.commits.commit import Commit
 from tests.streaming import ack, commit, consume, counters, emit, kept, record_requests, take, taken
 
 pytestmark = pytest.mark.cluster(slow=True)

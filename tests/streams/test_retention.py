@@ -3,9 +3,11 @@
 import pytest
 
 from acker.errors import ValidationError
-from acker.ledger import Ledger
-from acker.streams import Stream, commits, publishing, retention
-from acker.streams.commits import Commit
+from acker.ledger.client import Ledger
+from acker.streams import Stream, retention
+from acker.streams.commits import commit as commits
+from acker.streams.commits import publishing
+from acker.streams.commits.commit import Commit
 from tests.servers import raw_client, wait_until
 from tests.streaming import ack, commit, consume, counters, emit, kept, readable, rows, stage, take
 

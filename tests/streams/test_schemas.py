@@ -6,11 +6,12 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationError
-from acker.ledger import Ledger
-from acker.streams import StreamReader, StreamWriter, schemas, segments, staging
-from acker.streams.commits import Commit
+from acker.ledger.client import Ledger
+from acker.streams import StreamReader, StreamWriter, schemas, segments
+from acker.streams.commits import staging
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.staging import Staging
 from acker.streams.segments import Segment
-from acker.streams.staging import Staging
 from tests.servers import raw_client
 from tests.streaming import commit, interleave, rows
 

@@ -5,10 +5,11 @@ import pyarrow as pa
 import pytest
 
 from acker import Topology
-from acker.streams import roots, schemas, segments, staging, vectors
-from acker.streams.roots import KEPT_ROWS, Tracking
+from acker.streams import schemas, segments
+from acker.streams.commits import roots, staging, vectors
+from acker.streams.commits.roots import KEPT_ROWS, Tracking
+from acker.streams.commits.staging import Staging
 from acker.streams.segments import ANCHORS, SEGMENT_ROWS
-from acker.streams.staging import Staging
 from tests.servers import raw_client
 
 pytestmark = pytest.mark.cluster(slow=True)

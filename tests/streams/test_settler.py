@@ -7,16 +7,17 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker import config, keys
 from acker.errors import DeadLettersFull, StoreError
-from acker.ledger import Ledger, open_ledger
+from acker.ledger import config
+from acker.ledger.client import Ledger, open_ledger
 from acker.spark import settling
-from acker.store import Store
-from acker.streams import kept, lost, settler
-from acker.streams.replays import Stepped
-from acker.streams.roots import Tracking
-from acker.streams.settler import Settler
-from acker.streams.spout import StreamSpout
+from acker.store import keys
+from acker.store.client import Store
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import kept, lost, settler
+from acker.streams.spouts.replays import Stepped
+from acker.streams.spouts.settler import Settler
+from acker.streams.spouts.spout import StreamSpout
 from tests.damages import DAMAGES, damage, two
 from tests.kept_rows import consume, lines, rows
 

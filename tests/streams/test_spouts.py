@@ -8,16 +8,18 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker import ids, keys
 from acker.errors import SpoutPendingFull, TrackConflict, TrackRejected, UnreadableRecord, ValidationError
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.streams import commits, dead_letters, settler
-from acker.streams.commits import Commit
-from acker.streams.replays import Stepped, emit_recorded
-from acker.streams.roots import Roots, Tracking
-from acker.streams.spout import StreamSpout
-from acker.streams.staging import Staging
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.store import keys
+from acker.store.client import Store
+from acker.streams.commits import commit
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.staging import Staging
+from acker.streams.spouts import dead_letters, settler
+from acker.streams.spouts.replays import Stepped, emit_recorded
+from acker.streams.spouts.spout import StreamSpout
 from tests.kept_rows import HOW, consume, fail, letters, lines, pending, rows
 from tests.leaks import assert_settled
 from tests.ledgers import confirm_all
@@ -73,12 +75,12 @@ def test_a_slab_that_is_somebody_elses_or_unreadable_ends_the_commit_before_anyt
     what = Commit((staged,), made)
     for _ in range(2):
         with pytest.raises(UnreadableRecord if broken else TrackConflict, match=str(int(slab[0]))):
-            ledger.run(commits.commit(ledger.core, "writer", 0, what))
+            ledger.run(commit.commit(ledger.core, "writer", 0, what))
         assert rows(ledger) == []
     for _ in range(3):
         ledger.tick(force=True)
     confirm_all(ledger, "other")
-    assert ledger.run(commits.commit(ledger.core, "writer", 0, what))
+    assert ledger.run(commit.commit(ledger.core, "writer", 0, what))
     assert len(rows(ledger)) == 250
 
 

@@ -6,10 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker import ids, keys
-from acker.ledger import Ledger
-from acker.streams import Stream, inputs, stale
-from acker.streams.commits import Commit
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.store import keys
+from acker.streams import Stream, stale
+from acker.streams.commits import inputs
+from acker.streams.commits.commit import Commit
 from acker.streams.reader import payload_of
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import Range

@@ -6,12 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker import ids, inspect
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.streams import StreamReader, StreamWriter, schemas, segments, staging
-from acker.streams.commits import Commit
-from acker.streams.staging import FAILED, Staging
+from acker.inspect import pages
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.streams import StreamReader, StreamWriter, schemas, segments
+from acker.streams.commits import staging
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.staging import FAILED, Staging
 from tests.streaming import (
     commit,
     consume,
@@ -87,7 +89,7 @@ def test_rows_that_follow_each_other_with_the_same_anchors_are_an_edge_each(ledg
         for anchor in row:
             expected[anchor] ^= next(edges)
     for anchor, value in expected.items():
-        tree = ledger.run(inspect.tree(ledger.core, anchor))
+        tree = ledger.run(pages.tree(ledger.core, anchor))
         assert tree is not None
         assert tree.value == value
 

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import AckerError, UnknownSubscription, ValidationError
-from acker.ledger import Ledger, open_ledger
-from acker.outcomes import OutcomeReader
-from acker.requests import Operation
-from acker.store import Store
-from acker.streams import Stream, StreamWriter, commits, segments, subscriptions
-from acker.streams.commits import Commit
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.store.client import Store
+from acker.store.operation import Operation
+from acker.streams import Stream, StreamWriter, segments, subscriptions
+from acker.streams.commits import commit as commits
+from acker.streams.commits.commit import Commit
 from tests.streaming import (
     ack,
     commit,

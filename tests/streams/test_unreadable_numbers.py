@@ -6,13 +6,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from acker import keys
 from acker.errors import UnreadableRecord
-from acker.ledger import Ledger
-from acker.stream_totals import stream_totals
-from acker.streams import Stream, kept, retention, subscriptions
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.inspect.stream_totals import stream_totals
+from acker.ledger.client import Ledger
+from acker.store import keys
+from acker.streams import Stream, retention, subscriptions
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import kept
+from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import Range
 from tests.streaming import consume, counters, emit, stage, take
 

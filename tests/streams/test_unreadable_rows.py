@@ -5,16 +5,17 @@ from typing import Any
 
 import pytest
 
-from acker import keys
-from acker.ledger import Ledger, open_ledger
-from acker.requests import command
-from acker.store import Store
-from acker.streams import commits, kept, lost, settler
-from acker.streams.commits import Commit
-from acker.streams.kept import Settled
-from acker.streams.replays import Stepped
-from acker.streams.roots import Tracking
-from acker.streams.spout import StreamSpout
+from acker.ledger.client import Ledger, open_ledger
+from acker.store import keys
+from acker.store.client import Store
+from acker.store.operation import command
+from acker.streams.commits import commit
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import kept, lost, settler
+from acker.streams.spouts.kept import Settled
+from acker.streams.spouts.replays import Stepped
+from acker.streams.spouts.spout import StreamSpout
 from tests.kept_rows import consume, fail, letters, lines, pending, rows
 from tests.streams.test_unreadable_segments import BROKEN, put_away
 
@@ -103,7 +104,7 @@ def test_a_commit_that_was_cut_is_finished_without_the_rows_that_it_could_not_re
         raise RuntimeError("cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(commits, "_publish", cut)
+        patch.setattr(commit, "_publish", cut)
         with pytest.raises(RuntimeError, match="cut"):
             settler.settle(ledger)
     settler.settle(ledger)

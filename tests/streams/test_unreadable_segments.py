@@ -7,14 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from acker import keys
 from acker.errors import UnreadableRecord
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.streams import Stream, StreamReader, StreamWriter, inputs, segments, subscriptions, vectors
-from acker.streams.commits import Commit
+from acker.inspect.totals import unreadable
+from acker.ledger.client import Ledger, open_ledger
+from acker.store import keys
+from acker.store.client import Store
+from acker.streams import Stream, StreamReader, StreamWriter, segments, subscriptions
+from acker.streams.commits import inputs, vectors
+from acker.streams.commits.commit import Commit
 from acker.streams.subscriptions import Range
-from acker.totals import unreadable
 from tests.streaming import commit, consume, emit, rows, stage, take
 
 pytestmark = pytest.mark.cluster(slow=True)

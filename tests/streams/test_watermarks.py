@@ -4,14 +4,15 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import SpoutPendingFull
-from acker.ledger import Ledger, open_ledger
-from acker.store import Store
-from acker.streams import commits, dead_letters, kept, lost, replays, settler
-from acker.streams.commits import Commit
-from acker.streams.replays import Stepped
-from acker.streams.roots import Roots, Tracking
-from acker.streams.spout import StreamSpout
-from acker.streams.staging import Staging
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.streams.commits import commit
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.staging import Staging
+from acker.streams.spouts import dead_letters, kept, lost, replays, settler
+from acker.streams.spouts.replays import Stepped
+from acker.streams.spouts.spout import StreamSpout
 from tests.kept_rows import consume, fail, letters, lines, rows
 from tests.streaming import run_cut
 
@@ -67,12 +68,12 @@ def test_a_watermark_does_not_pass_rows_of_a_batch_that_wait_for_room(ledger: Le
     StreamSpout(ledger, how).write(lines(100))
     what = _pieces(ledger, how, 200, 100)
     with pytest.raises(SpoutPendingFull):
-        ledger.run(commits.commit(ledger.core, "w", 0, what))
+        ledger.run(commit.commit(ledger.core, "w", 0, what))
     assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 0}
     consume(ledger)
     settler.settle(ledger)
     assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 100}
-    ledger.run(commits.commit(ledger.core, "w", 0, what))
+    ledger.run(commit.commit(ledger.core, "w", 0, what))
     assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 100}
     consume(ledger)
     settler.settle(ledger)
@@ -88,7 +89,7 @@ def test_a_watermark_does_not_pass_rows_of_a_batch_that_is_cut_anywhere(
     for after in range(100):
         ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=2, slab_limit=100)
         what = _pieces(ledger, how, 100, 0)
-        cut = run_cut(ledger, commits.commit(ledger.core, "w", 0, what), after)
+        cut = run_cut(ledger, commit.commit(ledger.core, "w", 0, what), after)
         assert ledger.run(kept.watermark(ledger.core, "s")).get("", 0) == 0, after
         settler.recover(ledger, "s")
         acked: set[int] = set()
@@ -102,7 +103,7 @@ def test_a_watermark_does_not_pass_rows_of_a_batch_that_is_cut_anywhere(
         settler.settle(ledger, "s", told=take)
         watermark = ledger.run(kept.watermark(ledger.core, "s")).get("", 0)
         assert acked.issuperset(range(watermark)), after
-        ledger.run(commits.commit(ledger.core, "w", 0, what))
+        ledger.run(commit.commit(ledger.core, "w", 0, what))
         consume(ledger)
         settler.settle(ledger, "s")
         assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 200}, after

@@ -1,0 +1,1 @@
+"""Topology, Spout and Bolt, for any Python process."""

@@ -1,0 +1,276 @@
+"""What a spout is told: the outcomes that the ledger has for it, and those that its own timer finds.
+
+The counterpart of `acker.collectors.outbox`: outcomes are made ready here, taken by the spout, and remembered
+until the caller has confirmed them.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from acker.collectors.pending import ASK, CONFIRMED, PENDING, Outcome, Pending, Slab, still_held
+from acker.errors import AckerError
+from acker.ledger import config, ids
+from acker.ledger.client import Ledger
+from acker.ledger.outcomes import Entry, OutcomeReader, Place, SlabOutcome
+from acker.store.client import Store
+
+if TYPE_CHECKING:
+    from acker.collectors.topology import Topology
+
+WAIT = 0.1
+"""Seconds for which one read waits for outcomes at most."""
+_HURRY, _HURRY_SHARE = 2.0, 0.1
+"""Seconds, and message timeouts, that a reading may take while trees are pending, the less of both: a store
+that is away must not keep the spout from telling in time what its own timer says."""
+_HURRY_ROUND_TRIPS = 8
+"""Round trips that it may always take: it may have to connect, sign in and ask what server that is."""
+_log = logging.getLogger(__name__)
+
+
+class _Receipt:
+    """An entry of the store's outcomes, and the anchors of its trees that the caller has not confirmed yet.
+
+    whole: all of its trees were gone through.
+    """
+
+    __slots__ = ("entry", "left", "whole")
+
+    def __init__(self, entry: Place) -> None:
+        self.entry = entry
+        self.left: set[int] = set()
+        self.whole = False
+
+
+class Inbox:
+    """The outcomes of one spout. What it knows is guarded by the outbox's lock; one thread reads at a time.
+
+    pending: the trees that have none yet, and the outcomes that are not taken yet.
+    """
+
+    def __init__(self, topology: "Topology", spout: str) -> None:
+        self.topology = topology
+        self.spout = spout
+        self._config = topology.config
+        self._outbox = topology.outbox
+        self.pending = Pending(self._outbox, spout)
+        self.forget()
+        self._asked_in_hurry: Ledger | None = None
+        self._slowness_said = False
+
+    def forget(self) -> None:
+        """Drops all that it has in memory: in a forked child all of it is the parent's."""
+        self.pending.forget()
+        self._receipts: dict[int, _Receipt] = {}
+        self._entries: list[tuple[Entry, _Receipt]] = []
+        self._reading = threading.Lock()
+        self._reader: OutcomeReader | None = None
+        self._asked_at = 0.0
+
+    def confirm(self, outcome: Outcome) -> None:
+        """Notes that the caller is done with an outcome; confirms its entry with the last one of it."""
+        with self._outbox.lock:
+            if slab := self.pending.known(ids.slab_of(outcome.anchor)):
+                self.pending.confirm(slab, ids.index_of(outcome.anchor))
+            receipt = self._receipts.get(outcome.anchor)
+            if receipt is not None:
+                receipt.left.discard(outcome.anchor)
+                self._confirm_if_done(receipt)
+                self._receipts.pop(outcome.anchor, None)
+
+    # Reading
+
+    @property
+    def _hurried(self) -> Ledger:
+        """The ledger with a time limit that follows what the store takes to answer: slow is not away."""
+        store, last = self.topology.ledger.store, self._asked_in_hurry
+        trip = max(store.round_trip, last.store.round_trip if last else 0.0)
+        limit = max(0.1, min(_HURRY, _HURRY_SHARE * self._config.message_timeout))
+        while limit < min(store.timeout, _HURRY_ROUND_TRIPS * trip):
+            limit *= 2  # in steps, for each has connections of its own
+        limit = min(limit, store.timeout)
+        least = 2 * _HURRY_ROUND_TRIPS * trip / (2.0 - ASK)
+        if least > self._config.message_timeout and not self._slowness_said:
+            self._slowness_said = True
+            _log.warning(
+                "spout %s: the store takes %.2f s to answer, too long for a message timeout of %g s: trees "
+                "that the store has lost may be told later than after twice that. A message timeout of "
+                "%.1f s or more is long enough",
+                self.spout, trip, self._config.message_timeout, least,
+            )  # fmt: skip
+        if last is None or last.store.timeout != limit:
+            own = Store(store.url, timeout=limit, cluster=store.cluster)
+            last = self._asked_in_hurry = Ledger(own, self.topology.ledger.core)
+        return last
+
+    def register(self, ledger: Ledger) -> OutcomeReader:
+        """Makes the spout known to the store, unless it is; returns what reads its outcomes.
+
+        Once in a message timeout it asks whether the store still knows it: what tells who the spouts of a
+        topology are lies beside the shards, and may be lost alone.
+        """
+        now = time.monotonic()
+        ask = now - self._asked_at >= self._config.message_timeout
+        ledger.register_spout(self.spout, ask)
+        if ask:
+            self._asked_at = now
+        if self._reader is None:
+            self._reader = OutcomeReader(ledger.core, self.spout)
+        return self._reader
+
+    def read_unless_busy(self, wait: float) -> bool:
+        """Waits for outcomes for so many seconds, unless another thread does: False then, and at once."""
+        return self._in_turn(0.0, partial(self._read, wait))
+
+    def wait(self, deadline: float, hurry: bool) -> bool:
+        """Waits until outcomes are ready or the deadline (monotonic clock) is over; whether some are.
+
+        hurry: gives up early on a store that is away.
+        """
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            self._in_turn(min(left, 60.0), partial(self._read_unless_ready, left, hurry))
+            if self.pending.ready or not left:
+                return bool(self.pending.ready)
+
+    def _read_unless_ready(self, left: float, hurry: bool) -> None:
+        if not self.pending.ready:
+            self._read(min(left, WAIT), hurry)
+
+    def _in_turn(self, seconds: float, read: Callable[[], None]) -> bool:
+        """Calls `read` as the only thread that reads; False where others did for so many seconds."""
+        turn: list[bool] = []
+        try:
+            # The lock is taken and that is noted in one step of the interpreter: no interrupt comes between.
+            turn.extend(map(self._reading.acquire, (seconds > 0,), (seconds or -1,)))
+            if turn == [True]:
+                read()
+        finally:
+            if turn == [True]:
+                self._reading.release()
+        return turn == [True]
+
+    def _read(self, wait: float, hurry: bool = False) -> None:
+        """Makes ready what the ledger and the own timer tell, waiting for the ledger. Takes `_reading`."""
+        away: AckerError | None = None
+        with self._outbox.lock:
+            if not self._config.ackers:
+                self._outbox.changed.wait(wait)
+                return
+            pending, due = self.pending.count, self.pending.next_due()
+        if due is not None:
+            wait = max(0.0, min(wait, due - time.monotonic()))
+        ledger = self._hurried if pending or hurry else self.topology.ledger
+        try:
+            self._absorb(ledger, wait)
+        except AckerError as error:
+            away = error
+        self._look_after_due(away)
+        if away is not None and not pending and not self.pending.ready:
+            raise away
+
+    def _absorb(self, ledger: Ledger, wait: float) -> int:
+        reader = self.register(ledger)
+        if not self._entries:
+            before = reader.place
+            try:
+                found_now = ledger.outcomes(reader, wait)
+                self._entries = [(entry, _Receipt(entry.place)) for entry in found_now]
+            except BaseException:
+                reader.place = before  # what an interrupt has taken from here is read again
+                raise
+        read = len(self._entries)
+        named = {told.slab for entry, _ in self._entries for told in entry.slabs}
+        with self._outbox.lock:
+            unknown = [name for name in named if self.pending.known(name) is None]
+        found = ledger.message_ids(unknown) if unknown else {}
+        with self._outbox.lock:
+            for entry, receipt in self._entries:
+                self._tell(entry, receipt, found)
+            self._entries = []
+            self._outbox.changed.notify_all()
+        return read
+
+    def _tell(self, entry: Entry, receipt: _Receipt, found: dict[bytes, list[bytes]]) -> None:
+        """Tells of the trees of an entry, but those that were told before.
+
+        That was by the own timer, before an interrupt, or before the store lost its latest moments.
+        """
+        for told in entry.slabs:
+            slab = self.pending.known(told.slab)
+            if slab is None and (message_ids := found.get(told.slab)):
+                slab = self.pending.adopt(told.slab, message_ids)
+            if slab is not None:
+                self._tell_slab(entry, told, slab, receipt)
+        receipt.whole = True
+        # Where the caller is done with all of it, the store has not got that, or has lost it.
+        self._confirm_if_done(receipt)
+
+    def _tell_slab(self, entry: Entry, told: SlabOutcome, slab: Slab, receipt: _Receipt) -> None:
+        message_ids = slab.message_ids
+        for index in told.of(len(slab.marks)):
+            mark, anchor = slab.marks[index], slab.anchor(index)
+            # What was told already is confirmed when the caller confirms that.
+            if mark != CONFIRMED:
+                self._receipts[anchor] = receipt
+                receipt.left.add(anchor)
+            if mark == PENDING:
+                why, taken = entry.cause, told.latency
+                outcome = Outcome(
+                    message_ids[index], anchor, entry.status, why.reason, taken, why.step, why.retry
+                )
+                self.pending.tell(slab, index, outcome)
+
+    def _confirm_if_done(self, receipt: _Receipt) -> None:
+        assert self._reader is not None
+        if receipt.whole and not receipt.left:
+            self._outbox.confirm(self._reader, receipt.entry)
+
+    def _look_after_due(self, away: AckerError | None) -> None:
+        """The spout's own timer: asks for trees that it has heard nothing of, and expires what is lost."""
+        with self._outbox.lock:
+            due = self.pending.due(time.monotonic())
+        if not due:
+            return
+        alive: set[bytes] = set()
+        hurried = self._hurried
+        if away is None:
+            try:
+                core = self.topology.ledger.core
+                alive, finished = hurried.run(still_held(core, [slab.name for slab in due]))
+                # An outcome may have come since: the streams know, once they are read to their end.
+                while self._absorb(hurried, 0.0):
+                    pass
+                if missed := {slab.name for slab in due if slab.left} & finished:
+                    # One was not read: where the store has lost its latest moments, before those that were.
+                    reader = self.register(hurried)
+                    reader.begin_again({ids.shard_of(name, self._config.ackers) for name in missed})
+                    while self._absorb(hurried, 0.0):
+                        pass
+                if any(slab.left and slab.tracked and slab.name not in alive for slab in due):
+                    self.topology.restore()
+            except AckerError as error:
+                away = error
+        now = time.monotonic()
+        # The next look may take as long as two calls to a store that is away.
+        last_look = now + 2 * hurried.store.timeout
+        with self._outbox.lock:
+            for slab in due:
+                if not slab.left:
+                    continue
+                if away is None and slab.name in alive:
+                    self.pending.ask_again(slab, now)
+                elif (away is None and slab.tracked) or last_look >= slab.latest:
+                    self._expire(slab, away)
+
+    def _expire(self, slab: Slab, away: AckerError | None) -> None:
+        if away is not None:
+            reason = f"the store could not be asked: {away}"
+        elif slab.tracked:
+            reason = "the store has lost the tree"
+        else:
+            reason = "the tree could not be tracked in time"
+        self.pending.tell_all(slab, "expired", config.bounded_reason(reason))

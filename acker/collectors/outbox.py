@@ -1,0 +1,464 @@
+"""What the collectors of a topology have buffered: sent together, by a short linger or a flush.
+
+What could not be sent is kept and sent again as the very same submissions, so it takes effect once. A thread
+per topology sends what has lingered; it starts with the first message and ends with the topology.
+"""
+
+import atexit
+import logging
+import multiprocessing
+import multiprocessing.util
+import os
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from acker.collectors.tuples import Tuple
+from acker.errors import AckerError, StoreError, StoreUnavailable, UnreadableRecord
+from acker.ledger.client import Ledger
+from acker.ledger.outcomes import OutcomeReader, Place
+from acker.ledger.submissions import NewSlab, Submission, unreadable
+from acker.ledger.writers import HORIZON
+
+BUFFERED = 65_536
+"""Most messages that wait to be sent. Who adds more sends them first, and gets the error if that fails."""
+AT_ONCE = 8_192
+"""So many messages do not linger any longer."""
+TAKEN = 100_000
+"""Tuples that came as text and were acked last: a topology's collectors know so many, and take none twice."""
+_PAUSE = 0.25
+"""Seconds between two attempts to reach a store that is away."""
+
+log = logging.getLogger("acker")
+
+
+class Trees(Protocol):
+    """Trees of one slab that are to be tracked, as the outbox sees them."""
+
+    left: int
+    marks: bytearray
+
+    def new(self) -> NewSlab:
+        """The slab as the ledger takes it."""
+
+
+class Source(Protocol):
+    """The spout of trees, as the outbox sees it."""
+
+    spout: str
+
+    def tracked(self, slabs: Sequence[Any], letters: Sequence[str]) -> None:
+        """Takes the ledger's answer to a track; again, it changes nothing."""
+
+
+class Forgetful(Protocol):
+    """What has state that a forked child must not share with its parent."""
+
+    def forget(self) -> None:
+        """Drops everything: it is the parent's."""
+
+
+@dataclass(slots=True)
+class Buffer:
+    """What waits to become parts. Each message is added by one assignment, and a flush takes all by one.
+
+    tracks: name of a slab -> its spout and itself. acks: deltas. fails: cause and anchors.
+    """
+
+    tracks: "dict[bytes, tuple[Source, Trees]]" = field(default_factory=dict)
+    acks: dict[int, dict[int, int]] = field(default_factory=dict)
+    fails: dict[int, tuple[bytes, tuple[int, ...]]] = field(default_factory=dict)
+    resets: dict[int, None] = field(default_factory=dict)
+    emitted: int = 0
+
+    @property
+    def messages(self) -> int:
+        """How many messages wait."""
+        return (
+            sum(len(slab.marks) for _, slab in self.tracks.values())
+            + sum(map(len, self.acks.values()))
+            + sum(len(anchors) for _, anchors in self.fails.values())
+            + len(self.resets)
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One submission on its way. `wanted` says whether it still matters, `sent_at` when it was first sent."""
+
+    submission: Submission[Any]
+    weight: int
+    settled: Callable[[Any], None] = lambda _: None
+    wanted: Callable[[], bool] = lambda: True
+    sent_at: float | None = None
+
+
+class Outbox:
+    """Buffers of one topology.
+
+    All that collectors know in memory is guarded by `lock`, reentrant and never held while something is sent;
+    `changed` is its condition. A KeyboardInterrupt, an error of a signal handler or a MemoryError may come
+    between any two lines: what belongs together changes in one statement that calls nothing, when all that it
+    needs is made. The lock itself is taken, as its condition would not be, in one step of the interpreter.
+    """
+
+    def __init__(self, ledger: Ledger, linger: float) -> None:
+        self.ledger = ledger
+        self.linger = linger
+        self._spouts: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._start()
+        _outboxes.add(self)
+
+    def _start(self) -> None:
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self._wake = threading.Condition(self.lock)
+        self._sending = threading.Lock()
+        self._away: tuple[float, StoreUnavailable] | None = None
+        self.closed = False
+        self._thread: threading.Thread | None = None
+        self.buffer = Buffer()
+        self._confirms: dict[tuple[OutcomeReader, Place], None] = {}
+        self._parts: list[Part] = []
+        self._unreadable: list[int] = []
+        self._weight = 0
+        self._due: float | None = None
+        self._ending = False
+        self._taken: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self.repeated = 0
+
+    def after_fork(self) -> None:
+        """Makes the outbox of a forked child empty: what its parent has buffered, its parent sends."""
+        self._start()
+        for spout in list(self._spouts):
+            spout.forget()
+
+    def adopt(self, spout: Forgetful) -> None:
+        """Has a spout forget when this process forks, without keeping it alive."""
+        self._spouts.add(spout)
+
+    # Adding
+
+    def make_room(self) -> None:
+        """For callers that will add, without the lock: sends first where the buffer is full.
+
+        Raises what `flush` does, and AckerError after `close`.
+        """
+        if self.closed:
+            raise AckerError(f"topology {self.ledger.config.name!r} is closed")
+        if self._weight >= BUFFERED:
+            self.flush()
+
+    def ack(self, tuple: Tuple) -> None:  # noqa: A002 - this project's word
+        """Buffers the ack of a tuple that is open, and settles it.
+
+        Of one that came as text, and was acked before as another object, the children alone are registered.
+        """
+        with self.lock:
+            own, deltas = tuple.first_edge, tuple.deltas()
+            if own in self._taken:
+                deltas = tuple.children
+                self.repeated += 1
+            elif own is not None and not tuple.travelled:
+                own = None
+            self.adding(len(deltas))
+            buffer, number = self.buffer, len(self.buffer.acks)
+            if own is None:
+                buffer.acks[number], tuple.settled = deltas, "acked"
+                return
+            buffer.acks[number], tuple.settled, self._taken[own] = deltas, "acked", None
+            while len(self._taken) > TAKEN:
+                self._taken.popitem(last=False)
+
+    def fail(self, tuple: Tuple, cause: bytes) -> None:  # noqa: A002 - as above
+        """Buffers the fail of a tuple that is open, and settles it."""
+        with self.lock:
+            self.adding(len(tuple.anchors))
+            buffer, number, failed = self.buffer, len(self.buffer.fails), (cause, tuple.anchors)
+            buffer.fails[number], tuple.settled = failed, "failed"
+
+    def reset_timeout(self, anchors: Iterable[int]) -> None:
+        """Buffers resets of the timeout."""
+        with self.lock:
+            named = dict.fromkeys(anchors)
+            self.adding(len(named))
+            self.buffer.resets.update(named)
+
+    def confirm(self, reader: OutcomeReader, entry: Place) -> None:
+        """Buffers the confirmation of an entry of a spout's outcomes; its reader is told once it is."""
+        with self.lock:
+            self.adding(1)
+            self._confirms[reader, entry] = None
+
+    def count_emitted(self, tuples: int) -> None:
+        """Notes how many tuples were emitted into trees, to be counted with what is sent next."""
+        with self.lock:
+            self.buffer.emitted += tuples
+
+    def post(self, part: Part) -> None:
+        """Adds a submission, to go with the next flush."""
+        with self.lock:
+            self.adding(part.weight)
+            self._parts.append(part)
+
+    def withdraw(self, part: Part) -> bool:
+        """Takes a submission back; False where all of it has been answered."""
+        with self.lock:
+            self._settle(part)
+            return not part.submission.done
+
+    def adding(self, count: int) -> None:
+        """Has the thread send, within the linger, so many messages that the caller adds next; with the lock.
+
+        Where nothing is added after all, a flush finds nothing, and counts anew.
+        """
+        if not count:
+            return
+        self._weight += count
+        due = time.monotonic() + (self.linger if self._weight < AT_ONCE else 0.0)
+        if self._due is None or due < self._due - self.linger / 2:
+            self._due = due
+            self._wake.notify_all()
+        if self._thread is None and not self._ending:
+            thread = threading.Thread(target=self._run, name="acker-outbox", daemon=True)
+            thread.start()
+            self._thread = thread
+            _see_to_the_end()
+
+    def hurry(self) -> None:
+        """Has what is buffered sent now, by the thread."""
+        with self.lock:
+            if self._due is not None:
+                self._due = 0.0
+                self._wake.notify_all()
+
+    @property
+    def unsent(self) -> int:
+        """How many messages the store has not answered for."""
+        with self.lock:
+            return self.buffer.messages + sum(part.weight for part in self._parts) + len(self._confirms)
+
+    # Sending
+
+    def flush(self) -> None:
+        """Sends all that was buffered before the call, and what could not be sent earlier.
+
+        Raises StoreUnavailable or StoreError; all that was not answered is kept for the next flush then. Who
+        waits for another's flush gets its StoreUnavailable, if that one began after the call: one after the
+        other they would wait ever longer. UnreadableRecord names slabs that were passed over; all else was
+        sent.
+        """
+        asked = time.monotonic()
+        with self._sending:
+            began = time.monotonic()
+            if self._away is not None and self._away[0] > asked:
+                raise StoreUnavailable(str(self._away[1])) from self._away[1]
+            try:
+                with self.lock:
+                    spouts = {source.spout for source, _ in self.buffer.tracks.values()}
+                for spout in spouts:
+                    self.ledger.register_spout(spout)
+                with self.lock:
+                    self._gather(spouts)
+                    parts = [part for part in self._parts if self._sendable(part)]
+                self._send(parts)
+                self._send_confirms()
+                self._check_unreadable()
+            except BaseException as error:
+                with self.lock:
+                    self._due = time.monotonic() + _PAUSE
+                if isinstance(error, StoreUnavailable):
+                    self._away = began, error
+                raise
+
+    def _gather(self, spouts: Container[str]) -> None:
+        """Makes submissions of the buffers, the tracks first; of those spouts only."""
+        core, buffer, fresh, parts = self.ledger.core, self.buffer, Buffer(), list(self._parts)
+        tracks: dict[Source, list[Trees]] = {}
+        for name, (source, slab) in buffer.tracks.items():
+            if source.spout not in spouts:
+                fresh.tracks[name] = source, slab
+            elif slab.left:
+                tracks.setdefault(source, []).append(slab)
+        parts += [self._track(source, slabs) for source, slabs in tracks.items()]
+        if buffer.acks:
+            anchors = np.array([anchor for deltas in buffer.acks.values() for anchor in deltas], np.int64)
+            values = np.array([own for deltas in buffer.acks.values() for own in deltas.values()], np.int64)
+            if len(anchors):
+                parts.append(Part(core.update(anchors, values), len(anchors)))
+        fails: dict[bytes, list[int]] = {}
+        for cause, failed in buffer.fails.values():
+            fails.setdefault(cause, []).extend(failed)
+        for cause, named in fails.items():
+            if named:
+                parts.append(Part(core.fail(np.array(named, np.int64), cause), len(named)))
+        if buffer.resets:
+            anchors = np.array(list(buffer.resets), np.int64)
+            parts.append(Part(core.reset_timeout(anchors), len(anchors)))
+        if buffer.emitted:
+            parts.append(Part(core.count_emitted(buffer.emitted), 0))
+        weight = fresh.messages + sum(part.weight for part in parts) + len(self._confirms)
+        due = time.monotonic() + self.linger if fresh.tracks else None
+        self._parts, self.buffer, self._weight, self._due = parts, fresh, weight, due
+
+    def _track(self, source: Source, slabs: list[Trees]) -> Part:
+        return Part(
+            self.ledger.core.track([slab.new() for slab in slabs], source.spout),
+            sum(len(slab.marks) for slab in slabs),
+            lambda letters: source.tracked(slabs, letters),
+            lambda: any(slab.left for slab in slabs),
+        )
+
+    def _sendable(self, part: Part) -> bool:
+        """Drops what matters no longer, and what was sent so long ago that its writer may be forgotten.
+
+        Sending that again could apply it twice, which undoes it. Its trees have expired by then.
+        """
+        if not part.wanted():
+            self._settle(part)
+            return False
+        horizon = 0.9 * max(HORIZON, self.ledger.config.message_timeout)
+        if part.sent_at is not None and time.monotonic() - part.sent_at > horizon:
+            log.error(
+                "acker: %d messages were not answered for %.0f s and are given up", part.weight, horizon
+            )
+            self._settle(part)
+            return False
+        return True
+
+    def _send(self, parts: list[Part]) -> None:
+        if not parts:
+            return
+        for part in parts:
+            part.sent_at = part.sent_at or time.monotonic()
+        try:
+            self._exchange(parts)
+        except StoreError:
+            # One call was refused: it must not keep the others back.
+            refused = None
+            for part in parts:
+                try:
+                    self._exchange([part])
+                except StoreError as error:
+                    refused = error
+            if refused is not None:
+                raise refused from None
+
+    def _exchange(self, parts: list[Part]) -> None:
+        calls = [call for part in parts for call in part.submission.calls]
+        try:
+            self.ledger.send(Submission(calls, lambda _: None))
+        finally:
+            for part in parts:
+                if part.submission.done:
+                    self._answered(part)
+
+    def _answered(self, part: Part) -> None:
+        """Settles a part after its answer was taken, which can be done again.
+
+        Slabs that the store passed over are noted, for the other parts go on.
+        """
+        with self.lock:
+            if part not in self._parts:
+                return
+            try:
+                part.settled(part.submission.result())
+            except UnreadableRecord as error:
+                self._unreadable += error.anchors
+            self._settle(part)
+
+    def _check_unreadable(self) -> None:
+        """Raises UnreadableRecord where slabs were passed over, once."""
+        found, self._unreadable = self._unreadable, []
+        if found:
+            raise UnreadableRecord(unreadable(found), found)
+
+    def _settle(self, part: Part) -> None:
+        with self.lock:
+            if part in self._parts:
+                left = [other for other in self._parts if other is not part]
+                self._parts, self._weight = left, self._weight - part.weight
+
+    def _send_confirms(self) -> None:
+        with self.lock:
+            entries: dict[OutcomeReader, list[Place]] = {}
+            for reader, entry in self._confirms:
+                entries.setdefault(reader, []).append(entry)
+        for reader, own in entries.items():
+            self.ledger.confirm(reader.spout, own)
+            with self.lock:
+                reader.confirmed(own)
+                done = {(reader, entry) for entry in own}
+                left = {key: None for key in self._confirms if key not in done}
+                self._confirms, self._weight = left, self._weight - len(done)
+
+    # The thread
+
+    def _run(self) -> None:
+        away = False
+        while True:
+            ending = False
+            try:
+                with self.lock:
+                    while not self._ending and (self._due is None or self._due > time.monotonic()):
+                        self._wake.wait(None if self._due is None else self._due - time.monotonic())
+                    ending = self._ending
+                self.flush()
+                away = False
+            except Exception as error:  # noqa: BLE001 - the thread must outlive it; who flushes is told
+                sent = isinstance(error, UnreadableRecord) and bool(error.anchors)
+                if sent:
+                    log.error("acker: %s", error)
+                elif ending:
+                    log.error("acker: %d messages are lost: %s", self.unsent, error)
+                elif not away:
+                    log.warning("acker: %d messages wait for the store: %s", self.unsent, error)
+                away = not sent
+            if ending:
+                return
+
+    def end(self) -> None:
+        """Has the thread send what is left and end: its topology is closed, or nobody holds it any more."""
+        with self.lock:
+            self._ending = True
+            self._wake.notify_all()
+
+
+_outboxes: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for outbox in list(_outboxes):
+        outbox.after_fork()
+
+
+_ends: set[int] = set()
+
+
+def _see_to_the_end() -> None:
+    """Has this process send what is left when it ends, also where it is a child of `multiprocessing`.
+
+    A forked one runs no atexit, but the finalizers of multiprocessing, which it has to register itself.
+    """
+    if os.getpid() not in _ends and multiprocessing.parent_process() is not None:
+        multiprocessing.util.Finalize(None, _at_exit, exitpriority=0)
+    _ends.add(os.getpid())
+
+
+@atexit.register
+def _at_exit() -> None:
+    for outbox in list(_outboxes):
+        if outbox.unsent:
+            try:
+                outbox.flush()
+            except AckerError as error:
+                log.error("acker: %d messages are lost at exit: %s", outbox.unsent, error)
+
+
+os.register_at_fork(after_in_child=_after_fork)

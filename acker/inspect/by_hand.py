@@ -1,0 +1,43 @@
+"""What people do to trees by hand. It touches trees that the ledger knows only.
+
+A message of a program may come before its tree is tracked, and waits for it. An anchor that a person has
+mistyped, or a tree that has just expired, would be a ghost that waits for nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from acker.inspect.trees import trees_at
+from acker.ledger import causes
+from acker.ledger.core import Core
+from acker.ledger.ids import as_ids
+from acker.store.operation import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class FailedByHand:
+    """What became of trees that were to be failed.
+
+    failed: now. late: finished before. waiting: known by messages that came before their track, with which
+    they will fail. unknown: anchors of trees that the ledger does not know, or not any more.
+    """
+
+    failed: int = 0
+    late: int = 0
+    waiting: int = 0
+    unknown: tuple[int, ...] = ()
+
+
+def fail(core: Core, anchors: Sequence[int], reason: str, *, retry: bool = True) -> Operation[FailedByHand]:
+    """Fails those trees that are known, final and at once; an anchor that is named twice counts once.
+
+    reason: at most 1 KiB. retry=False: for good. Raises ValidationError.
+    """
+    encoded = causes.checked(reason, retry=retry)
+    wanted = sorted(set(anchors))
+    known = {tree.anchor for tree in (yield from trees_at(core, wanted))}
+    unknown = tuple(anchor for anchor in wanted if anchor not in known)
+    if not known:
+        return FailedByHand(unknown=unknown)
+    done = yield from core.submit(core.fail(as_ids(sorted(known), "anchors"), encoded))
+    return FailedByHand(done.failed, done.late, len(known) - done.failed - done.late - done.orphaned, unknown)

@@ -1,0 +1,103 @@
+"""Cursors of pages: where a bounded read stopped, as text that the caller hands back unread.
+
+A cursor holds its place by name and not by number, so trees that finish or expire between two pages move
+nothing. It is bound to its query, and not to a server process: after a restart of the store pages may repeat
+trees or leave some out.
+"""
+
+import base64
+import binascii
+import hashlib
+import struct
+import zlib
+from dataclasses import dataclass, field
+
+from acker.errors import ValidationError
+from acker.ledger import ids
+
+_VERSION = 2
+_MOST_SLABS = 4096
+_HEAD = struct.Struct("<B4sHqQHBH")
+_SHARD = struct.Struct("<qB")
+_MOST_ROTATIONS = 2**53
+TURNS = 4
+"""How often a read by age goes through all shards: for what is set aside, and for each bucket."""
+_CHECK = struct.Struct("<I")
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a read is: slabs that were named and are not read yet, and where to name the next.
+
+    shard: the shard to go on in; generation: that of its slabs (-1: its first); scan: the server's cursor.
+    slabs: of one shard, named and not read yet; first: the index to start at in the first of them.
+    clocks: of a read that goes through all shards several times, by age: the rotations of each when it began
+    (-1: none yet), and how many of them were not drained (255 at most); turn: which time it is.
+    """
+
+    shard: int = 0
+    generation: int = -1
+    scan: int = 0
+    first: int = 0
+    slabs: list[bytes] = field(default_factory=list)
+    turn: int = 0
+    clocks: list[tuple[int, int]] = field(default_factory=list)
+
+
+def _query(parts: tuple[object, ...]) -> bytes:
+    return hashlib.sha256(repr(parts).encode()).digest()[:4]
+
+
+def encode(position: Position, query: tuple[object, ...]) -> str:
+    """A position in the answers to a query as printable text, safe in a URL."""
+    packed = _HEAD.pack(
+        _VERSION,
+        _query(query),
+        position.shard,
+        position.generation,
+        position.scan,
+        position.first,
+        position.turn,
+        len(position.slabs),
+    )
+    packed += b"".join(position.slabs)
+    if position.clocks:  # shards rotate together, so this is short mostly
+        packed += zlib.compress(b"".join(_SHARD.pack(*clock) for clock in position.clocks))
+    return base64.urlsafe_b64encode(packed + _CHECK.pack(zlib.crc32(packed))).rstrip(b"=").decode()
+
+
+def decode(text: object, query: tuple[object, ...], ackers: int) -> Position:
+    """The position that a cursor stands for; ValidationError where it is none of this query."""
+    malformed = ValidationError("cursor: expected one that a page of the same query gave")
+    if not isinstance(text, str) or not text.isascii() or len(text) > 2 * 8 * _MOST_SLABS:
+        raise malformed
+    try:
+        packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        body, check = packed[: -_CHECK.size], packed[-_CHECK.size :]
+        if _CHECK.unpack(check)[0] != zlib.crc32(body):
+            raise malformed
+        version, asked, shard, generation, scan, first, turn, count = _HEAD.unpack_from(body)
+    except (binascii.Error, struct.error) as error:
+        raise malformed from error
+    names, rest = body[_HEAD.size : _HEAD.size + 8 * count], body[_HEAD.size + 8 * count :]
+    if version != _VERSION or asked != _query(query) or shard > ackers or generation < -1:
+        raise malformed
+    slabs = [names[at : at + 8] for at in range(0, len(names), 8)]
+    if len(names) != 8 * count or len({ids.shard_of(slab, max(1, ackers)) for slab in slabs}) > 1:
+        raise malformed
+    clocks = _clocks(rest, ackers) if rest else []
+    if clocks is None or turn > (TURNS - 1 if clocks else 0):
+        raise malformed
+    return Position(shard, generation, scan, first, slabs, turn, clocks)
+
+
+def _clocks(packed: bytes, ackers: int) -> list[tuple[int, int]] | None:
+    """The clocks of a cursor; None where they are none of so many shards."""
+    try:
+        unpacked = zlib.decompressobj().decompress(packed, _SHARD.size * ackers + 1)
+    except zlib.error:
+        return None
+    if len(unpacked) != _SHARD.size * ackers:
+        return None
+    found = list(_SHARD.iter_unpack(unpacked))
+    return found if all(-1 <= rotations < _MOST_ROTATIONS for rotations, _ in found) else None

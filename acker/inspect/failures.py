@@ -1,0 +1,341 @@
+"""The latest trees that failed or expired, kept after their spouts have confirmed them.
+
+lua/includes/recent.lua writes them; each shard keeps at least the topology's `outcomes_kept` of them. They
+are for people to look at: a spout is told by `acker.ledger.outcomes`. What can not be read of them is passed
+over.
+"""
+
+import base64
+import binascii
+import heapq
+import itertools
+import logging
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from acker.errors import ValidationError
+from acker.ledger import calls as encoding
+from acker.ledger import ids
+from acker.ledger.causes import Cause
+from acker.ledger.config import check_name
+from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.store import scripts
+from acker.store.operation import Operation, Reply, Request, command
+from acker.store.replies import whole
+
+Ended: TypeAlias = Literal["failed", "expired"]
+
+_log = logging.getLogger(__name__)
+
+PAGE = 1_000
+"""Most trees in a page."""
+_ENTRIES = 16
+_EXAMINED = 500
+_FIND_TREES = 128
+_FIND_CALLS = 32
+_LATEST = 253_402_300_799_000  # the end of the year 9999, in ms: what a date can be
+_PLACE = struct.Struct("<HQH")
+_SLAB = struct.Struct("<8sIHH")
+_NAMES = struct.Struct("<HI")
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """A tree that failed or expired.
+
+    number, offset: its entry in its shard, and its place there. at: when it ended, in Unix seconds.
+    age: seconds from its track to its end. message_id: None where it is not kept.
+    """
+
+    shard: int
+    number: int
+    offset: int
+    status: Ended
+    cause: Cause
+    at: float
+    age: float
+    anchor: int
+    spout: str | None
+    message_id: bytes | None
+
+    @property
+    def id(self) -> str:
+        """Names it among those of its topology."""
+        return f"{self.shard}-{self.number}-{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecentPage:
+    """Some of them, latest first, and the cursor of the next page: None at the end. It may be empty."""
+
+    trees: tuple[Recent, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """How many trees of a shard have failed or expired so far; together: the id of its newest entry."""
+
+    ended: int = 0
+    failed: int = 0
+    expired: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry: trees that ended together, of one status, reason and spout."""
+
+    shard: int
+    number: int
+    status: Ended
+    cause: Cause
+    at: int
+    spout: str | None
+    packed: bytes
+
+    def trees(self) -> list[Recent]:
+        """Its trees, in their order; none where they can not be read."""
+        try:
+            return list(self._trees())
+        except (ValidationError, struct.error, IndexError) as error:
+            _log.error("recent outcome %d of shard %d is not readable: %r", self.number, self.shard, error)
+            return []
+
+    def _trees(self) -> Iterator[Recent]:
+        offset = 0
+        for slab, ms, indexes, names in self._slabs():
+            for place, index in enumerate(indexes):
+                name = None if not names else names[index if len(names) > len(indexes) else place]
+                anchor = ids.anchor_at(slab, index)
+                yield Recent(
+                    self.shard, self.number, offset, self.status, self.cause, self.at / 1000, ms / 1000,
+                    anchor, self.spout, name,
+                )  # fmt: skip
+                offset += 1
+
+    def _slabs(self) -> Iterator[tuple[bytes, int, Sequence[int], list[bytes]]]:
+        """For each slab its name, ms from track to end, indexes, and message ids: of all or of these."""
+        at, packed = 0, self.packed
+        while at < len(packed):
+            slab, ms, count, n = _SLAB.unpack_from(packed, at)
+            at += _SLAB.size
+            indexes = struct.unpack_from(f"<{n}H", packed, at) if n else range(count)
+            at += 2 * n
+            named, size = _NAMES.unpack_from(packed, at)
+            at += _NAMES.size
+            known = _names(packed[at : at + size], named)
+            yield slab, ms, indexes, known if named in (count, len(indexes)) else []
+            at += size
+
+
+def _names(packed: bytes, count: int) -> list[bytes]:
+    """Message ids; none where they can not be read."""
+    try:
+        return encoding.unpack_message_ids(packed, count)
+    except ValidationError as error:
+        _log.error("message ids of a recent outcome are not readable: %s", error)
+        return []
+
+
+def recent(
+    core: Core,
+    *,
+    status: Ended | None = None,
+    spout: str | None = None,
+    reason: str = "",
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Operation[RecentPage]:
+    """A page of the latest trees that failed or expired, latest first.
+
+    status, spout: only those. reason: only those with this in their reason, in capitals or not. limit: most
+    trees in the page, 1 to 1,000. cursor: that of the page before.
+    A page looks at 500 entries at most. Raises ValidationError for a cursor of something else.
+    """
+    if not 1 <= limit <= PAGE:
+        raise ValidationError(f"limit: expected a whole number from 1 to {PAGE:,}, got {limit!r}")
+    places = (yield from _newest(core)) if cursor is None else _decode(cursor, core)
+    part = reason.casefold()
+    count = max(1, min(_ENTRIES, limit // max(1, len(places))))
+    waiting = yield from _entries(core, places, list(places), count)
+    places = {shard: place for shard, place in places.items() if shard in waiting}
+    latest = [(-entries[0].at, shard) for shard, entries in waiting.items()]
+    heapq.heapify(latest)
+    found: list[Recent] = []
+    examined = 0
+    while latest and len(found) < limit and examined < _EXAMINED:
+        examined += 1
+        _, shard = heapq.heappop(latest)
+        entry = waiting[shard].pop(0)
+        number, offset = places[shard]
+        if (
+            status in (None, entry.status)
+            and spout in (None, entry.spout)
+            and part in entry.cause.reason.casefold()
+        ):
+            trees = list(entry.trees())[offset if number == entry.number else 0 :]
+            room = limit - len(found)
+            found += trees[:room]
+            if len(trees) > room:
+                places[shard] = (entry.number, trees[room].offset)
+                break
+        places[shard] = (entry.number - 1, 0)
+        if not waiting[shard]:
+            waiting |= {shard: []} | (yield from _entries(core, places, [shard], _ENTRIES))
+        if waiting[shard]:
+            heapq.heappush(latest, (-waiting[shard][0].at, shard))
+        else:
+            del places[shard]
+    return RecentPage(tuple(found), _encode(places) if places else None)
+
+
+def find(core: Core, anchor: int) -> Operation[Recent | None]:
+    """How the tree of an anchor failed or expired; None where it did not, or that is not kept any more."""
+    if not core.config.ackers or not anchor & 1:
+        return None
+    slab, index = ids.slab_of(anchor), ids.index_of(anchor)
+    shard = core.shards[ids.shard_of(slab, core.config.ackers)]
+    [counted] = yield [command("HGET", shard.counters, "recent")]
+    # The id of an entry tells how many trees had ended with it: so ids bound what a call looks at.
+    newest = whole(counted, "a shard's count of what ended")
+    tops = range(newest, max(0, newest - core.config.outcomes_kept - 1), -_FIND_TREES)
+    calls = 1
+    while tops:
+        replies = yield [
+            Request(
+                shard.recent,
+                [slab, index, f"{top}-0", f"{max(0, top - _FIND_TREES + 1)}-0"],
+                scripts.get("find_recent"),
+                [shard.recent],
+            )
+            for top in tops[:calls]
+        ]
+        for told in filter(None, replies):
+            entry = _parse(shard.number, told)
+            found = next((tree for tree in entry.trees() if tree.anchor == anchor), None)
+            if found is not None:
+                return found
+        tops, calls = tops[calls:], min(_FIND_CALLS, 4 * calls)
+    return None
+
+
+def kept_since(core: Core, anchor: int) -> Operation[float | None]:
+    """Since when all failures and expirations of an anchor's shard are kept (Unix seconds); None: always."""
+    shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
+    [oldest] = yield [command("XRANGE", shard.recent, "-", "+", "COUNT", _ENTRIES)]
+    if not oldest:
+        return None
+    entries = [_parse(shard.number, told) for told in oldest]
+    if entries[0].number == len(entries[0].trees()):
+        return None
+    return next((entry.at for entry in entries if entry.packed), entries[-1].at) / 1000
+
+
+def numbers(core: Core) -> Operation[dict[int, Numbers]]:
+    """How many trees of each shard have failed or expired so far."""
+    found: dict[int, Numbers] = {}
+    for first in range(0, len(core.shards), FLIGHT_SHARDS):
+        shards = core.shards[first : first + FLIGHT_SHARDS]
+        replies = yield [command("HMGET", shard.counters, "recent", "failed", "expired") for shard in shards]
+        for shard, counts in zip(shards, replies, strict=True):
+            found[shard.number] = Numbers(*(whole(count, "a shard's counter") for count in counts))
+    return found
+
+
+def since(
+    core: Core, seen: Mapping[int, Numbers], most: int
+) -> Operation[tuple[list[Recent], dict[int, Numbers]]]:
+    """The latest trees that ended after the numbers `seen` of their shards, oldest first, `most` at most.
+
+    Returns them and the numbers now: their difference is how many there were.
+    """
+    now = yield from numbers(core)
+    before = {shard: seen.get(shard, Numbers()).ended for shard in now}
+    changed = [shard for shard, number in now.items() if number.ended > before[shard]]
+    found: list[Recent] = []
+    for first in range(0, len(changed), FLIGHT_SHARDS):
+        shards = changed[first : first + FLIGHT_SHARDS]
+        replies = yield [
+            command(
+                "XREVRANGE", core.shards[shard].recent, f"{now[shard].ended}-0", f"({before[shard]}-0",
+                "COUNT", most,
+            )
+            for shard in shards
+        ]  # fmt: skip
+        for shard, entries in zip(shards, replies, strict=True):
+            parsed = [_parse(shard, told) for told in entries]
+            trees = (tree for entry in parsed for tree in entry.trees())
+            found += itertools.islice(trees, most)
+    found.sort(key=lambda tree: (tree.at, tree.shard, tree.number, tree.offset))
+    return found[max(0, len(found) - most) :], now
+
+
+# How they are read
+
+
+def _newest(core: Core) -> Operation[dict[int, tuple[int, int]]]:
+    """Where the listing of each shard begins that has something: (number of an entry, place in it)."""
+    found = yield from numbers(core)
+    return {shard: (number.ended, 0) for shard, number in found.items() if number.ended}
+
+
+def _entries(
+    core: Core, places: Mapping[int, tuple[int, int]], shards: Sequence[int], count: int
+) -> Operation[dict[int, list[_Entry]]]:
+    """The next entries of some shards, those that have any."""
+    found: dict[int, list[_Entry]] = {}
+    for first in range(0, len(shards), FLIGHT_SHARDS):
+        part = shards[first : first + FLIGHT_SHARDS]
+        replies = yield [
+            command("XREVRANGE", core.shards[shard].recent, f"{places[shard][0]}-0", "-", "COUNT", count)
+            for shard in part
+        ]
+        for shard, entries in zip(part, replies, strict=True):
+            if entries:
+                found[shard] = [_parse(shard, told) for told in entries]
+    return found
+
+
+def _parse(shard: int, told: Reply) -> _Entry:
+    """An entry; one without trees, as of the latest moment there is, where it can not be read."""
+    entry_id, fields = told
+    number = int(entry_id.split(b"-")[0])
+    try:
+        values = dict(zip(fields[::2], fields[1::2], strict=True))
+        status = values[b"status"].decode()
+        if status not in ("failed", "expired"):
+            raise ValueError(status)
+        return _Entry(
+            shard,
+            number,
+            status,
+            Cause.decode(values[b"reason"]),
+            min(_LATEST, max(0, int(values[b"at"]))),
+            check_name(values[b"spout"].decode(), "spout"),
+            values[b"trees"],
+        )
+    except (KeyError, ValueError) as error:
+        _log.error("recent outcome %d of shard %d is not readable: %r", number, shard, error)
+        return _Entry(shard, number, "failed", Cause(), _LATEST, None, b"")
+
+
+def _encode(places: Mapping[int, tuple[int, int]]) -> str:
+    packed = b"".join(_PLACE.pack(shard, *place) for shard, place in sorted(places.items()))
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def _decode(cursor: str, core: Core) -> dict[int, tuple[int, int]]:
+    try:
+        if not cursor.isascii():
+            raise ValueError(cursor)
+        packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        places = {shard: (number, offset) for shard, number, offset in _PLACE.iter_unpack(packed)}
+        if not places or len(places) * _PLACE.size != len(packed):
+            raise ValueError(cursor)
+    except (binascii.Error, struct.error, ValueError):
+        raise ValidationError("cursor: expected one that a page gave") from None
+    if max(places) >= core.config.ackers or max(number for number, _ in places.values()) >= 2**63:
+        raise ValidationError("cursor: expected one that a page of this topology gave")
+    return places

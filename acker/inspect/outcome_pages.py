@@ -1,0 +1,313 @@
+"""Outcomes of a spout in pages, for a service that keeps nothing between two requests of a spout.
+
+A first page begins with the oldest outcomes that are not confirmed, so nothing is passed over, whatever
+became of the page before. An entry (`acker.ledger.outcomes`) with more trees than a page holds goes over
+several, and has its receipt with its last trees: so nobody can confirm what was not told.
+"""
+
+import base64
+import binascii
+import hashlib
+import random
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from acker.errors import KeyConflict, ValidationError
+from acker.ledger import outcomes
+from acker.ledger.causes import Cause
+from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.ledger.ids import anchor_at
+from acker.ledger.journal import KEY_SECONDS, name_of
+from acker.ledger.outcomes import Entry, Place, SlabOutcome, Status
+from acker.store import keys
+from acker.store.operation import Operation, command
+
+PAGE = 1_000
+"""Most trees in a page."""
+PAGE_BYTES = 1 << 20
+"""Bytes of message ids after which a page ends."""
+WINDOW = 100
+"""Most entries of a shard that a page skips."""
+RECEIPTS = 1_000
+"""Most receipts that one call confirms."""
+RECEIPT_PATTERN = r"^[0-9]{1,4}-[0-9]{1,20}-[0-9]{1,20}-[0-9a-f]{16}$"
+
+_ENTRIES = 10
+_SLABS = 8
+_MOST_ID = 2**64 - 1
+_POSITION = struct.Struct("<BHHQQ16sIH")
+_VERSION = 1
+_RECEIPT = re.compile(RECEIPT_PATTERN)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldTree:
+    """A tree that has its outcome. message_id: None where it can not be read; latency: seconds."""
+
+    anchor: int
+    message_id: bytes | None
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Trees of one entry. last: whether these are its last, so that its receipt is due."""
+
+    place: Place
+    status: Status
+    cause: Cause
+    at: float
+    trees: list[ToldTree]
+    last: bool
+
+    @property
+    def receipt(self) -> str | None:
+        """What confirms the entry; None where it has trees that are not told yet."""
+        return receipt(self.place) if self.last else None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Trees by entry, and the cursor of the next page; None at the end."""
+
+    told: list[Told]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """Where a reading is: in its `turn`-th shard from `first` on, before a tree of a slab of an entry.
+
+    The digest tells whether the entry is still the one that it was.
+    """
+
+    first: int
+    turn: int = 0
+    entry: tuple[int, int] = (0, 0)
+    digest: bytes = b"\0" * 16
+    slab: int = 0
+    index: int = 0
+
+
+@dataclass(slots=True)
+class _Room:
+    """What a page still has room for."""
+
+    trees: int
+    size: int = field(default=PAGE_BYTES)
+
+    def __bool__(self) -> bool:
+        return self.trees > 0 and self.size > 0
+
+    def take(self, message_id: bytes | None) -> None:
+        self.trees -= 1
+        self.size -= len(message_id or b"")
+
+
+def nothing_skipped(_: Place) -> bool:
+    """No entry is left out."""
+    return False
+
+
+def page(
+    core: Core,
+    spout: str,
+    *,
+    limit: int = PAGE,
+    cursor: str | None = None,
+    skip: Callable[[Place], bool] = nothing_skipped,
+) -> Operation[Page]:
+    """Outcomes of a spout that are not confirmed, at most `limit` trees (1 to `PAGE`).
+
+    It goes through the shards from any of them on, in each from the oldest entry on: so all shards have
+    their turn, however many come. skip: leaves out an entry. An entry that can not be read is put into
+    quarantine and counted; the spout's own timer tells of its trees. Raises ValidationError for a cursor of
+    no such page.
+    """
+    count = len(core.shards)
+    at = _Position(random.randrange(count or 1)) if cursor is None else _decoded(cursor, count)
+    room, told = _Room(limit), list[Told]()
+    while at.turn < count and room:
+        numbers = [(at.first + turn) % count for turn in range(at.turn, min(count, at.turn + FLIGHT_SHARDS))]
+        lengths = yield [command("XLEN", core.shards[number].outcomes(spout)) for number in numbers]
+        for number, length in zip(numbers, lengths, strict=True):
+            if length:
+                at = yield from _read_shard(core, spout, number, at, room, told, skip)
+            if not room:
+                break
+            at = _Position(at.first, at.turn + 1)
+    return Page(told, _encoded(at) if at.turn < count else None)
+
+
+def lengths(core: Core, spout: str) -> Operation[tuple[int, ...]]:
+    """How many entries of a spout each shard holds that are not confirmed."""
+    found: list[int] = []
+    for first in range(0, len(core.shards), FLIGHT_SHARDS):
+        part = core.shards[first : first + FLIGHT_SHARDS]
+        found += yield [command("XLEN", shard.outcomes(spout)) for shard in part]
+    return tuple(found)
+
+
+def _read_shard(
+    core: Core,
+    spout: str,
+    number: int,
+    at: _Position,
+    room: _Room,
+    told: list[Told],
+    skip: Callable[[Place], bool],
+) -> Operation[_Position]:
+    """Tells entries of a shard from a position on, until there is no room or no entry; where it came to."""
+    stream, from_id = core.shards[number].outcomes(spout), b"%d-%d" % at.entry
+    skipped = 0
+    while skipped < WINDOW:
+        [found] = yield [command("XRANGE", stream, from_id, b"+", b"COUNT", _ENTRIES)]
+        entries, unreadable = outcomes.parse_all(number, found)
+        if unreadable:
+            yield from outcomes.put_away(core, spout, entries=unreadable)
+        for entry in entries:
+            began = _id(entry.place) == at.entry and entry.place.digest == at.digest
+            if not began:
+                at = _Position(at.first, at.turn, _id(entry.place), entry.place.digest)
+            if skip(entry.place):
+                skipped += 1
+            else:
+                at, part = yield from _tell(core, spout, entry, at, room)
+                told += [part] if part else []
+                if part and not part.last:
+                    return at
+            milliseconds, sequence = at.entry
+            at = _Position(at.first, at.turn, (milliseconds, sequence + 1))
+            if not room:
+                return at
+        if len(found) < _ENTRIES:
+            return at
+        milliseconds, sequence = outcomes.id_parts(found[-1][0])
+        from_id = b"%d-%d" % (milliseconds, sequence + 1)
+    return at
+
+
+def _tell(
+    core: Core, spout: str, entry: Entry, at: _Position, room: _Room
+) -> Operation[tuple[_Position, Told | None]]:
+    """Tells trees of an entry until there is no room; where it came to. None where it is confirmed by now."""
+    trees: list[ToldTree] = []
+    slab, index = at.slab, at.index
+    while slab < len(entry.slabs) and room:
+        part = entry.slabs[slab : slab + _SLABS]
+        known = yield from outcomes.message_ids(core, [one.slab for one in part])
+        # Message ids go in the step that confirms their entry, which another reader may do meanwhile.
+        if len(known) < len(part) and not (yield from _is_there(core, spout, entry.place)):
+            return replace(at, slab=len(entry.slabs), index=0), None
+        for one in part:
+            for number, tree in _trees(one, known.get(one.slab), index):
+                if not room:
+                    some = Told(entry.place, entry.status, entry.cause, entry.at, trees, last=False)
+                    return replace(at, slab=slab, index=number), some
+                trees.append(tree)
+                room.take(tree.message_id)
+            slab, index = slab + 1, 0
+            if not room:
+                break
+    if not trees:
+        room.take(None)  # where nothing is left to tell of an entry, too, a page ends
+    last = slab >= len(entry.slabs)
+    told = Told(entry.place, entry.status, entry.cause, entry.at, trees, last)
+    return replace(at, slab=slab, index=0), told
+
+
+def _is_there(core: Core, spout: str, place: Place) -> Operation[bool]:
+    """Whether an entry is not confirmed."""
+    [found] = yield [command("XRANGE", core.shards[place.shard].outcomes(spout), place.id, place.id)]
+    return any(entry.place == place for entry in outcomes.parse_all(place.shard, found)[0])
+
+
+def _trees(
+    one: SlabOutcome, message_ids: Sequence[bytes] | None, begin: int
+) -> Iterator[tuple[int, ToldTree]]:
+    """The trees of a slab from the `begin`-th on, each with its number.
+
+    Where the message ids can not be read, the trees that are named are told without; of a slab that is named
+    as a whole nobody knows then how many it had, and the spout's own timer tells of them.
+    """
+    count = max(one.indexes or (-1,)) + 1 if message_ids is None else len(message_ids)
+    indexes = one.of(count)
+    for number in range(begin, len(indexes)):
+        index = indexes[number]
+        name = None if message_ids is None else message_ids[index]
+        yield number, ToldTree(anchor_at(one.slab, index), name, one.latency)
+
+
+# Receipts
+
+
+def receipt(place: Place) -> str:
+    """What names an entry to those who confirm it."""
+    return f"{place.shard}-{place.id.decode()}-{place.digest.decode()}"
+
+
+def place_of(core: Core, text: str) -> Place:
+    """The entry that a receipt names; ValidationError where it can be none of this topology."""
+    parts = text.split("-") if _RECEIPT.match(text) else []
+    if not parts or int(parts[0]) >= len(core.shards) or max(int(parts[1]), int(parts[2])) > _MOST_ID:
+        raise ValidationError(
+            f"receipt: expected one that came with outcomes of this topology, got {text!r:.100}"
+        )
+    return Place(int(parts[0]), b"%d-%d" % (int(parts[1]), int(parts[2])), parts[3].encode())
+
+
+def confirm(core: Core, spout: str, receipts: Sequence[str], key: str | None = None) -> Operation[int]:
+    """Confirms the entries of receipts; returns how many trees. Confirming again changes nothing.
+
+    key: names the call for an hour, in which it is answered the same. Raises ValidationError before anything
+    has changed, and KeyConflict for a key that was used for something else.
+    """
+    places = list(dict.fromkeys(place_of(core, text) for text in receipts))
+    if key is None:
+        return (yield from outcomes.confirm(core, spout, places))
+    replies = keys.replies(core.config.name, name_of(core, key))
+    said = "\0".join(["confirm", spout, *receipts])
+    digest = hashlib.sha256(said.encode()).hexdigest().encode()
+    lives = command("EXPIRE", replies, KEY_SECONDS, "NX")
+    [_, _, known, before] = yield [
+        command("HSETNX", replies, "digest", digest),
+        lives,
+        command("HGET", replies, "digest"),
+        command("HGET", replies, "confirmed"),
+    ]
+    if known != digest:
+        raise KeyConflict("the key was used for another call")
+    if before is None:
+        trees = yield from outcomes.confirm(core, spout, places)
+        [_, _, before] = yield [
+            command("HSETNX", replies, "confirmed", trees),
+            lives,
+            command("HGET", replies, "confirmed"),
+        ]
+    return int(before or 0)
+
+
+# Cursors
+
+
+def _encoded(at: _Position) -> str:
+    packed = _POSITION.pack(_VERSION, at.first, at.turn, *at.entry, at.digest, at.slab, at.index)
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def _decoded(cursor: str, shards: int) -> _Position:
+    malformed = ValidationError("cursor: expected one that a page of the same query gave")
+    try:
+        packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        version, first, turn, milliseconds, sequence, digest, slab, index = _POSITION.unpack(packed)
+    except (binascii.Error, struct.error, ValueError) as error:
+        raise malformed from error
+    if version != _VERSION or first >= shards or turn >= shards:
+        raise malformed
+    return _Position(first, turn, (milliseconds, sequence), digest, slab, index)
+
+
+def _id(place: Place) -> tuple[int, int]:
+    return outcomes.id_parts(place.id)

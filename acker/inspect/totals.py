@@ -1,0 +1,200 @@
+"""Totals of a topology: how full and how old each shard and bucket is. One small read for each shard."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from acker.errors import UnreadableRecord
+from acker.inspect.buckets import BUCKETS, Bucket, Clock, buckets, declared
+from acker.ledger.core import COUNTERS, FLIGHT_SHARDS, Core
+from acker.store import scripts
+from acker.store.operation import Operation, Reply, Request, command
+from acker.store.replies import whole
+
+_SAMPLE = 128
+_ASIDE = 16
+_CLOCK = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTotals:
+    """One bucket: how many trees are pending in it, how many slabs it has.
+
+    youngest, oldest: bounds in seconds of the time since its slabs were tracked or last reset, with ticks on
+    time; oldest is None for what is set aside, and for a shard that was never used.
+    """
+
+    bucket: Bucket
+    trees: int
+    slabs: int
+    youngest: float
+    oldest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTotals:
+    """One shard.
+
+    buckets: as in `BUCKETS`. waiting: slabs that wait for their track. held: trees pending or with an outcome
+        that is not confirmed; limit: how many of them it may hold.
+    rotations: made so far; rotation_age: seconds since the last one, None for a shard that was never used.
+    backlog: rotations of which not everything has been drained.
+    oldest_age: seconds since the oldest pending tree was tracked, or less: it is looked for among a hundred
+        slabs of the bucket that expires next, so it is exact where that has no more and nothing was reset.
+    unreadable: records that could not be read, and were put into quarantine (lua/includes/quarantine.lua).
+    counters: the exact counts of `acker.ledger.core.COUNTERS`.
+    """
+
+    shard: int
+    buckets: tuple[BucketTotals, ...]
+    waiting: int
+    held: int
+    limit: int
+    rotations: int
+    rotation_age: float | None
+    backlog: int
+    oldest_age: float | None
+    unreadable: int
+    counters: dict[str, int]
+
+    @property
+    def pending(self) -> int:
+        """Trees pending in all buckets."""
+        return sum(bucket.trees for bucket in self.buckets)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All shards of a topology, at `at` (Unix seconds by the server's clock; None where tracking is off)."""
+
+    at: float | None
+    shards: tuple[ShardTotals, ...]
+
+    @property
+    def buckets(self) -> dict[Bucket, int]:
+        """Trees pending by bucket."""
+        return {
+            name: sum(shard.buckets[place].trees for shard in self.shards)
+            for place, name in enumerate(BUCKETS)
+        }
+
+    @property
+    def pending(self) -> int:
+        """Trees pending."""
+        return sum(shard.pending for shard in self.shards)
+
+    @property
+    def waiting(self) -> int:
+        """Slabs that wait for their track."""
+        return sum(shard.waiting for shard in self.shards)
+
+    @property
+    def held(self) -> int:
+        """Trees pending or with an outcome that is not confirmed."""
+        return sum(shard.held for shard in self.shards)
+
+    @property
+    def high_water_use(self) -> float:
+        """How full the fullest shard is: 1.0 rejects what is tracked there."""
+        return max((shard.held / shard.limit for shard in self.shards), default=0.0)
+
+    @property
+    def rotation_age(self) -> float | None:
+        """Seconds since the last rotation of the shard that waits for its next one the longest."""
+        return _most(shard.rotation_age for shard in self.shards)
+
+    @property
+    def oldest_age(self) -> float | None:
+        """Seconds since the oldest pending tree was tracked, or less (see ShardTotals)."""
+        return _most(shard.oldest_age for shard in self.shards)
+
+    @property
+    def backlog(self) -> int:
+        """Rotations of which not everything has been drained, in the shard that has most of them."""
+        return max((shard.backlog for shard in self.shards), default=0)
+
+    @property
+    def unreadable(self) -> int:
+        """Records that could not be read, and were put into quarantine."""
+        return sum(shard.unreadable for shard in self.shards)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """The exact counts over all shards."""
+        return {name: sum(shard.counters[name] for shard in self.shards) for name in COUNTERS}
+
+
+def totals(core: Core) -> Operation[Totals]:
+    """How full each shard and bucket is, how old, and what its counters say."""
+    found: list[ShardTotals] = []
+    at = None
+    for first in range(0, len(core.shards), FLIGHT_SHARDS):
+        shards = core.shards[first : first + FLIGHT_SHARDS]
+        known = yield [command("HMGET", shard.clock, "rotations", "drained") for shard in shards]
+        names: list[bytes | str | int] = [
+            _SAMPLE,
+            "bucket:0",
+            "bucket:1",
+            "bucket:2",
+            "expiring",
+            "waiting",
+            "held",
+            "unreadable",
+        ]
+        requests = []
+        for shard, clock in zip(shards, known, strict=True):
+            rotations, drained = (whole(value, f"clock of shard {shard.number}") for value in clock)
+            # One more than there are: a rotation may be made until the script runs.
+            aside = [shard.expired(number) for number in range(drained, rotations + 1)[:_ASIDE]]
+            own = [*declared(core, shard.number), shard.counters, *buckets(core, shard.number), *aside]
+            requests.append(Request(shard.clock, names + list(COUNTERS), scripts.get("read_totals"), own))
+        replies = yield requests
+        found += [
+            _shard_totals(core, shard.number, reply) for shard, reply in zip(shards, replies, strict=True)
+        ]
+        at = at or replies[0][0][0] / 1000
+    return Totals(at, tuple(found))
+
+
+def unreadable(core: Core) -> Operation[int]:
+    """How many records could not be read so far, and were put into quarantine."""
+    total = 0
+    for first in range(0, len(core.shards), FLIGHT_SHARDS):
+        shards = core.shards[first : first + FLIGHT_SHARDS]
+        replies = yield [command("HGET", shard.counters, "unreadable") for shard in shards]
+        total += sum(whole(reply, "count of unreadable records") for reply in replies)
+    return total
+
+
+def _shard_totals(core: Core, shard: int, reply: Reply) -> ShardTotals:
+    clock, counts, slabs, oldest = reply
+    if len(clock) < _CLOCK:  # the script gives what comes before it, and `totals` has looked at the others
+        raise UnreadableRecord(f"clock of shard {shard}: the time of its last rotation is no number")
+    clock = Clock(*clock)
+    numbers = [whole(value, f"counter of shard {shard}") for value in counts]
+    if min(numbers[6:]) < 0:
+        raise UnreadableRecord(f"counters of shard {shard}: expected numbers from 0, got {min(numbers[6:])}")
+    age = None if clock.rotated_at < 0 else max(0, clock.now - clock.rotated_at) / 1000
+    tick = core.config.tick_ms / 1000
+    buckets = []
+    for place, name in enumerate(BUCKETS):
+        trees = numbers[3] if place == 3 else numbers[(clock.rotations - place) % 3]
+        youngest = 0.0 if place == 0 or age is None else age + (place - 1) * tick
+        limit = None if place == 3 or age is None else age + place * tick
+        buckets.append(BucketTotals(name, trees, slabs[place], youngest, limit))
+    return ShardTotals(
+        shard=shard,
+        buckets=tuple(buckets),
+        waiting=numbers[4],
+        held=numbers[5],
+        limit=core.config.shard_limit,
+        rotations=clock.rotations,
+        rotation_age=age,
+        backlog=clock.rotations - clock.drained,
+        oldest_age=None if oldest < 0 else max(0, clock.now - oldest) / 1000,
+        unreadable=numbers[6],
+        counters=dict(zip(COUNTERS, numbers[7:], strict=True)),
+    )
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,310 @@
+"""Vectors of ids to the bytes of script calls, and back: what lua/ reads and writes, on this side."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from acker.errors import ValidationError
+from acker.ledger import ids
+from acker.ledger.config import MESSAGE_ID_BYTES
+from acker.ledger.ids import Ids
+
+CALL_WORDS = 16_384
+"""Most words of a script call that are worked on by the server's own loops: some milliseconds at worst."""
+DENSE_WORDS = 320
+"""What a vector counts at least: it is XORed into a slab that may be longer, up to 4,096 words."""
+CALL_RESETS = 100
+"""Most slabs that a call resets: the words of each are all counted."""
+CALL_FAILS = 250
+"""Most trees that a call fails."""
+CALL_MANY = 40
+"""Most slabs of more than one tree in a call that fails trees."""
+CALL_DRAINS = 200
+"""Most slabs that a call drains: each is told to its spout and kept for people to look at."""
+CALL_SLABS = 400
+"""Most slabs that a call tracks: each costs the server some microseconds, whatever its size."""
+CALL_TREES = 1_000
+"""Most slabs of an update, and most trees that it touches one by one."""
+PIECE_TREES = 256
+"""Trees of a piece of a slab's message ids."""
+WHOLE_BYTES = PIECE_TREES * (MESSAGE_ID_BYTES + 2)
+"""More bytes of message ids than this are kept in pieces, which are no more: lua/includes/id_pieces.lua."""
+CALL_BYTES = 1 << 20
+"""A call that has so many bytes of message ids takes no further slab."""
+
+
+@dataclass(slots=True)
+class UpdateCall:
+    """What one call of update.lua is to do in one shard; two of its three parts are empty.
+
+    slabs: of the sparse part (counts, indexes, deltas), or of the dense part (vectors).
+    singles: slabs of one, and `ones` their deltas.
+    """
+
+    shard: int
+    slabs: list[bytes]
+    counts: bytes = b""
+    indexes: bytes = b""
+    deltas: bytes = b""
+    vectors: list[bytes] = field(default_factory=list)
+    singles: list[bytes] = field(default_factory=list)
+    ones: bytes = b""
+
+
+@dataclass(slots=True)
+class TreesCall:
+    """The trees that one call names in one shard: slabs, how many indexes each has (u16), indexes (u16)."""
+
+    shard: int
+    slabs: list[bytes]
+    counts: bytes
+    indexes: bytes
+
+
+@dataclass(slots=True)
+class _Groups:
+    """Sorted anchors, grouped by slab."""
+
+    names: bytes
+    starts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    shards: npt.NDArray[np.int64]
+    indexes: npt.NDArray[np.int64]
+
+    def slabs(self, groups: npt.NDArray[np.int64]) -> list[bytes]:
+        names = self.names
+        return [names[8 * group : 8 * group + 8] for group in groups.tolist()]
+
+
+def _group(anchors: Ids, ackers: int) -> _Groups:
+    slabs, indexes = ids.split(anchors)
+    starts = (
+        np.concatenate(([0], np.flatnonzero(slabs[1:] != slabs[:-1]) + 1)) if len(slabs) else np.zeros(0, int)
+    )
+    own = slabs[starts]
+    return _Groups(
+        own.astype(">u8").tobytes(),
+        starts,
+        np.diff(np.append(starts, len(slabs))),
+        ids.shards_of(own, ackers),
+        indexes,
+    )
+
+
+def _runs(weights: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Cuts a sequence into runs of at most `CALL_TREES` members and weight `most` (or one member)."""
+    start, weight = 0, 0
+    for at, own in enumerate(weights.tolist()):
+        if at > start and (weight + own > most or at - start >= CALL_TREES):
+            yield start, at
+            start, weight = at, 0
+        weight += own
+    if start < len(weights):
+        yield start, len(weights)
+
+
+def update_calls(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
+    """The calls that XOR `deltas` into the trees of `anchors`. ValidationError for what is no anchor."""
+    one = ids.check_anchors(anchors) < 0
+    if not one.any():
+        return _calls_for_many(anchors, deltas, ackers)
+    calls = _calls_for_ones(anchors[one], deltas[one], ackers)
+    return calls if one.all() else calls + _calls_for_many(anchors[~one], deltas[~one], ackers)
+
+
+def _calls_for_ones(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
+    """The same for slabs of one, in the order in which they came.
+
+    It is often that in which they were tracked, and what was stored together lies together in memory.
+    """
+    distinct, folded = ids.fold(anchors, deltas)
+    if len(distinct) < len(anchors):
+        order = np.argsort(np.unique(anchors, return_index=True)[1])
+        anchors, deltas = distinct[order], folded[order]
+    anchors, deltas = _without_zeros(anchors, deltas)
+    shards = ids.shards_of(anchors.view(np.uint64), ackers)
+    calls = []
+    for shard in np.unique(shards).tolist():
+        here = np.flatnonzero(shards == shard)
+        for at in range(0, len(here), CALL_TREES):
+            part = here[at : at + CALL_TREES]
+            names = anchors[part].astype(">i8").tobytes()
+            calls.append(
+                UpdateCall(
+                    shard,
+                    [],
+                    singles=[names[first : first + 8] for first in range(0, len(names), 8)],
+                    ones=deltas[part].astype("<i8").tobytes(),
+                )
+            )
+    return calls
+
+
+def _without_zeros(anchors: Ids, deltas: Ids) -> tuple[Ids, Ids]:
+    kept = deltas != 0
+    return (anchors, deltas) if kept.all() else (anchors[kept], deltas[kept])
+
+
+def _calls_for_many(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
+    """The same for slabs of many.
+
+    One of which many trees are touched goes as a vector, one of which few are as pairs: a pair costs the
+    server about as much as 90 words of a vector do.
+    """
+    anchors, deltas = _without_zeros(*ids.fold(anchors, deltas))
+    groups = _group(anchors, ackers)
+    extents = groups.indexes[groups.starts + groups.sizes - 1] + 1 if len(anchors) else np.zeros(0, np.int64)
+    dense = groups.sizes * 90 > 100 + extents
+    packed = deltas.astype("<i8", copy=False).tobytes()
+    calls = []
+    for shard in np.unique(groups.shards).tolist():
+        here = groups.shards == shard
+        few = np.flatnonzero(here & ~dense)
+        for a, b in _runs(groups.sizes[few], CALL_TREES):
+            part = few[a:b]
+            calls.append(UpdateCall(shard, groups.slabs(part), *_pairs(groups, part, deltas)))
+        many = np.flatnonzero(here & dense)
+        vectors = list(_vectors(groups, many, extents, deltas, packed))
+        for a, b in _runs(np.maximum(extents[many], DENSE_WORDS), CALL_WORDS):
+            calls.append(UpdateCall(shard, groups.slabs(many[a:b]), vectors=vectors[a:b]))
+    return calls
+
+
+def _members(groups: _Groups, part: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    sizes = groups.sizes[part]
+    ends = np.cumsum(sizes)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(groups.starts[part] - ends + sizes, sizes)
+
+
+def _pairs(groups: _Groups, part: npt.NDArray[np.int64], deltas: Ids) -> tuple[bytes, bytes, bytes]:
+    members = _members(groups, part)
+    return (
+        groups.sizes[part].astype("<u2").tobytes(),
+        groups.indexes[members].astype("<u2").tobytes(),
+        deltas[members].astype("<i8").tobytes(),
+    )
+
+
+def _vectors(
+    groups: _Groups, part: npt.NDArray[np.int64], extents: npt.NDArray[np.int64], deltas: Ids, packed: bytes
+) -> Iterator[bytes]:
+    """The delta vectors of some slabs; `packed` are the bytes of `deltas`."""
+    for start, size, extent in zip(
+        groups.starts[part].tolist(), groups.sizes[part].tolist(), extents[part].tolist(), strict=True
+    ):
+        if size == extent:
+            yield packed[8 * start : 8 * (start + size)]
+        else:
+            vector = np.zeros(extent, dtype="<i8")
+            vector[groups.indexes[start : start + size]] = deltas[start : start + size]
+            yield vector.tobytes()
+
+
+def trees_calls(anchors: Ids, ackers: int) -> list[TreesCall]:
+    """The calls that name the trees of `anchors`, each once. ValidationError for what is no anchor."""
+    anchors = np.unique(ids.check_anchors(anchors).view(np.uint64)).view(np.int64)
+    groups = _group(anchors, ackers)
+    calls = []
+    for shard in np.unique(groups.shards).tolist():
+        here = np.flatnonzero(groups.shards == shard)
+        slab_of_member = np.repeat(here, groups.sizes[here])
+        members = _members(groups, here)
+        # A slab of many has its message ids read (lua/includes/recent.lua); its first member stands for that.
+        ends = np.cumsum(groups.sizes[here])
+        weights = np.ones(len(members), dtype=np.int64)
+        weights[(ends - groups.sizes[here])[groups.indexes[members[ends - 1]] > 0]] = CALL_FAILS // CALL_MANY
+        for a, b in _runs(weights, CALL_FAILS):
+            part, sizes = np.unique(slab_of_member[a:b], return_counts=True)
+            calls.append(_trees_call(shard, groups, part, sizes, members[a:b]))
+    return calls
+
+
+def reset_calls(anchors: Ids, ackers: int) -> list[TreesCall]:
+    """The same, but no slab is cut: it is what is reset, and is counted once. Its words are all looked at."""
+    anchors = np.unique(ids.check_anchors(anchors).view(np.uint64)).view(np.int64)
+    groups = _group(anchors, ackers)
+    calls = []
+    for shard in np.unique(groups.shards).tolist():
+        here = np.flatnonzero(groups.shards == shard)
+        for a, b in _runs(np.maximum(groups.sizes[here], CALL_TREES // CALL_RESETS), CALL_TREES):
+            part = here[a:b]
+            calls.append(_trees_call(shard, groups, part, groups.sizes[part], _members(groups, part)))
+    return calls
+
+
+def _trees_call(
+    shard: int,
+    groups: _Groups,
+    part: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    members: npt.NDArray[np.int64],
+) -> TreesCall:
+    counts, indexes = sizes.astype("<u2").tobytes(), groups.indexes[members].astype("<u2").tobytes()
+    return TreesCall(shard, groups.slabs(part), counts, indexes)
+
+
+class PackedIds(Sequence[bytes]):
+    """Message ids that were packed where they were columns, so that none becomes an object of its own."""
+
+    def __init__(self, packed: bytes, count: int) -> None:
+        self.packed = packed
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[bytes]: ...
+
+    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
+        return unpack_message_ids(self.packed, self._count)[place]
+
+
+def pack_message_ids(message_ids: Sequence[bytes]) -> bytes:
+    """Message ids of a slab as the store keeps them: their lengths (u16), then their bytes."""
+    if isinstance(message_ids, PackedIds):
+        return message_ids.packed
+    if len(message_ids) == 1:
+        return len(message_ids[0]).to_bytes(2, "little") + message_ids[0]
+    return np.fromiter(map(len, message_ids), dtype="<u2", count=len(message_ids)).tobytes() + b"".join(
+        message_ids
+    )
+
+
+def pieces(packed: bytes, count: int) -> list[bytes]:
+    """The packed message ids of a slab of `count` trees, in pieces; none where they are few bytes."""
+    if len(packed) <= WHOLE_BYTES:
+        return []
+    ends = np.cumsum(np.frombuffer(packed, dtype="<u2", count=count).astype(np.int64)) + 2 * count
+    edges = [2 * count, *ends[PIECE_TREES - 1 :: PIECE_TREES].tolist(), len(packed)]
+    return [
+        packed[2 * first : 2 * min(count, first + PIECE_TREES)] + packed[edges[number] : edges[number + 1]]
+        for number, first in enumerate(range(0, count, PIECE_TREES))
+    ]
+
+
+def piece_fields(slab: bytes, count: int) -> list[bytes]:
+    """The fields of the pieces of a slab's message ids."""
+    return [slab + bytes([number]) for number in range(-(-count // PIECE_TREES))]
+
+
+def piece_trees(count: int, number: int) -> int:
+    """How many trees a piece is of."""
+    return min(PIECE_TREES, count - PIECE_TREES * number)
+
+
+def unpack_message_ids(packed: bytes, count: int) -> list[bytes]:
+    """The message ids of a slab of `count` trees; the inverse of `pack_message_ids`."""
+    if len(packed) < 2 * count:
+        raise ValidationError(f"message ids: expected {count} lengths, got {len(packed)} bytes")
+    ends = np.cumsum(np.frombuffer(packed, dtype="<u2", count=count, offset=0).astype(np.int64)) + 2 * count
+    if count and ends[-1] != len(packed):
+        raise ValidationError(f"message ids: expected {ends[-1]} bytes, got {len(packed)}")
+    starts = [2 * count, *ends[:-1].tolist()] if count else []
+    return [packed[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]

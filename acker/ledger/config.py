@@ -1,0 +1,241 @@
+"""A topology's configuration, and the rules for names and values."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple, TypedDict, TypeVar, cast
+
+from acker.errors import ValidationError
+from acker.ledger.ids import SLAB_TREES
+from acker.ledger.near import meant
+
+SCHEMA_VERSION = 4
+MESSAGE_ID_BYTES = 1024
+REASON_BYTES = 1024
+MAX_ACKERS = 1024
+MAX_SPOUTS = 64
+DEAD_LETTERS = 100_000
+"""Dead letters of a spout from which on outcomes wait until some are replayed or discarded."""
+WAY_OUT = (
+    "replay or discard some. `acker dead-letters {0} --groups` shows them by reason, "
+    "`acker replay {0} --cause ...` and `acker discard {0} --cause ... --yes` take those of one"
+)
+"""What to do where a spout has its most dead letters; to be filled in with the topology."""
+OUTCOMES_KEPT = 10_000
+"""How many of its latest outcomes a shard keeps for people, by default."""
+WAITING_BYTES = 64 << 20
+"""How many bytes of messages wait in a shard for the track of their tree, by default."""
+DOWNTIME = 86400
+"""Seconds for which a row waits while no job works on it, by default."""
+STREAM_MAX_AGE = 7 * 86400.0
+"""Seconds that a stream keeps a segment at most, by default: as long as a message timeout can be."""
+STREAM_MAX_BYTES = 16 << 30
+"""Bytes of payload that a stream holds at most, by default."""
+
+# "." and ".." would be folders in a URL.
+_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,64}\Z")
+
+
+def is_name(name: object) -> bool:
+    """Whether something is a name: 1 to 64 of A-Z a-z 0-9 . _ -, and not "." or ".."."""
+    return isinstance(name, str) and _NAME.match(name) is not None
+
+
+def check_name(name: object, what: str) -> str:
+    """`name`, if it is 1 to 64 of A-Z a-z 0-9 . _ -, and not "." or ".."; else ValidationError."""
+    if not isinstance(name, str) or not is_name(name):
+        besides = ", and not only dots" if name in (".", "..") else ""
+        raise ValidationError(f"{what}: expected 1 to 64 of A-Z a-z 0-9 . _ -{besides}, got {name!r}")
+    return name
+
+
+def check_text(text: str, what: str) -> bytes:
+    """A text as UTF-8 bytes, which can not hold half of a pair of surrogates; else ValidationError."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValidationError(
+            f"{what}: expected text of whole characters, got {text[:100]!r}, which UTF-8 can not hold"
+        ) from None
+
+
+def check_message_id(message_id: object) -> bytes:
+    """A message id as bytes (a str is UTF-8), if it is at most 1 KiB; else ValidationError."""
+    if isinstance(message_id, str):
+        message_id = check_text(message_id, "message id")
+    if not isinstance(message_id, bytes):
+        raise ValidationError(f"message id: expected bytes or str, got {message_id!r}")
+    if len(message_id) > MESSAGE_ID_BYTES:
+        raise ValidationError(
+            f"message id: expected at most {MESSAGE_ID_BYTES} bytes, got {len(message_id)}: "
+            f"{message_id[:32]!r}..."
+        )
+    return message_id
+
+
+def check_reason(reason: object) -> bytes:
+    """A reason as UTF-8 bytes, if it is a str of at most 1 KiB; else ValidationError."""
+    if not isinstance(reason, str):
+        raise ValidationError(f"reason: expected str, got {reason!r}")
+    encoded = reason.encode("utf-8", "replace")
+    if len(encoded) > REASON_BYTES:
+        raise ValidationError(f"reason: expected at most {REASON_BYTES} bytes of UTF-8, got {len(encoded)}")
+    return encoded
+
+
+def bounded_reason(reason: str, most: int = REASON_BYTES) -> str:
+    """A reason cut to 1 KiB of UTF-8, or `most` bytes: for texts that are not the caller's own."""
+    encoded = reason.encode("utf-8", "replace")
+    if len(encoded) <= most:
+        return encoded.decode()
+    return encoded[: most - 3].decode("utf-8", "ignore") + "..."
+
+
+def check_number(value: object, what: str, low: float, high: float, kind: type[int] | type[float]) -> None:
+    """Raises ValidationError unless `value` is a number of that kind, from `low` to `high`."""
+    numeric = isinstance(value, int) if kind is int else isinstance(value, (int, float))
+    if not numeric or isinstance(value, bool) or not low <= value <= high:  # type: ignore[operator]
+        raise ValidationError(f"{what}: expected {kind.__name__} from {low:,} to {high:,}, got {value!r}")
+
+
+class Settings(TypedDict, total=False):
+    """The settings of a topology as keyword arguments (PEP 692); `TopologyConfig` tells what each is.
+
+    What is left out, or None, is taken as it is stored, or from the default.
+    """
+
+    ackers: int | None
+    message_timeout: float | None
+    high_water_mark: int | None
+    slab_limit: int | None
+    outcomes_kept: int | None
+    waiting_bytes: int | None
+    downtime: int | None
+    wait_replicas: int | None
+    wait_fsync: int | None
+
+
+class Range(NamedTuple):
+    """What a setting can be: a number of that kind, from `low` to `high`."""
+
+    low: float
+    high: float
+    kind: type[int] | type[float]
+
+
+T = TypeVar("T", int, float)
+
+
+def _setting(default: T, low: T, high: T) -> T:
+    return field(default=default, metadata={"range": Range(low, high, type(default))})
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyConfig:
+    """The configuration of a topology, the same for everyone who opens it.
+
+    ackers: shards of the ledger, 0 to 1,024; 0 turns tracking off (Storm's topology.acker.executors).
+    message_timeout: seconds, 1 to 7 days, to the millisecond (Storm's topology.message.timeout.secs).
+    high_water_mark: most trees that are in flight or have an outcome not yet confirmed, 1 to 10^9. Each
+        shard holds an equal share, so it is never exceeded.
+    slab_limit: most trees in a slab that acker makes by itself, 1 to 4,096.
+    outcomes_kept: how many of its latest failed or expired trees each shard keeps for people to look at,
+        confirmed or not, 1 to 100,000: so those of the topology are among them wherever they fell. What
+        ended with the oldest of them, up to a slab, is kept too.
+    waiting_bytes: most bytes of messages that wait in each shard for the track of their tree, 0 to 2^40. What
+        comes beyond that is dropped and counted as orphaned, and its tree will expire.
+    downtime: seconds for which a row waits while no job works on it, 0 to 28 days: the clock of its tree
+        stands still while no job has taken it from its stream, or the query that took it has ended. With 0
+        that clock never stands still.
+    wait_replicas: how many replicas of its server have a track, a commit, the configuration or the name of
+        a spout before it counts as done, 0 to 16 (WAIT). wait_fsync: 1 where that server has it in its
+        append-only file on the disk by then (WAITAOF, which takes Valkey or Redis 7.2), else 0.
+        docs/durability.md tells what they are good for.
+    Raises ValidationError that names the value and what was expected.
+    """
+
+    name: str
+    ackers: int = _setting(4, 0, MAX_ACKERS)
+    message_timeout: float = _setting(30.0, 1.0, 7 * 86400.0)
+    high_water_mark: int = _setting(20_000_000, 1, 10**9)
+    slab_limit: int = _setting(1024, 1, SLAB_TREES)
+    outcomes_kept: int = _setting(OUTCOMES_KEPT, 1, 100_000)
+    waiting_bytes: int = _setting(WAITING_BYTES, 0, 1 << 40)
+    downtime: int = _setting(DOWNTIME, 0, 28 * 86400)
+    wait_replicas: int = _setting(0, 0, 16)
+    wait_fsync: int = _setting(0, 0, 1)
+    schema: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "topology")
+        for setting, (low, high, kind) in RANGES.items():
+            if setting == "high_water_mark":
+                low = max(low, self.ackers)  # each shard may hold a tree at least
+            check_number(getattr(self, setting), setting, low, high, kind)
+
+    @property
+    def settings(self) -> Settings:
+        """All settings, in their order."""
+        return cast(Settings, {setting: getattr(self, setting) for setting in RANGES})
+
+    @property
+    def wait(self) -> tuple[int, int]:
+        """What `acker.store.operation.Request.wait` is for calls that are safe when they are answered."""
+        return self.wait_fsync, self.wait_replicas
+
+    @property
+    def timeout_ms(self) -> int:
+        """The message timeout in milliseconds."""
+        return round(self.message_timeout * 1000)
+
+    @property
+    def tick_ms(self) -> int:
+        """Milliseconds between two ticks: half the message timeout, so that three buckets make 1.0 to 1.5."""
+        return -(-self.timeout_ms // 2)
+
+    @property
+    def tick_limit(self) -> float:
+        """Seconds by which a tick is late before nobody seems to tick: half a tick period, but 5 to 60."""
+        return min(60.0, max(5.0, self.tick_ms / 2000))
+
+    @property
+    def shard_limit(self) -> int:
+        """Most trees that one shard holds."""
+        return self.high_water_mark // max(1, self.ackers)
+
+    @property
+    def slab_trees(self) -> int:
+        """Most trees in a slab that acker makes: the slab limit, or less where a shard holds less."""
+        return min(self.slab_limit, self.shard_limit)
+
+    def rejection(self, letter: str) -> str:
+        """Why a track is rejected, which was answered with R or W (lua/track.lua)."""
+        if letter == "R":
+            return f"topology {self.name!r} is over its high-water mark of {self.high_water_mark:,} trees"
+        return (
+            f"topology {self.name!r} does not hold the message ids of the slab, which are sent ahead of it: "
+            f"there was no room for them within waiting_bytes ({self.waiting_bytes:,} bytes a shard), or "
+            f"they waited for a message timeout"
+        )
+
+
+RANGES: Mapping[str, Range] = {
+    one.name: one.metadata["range"] for one in fields(TopologyConfig) if "range" in one.metadata
+}
+"""The settings, in their order, and what each can be."""
+
+
+def check_settings(asked: Settings) -> dict[str, int | float]:
+    """Those that are asked for, so all but None, each within its range by itself.
+
+    Raises ValidationError that names the value and what was expected, TypeError for what is no setting.
+    """
+    for setting in asked:
+        if setting not in RANGES:
+            near = meant(setting, RANGES)
+            raise TypeError(f"{setting!r} is no setting of a topology{near}; known are {', '.join(RANGES)}")
+    values = cast(Mapping[str, int | float | None], asked)
+    given = {setting: value for setting, value in values.items() if value is not None}
+    for setting, value in given.items():
+        check_number(value, setting, *RANGES[setting])
+    return given

@@ -1,0 +1,485 @@
+"""What can be done to a ledger, as operations without I/O (`acker.store.operation`).
+
+Operations that change it are submissions: their calls carry a writer and a number, so that a submission takes
+effect once, however often it is sent.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeVar
+
+import redis
+
+from acker.errors import StoreError, ValidationError, WritersFull
+from acker.ledger import calls as encoding
+from acker.ledger import histogram, ids, registries, topologies
+from acker.ledger.ages import Ages
+from acker.ledger.config import MAX_SPOUTS, Settings, TopologyConfig, check_name
+from acker.ledger.ids import Ids
+from acker.ledger.submissions import Call, Failed, NewSlab, Submission, Ticked, Updated, sums
+from acker.ledger.writers import HORIZON, Writer, Writers
+from acker.store import keys, scripts
+from acker.store.operation import NOTHING, Operation, Reply, Request, command
+from acker.store.replies import whole
+
+T = TypeVar("T")
+
+FLIGHT_SHARDS = 64
+"""Most shards that one batch of requests asks something of."""
+ATTEMPTS = 5 + MAX_SPOUTS
+"""How often a call is sent that is refused each time: others may bring a shard as many spouts meanwhile."""
+_MOST_ASIDE = 1000
+"""Most rotations of a shard that one drain looks after: many more than a ticker ever finds."""
+_log = logging.getLogger(__name__)
+_SPOUTS = "SPOUTS "
+_WAITING = frozenset({"track", "apply_staged"})
+
+COUNTERS = (
+    "tracked", "acked", "failed", "expired", "rejected", "late", "orphaned", "duplicates", "rotations",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Core:
+    """A topology as operations need it: its configuration, keys, writers, and the spouts known so far."""
+
+    config: TopologyConfig
+    spouts: frozenset[str] = frozenset()
+    writers: Writers = field(default_factory=Writers)
+    ages: Ages = field(default_factory=Ages, compare=False)
+    shards: list[keys.Shard] = field(init=False)
+    registries: dict[int, bytes] = field(default_factory=dict)
+    """The spouts that a shard tells outcomes to, as it has said last (acker/ledger/registries.py)."""
+
+    def __post_init__(self) -> None:
+        self.shards = [keys.Shard(self.config.name, number) for number in range(self.config.ackers)]
+
+    @property
+    def horizon(self) -> float:
+        """Seconds for which the store remembers a silent writer, at least."""
+        return max(HORIZON, self.config.message_timeout)
+
+    def request(self, call: Call) -> Request:
+        """A call as it is sent: the shard's keys first, its spouts first."""
+        registry = self.registries.get(
+            call.shard, b""
+        )  # read once: another thread may be learning of a spout
+        declared = self.shards[call.shard].declared(name for _, name in registries.spouts(registry))
+        stamp = call.stamp or ()
+        return Request(
+            declared[0],
+            [registry, *stamp, *call.args],
+            scripts.get(call.script),
+            declared + call.keys,
+            self.config.wait if call.script in _WAITING else NOTHING,
+        )
+
+    def vectors(self, shard: int, slabs: Sequence[bytes]) -> list[bytes]:
+        """The keys of slabs' ack vectors."""
+        prefix = self.shards[shard].vector(b"")
+        return [prefix + slab for slab in slabs]
+
+    def note_spouts(self, shard: int, reply: Reply) -> bool:
+        """Whether a shard refused a call for the spouts it declared, as other ones; notes which it has."""
+        if not isinstance(reply, redis.ResponseError) or not str(reply).startswith(_SPOUTS):
+            return False
+        self.registries[shard] = str(reply)[len(_SPOUTS) :].encode()
+        return True
+
+    def ask(self, calls: Sequence[Call]) -> Operation[list[Reply]]:
+        """The replies of calls that carry no stamp: sent again only where they declared too few streams."""
+        replies = yield [self.request(call) for call in calls]
+        for _ in range(ATTEMPTS):
+            refused = [
+                number for number, reply in enumerate(replies) if self.note_spouts(calls[number].shard, reply)
+            ]
+            if not refused:
+                break
+            again = yield [self.request(calls[number]) for number in refused]
+            for number, reply in zip(refused, again, strict=True):
+                replies[number] = reply
+        for reply in replies:
+            if isinstance(reply, redis.ResponseError):
+                raise StoreError(str(reply))
+        return replies
+
+    # Submissions
+
+    def track(
+        self,
+        slabs: Sequence[NewSlab],
+        spout: str,
+        limit: int | None = None,
+        how: str = "",
+        staged: Mapping[int, bytes] = MappingProxyType({}),
+    ) -> Submission[list[str]]:
+        """Tracks slabs; the result has for each, in order: A, D, C, R, W or U (lua/track.lua).
+
+        limit: most trees that a shard may hold, where that is not its share of the high-water mark. how,
+        staged: of roots, once or again, and the keys of their staged vectors, by shard.
+        """
+        check_name(spout, "spout")
+        limit = self.config.shard_limit if limit is None else limit
+        by_shard: dict[int, list[int]] = {}
+        named = []
+        for place, slab in enumerate(slabs):
+            slab.check()
+            name = ids.slab_of(int(slab.anchors[0]))
+            named.append(name)
+            by_shard.setdefault(ids.shard_of(name, self.config.ackers), []).append(place)
+        if len(set(named)) < len(named):
+            raise ValidationError("slabs: one is named twice")
+        ahead: list[tuple[int, Call]] = []
+        calls, order = [], []
+        for shard, places in by_shard.items():
+            args: list[bytes | str | int] = []
+            names: list[bytes] = []
+            trees = size = 0
+            for place in places:
+                slab = slabs[place]
+                packed = encoding.pack_message_ids(slab.message_ids)
+                full = trees + len(slab.anchors) > encoding.CALL_WORDS or size >= encoding.CALL_BYTES
+                if names and (full or len(names) == encoding.CALL_SLABS):
+                    calls.append(self._track_call(shard, [spout, limit], how, names, args, staged))
+                    args, names, trees, size = [], [], 0, 0
+                if cut := encoding.pieces(packed, len(slab.anchors)):
+                    ahead += [(place, one) for one in self._ids_calls(shard, limit, named[place], slab, cut)]
+                    packed = b""
+                names.append(named[place])
+                args += [slab.values.astype("<i8", copy=False).tobytes(), packed]
+                trees += len(slab.anchors)
+                size += len(packed)
+                order.append(place)
+            calls.append(self._track_call(shard, [spout, limit], how, names, args, staged))
+
+        if ahead:
+            for call in calls:
+                call.turn = 1
+
+        def result(calls: list[Call]) -> list[str]:
+            letters = "".join((call.reply or b"").decode() for call in calls[len(ahead) :])
+            found = [letter for _, letter in sorted(zip(order, letters, strict=True))]
+            for place, call in ahead:
+                if call.reply in (b"C", b"U"):
+                    found[place] = call.reply.decode()
+            return found
+
+        return Submission([call for _, call in ahead] + calls, result)
+
+    def _ids_calls(
+        self, shard: int, limit: int, name: bytes, slab: NewSlab, pieces: Sequence[bytes]
+    ) -> Iterator[Call]:
+        """The calls that send a slab's message ids ahead of its track, in pieces."""
+        for number, piece in enumerate(pieces):
+            args: list[bytes | str | int] = [self.config.waiting_bytes, limit, len(slab.anchors)]
+            args += [number, piece]
+            yield Call(shard, "stage_ids", self.vectors(shard, [name]), args)
+
+    def _track_call(
+        self,
+        shard: int,
+        whose: list[bytes | str | int],
+        how: str,
+        names: list[bytes],
+        args: list[bytes | str | int],
+        staged: Mapping[int, bytes],
+    ) -> Call:
+        own = [self.shards[shard].outcomes(str(whose[0])), *self.vectors(shard, names)]
+        own += [staged[shard]] if how else []
+        return Call(shard, "track", own, [*whose, self.config.outcomes_kept, how, *args])
+
+    def update(self, anchors: Ids, deltas: Ids) -> Submission[Updated]:
+        """XORs a delta into the ack value of each tree named; several of one tree are folded first.
+
+        The result of this, of `fail` and of `reset_timeout` raises UnreadableRecord where slabs were passed
+        over, for their record can not be read; all else was done.
+        """
+        limit = self.config.waiting_bytes
+        calls = [
+            Call(
+                call.shard,
+                "update",
+                self.vectors(call.shard, call.slabs),
+                [limit, call.counts, call.indexes, call.deltas, call.ones, *call.vectors, *call.singles],
+            )
+            for call in encoding.update_calls(anchors, deltas, max(1, self.config.ackers))
+        ]
+        return Submission(calls, lambda calls: Updated(*sums(calls, 2)))
+
+    def fail(self, anchors: Ids, cause: bytes) -> Submission[Failed]:
+        """Fails trees, for one cause (`acker.ledger.causes`)."""
+        calls = [
+            Call(
+                call.shard,
+                "fail",
+                self.vectors(call.shard, call.slabs),
+                [self.config.waiting_bytes, cause, call.counts, call.indexes, self.config.outcomes_kept],
+            )
+            for call in encoding.trees_calls(anchors, max(1, self.config.ackers))
+        ]
+        return Submission(calls, lambda calls: Failed(*sums(calls, 3)))
+
+    def reset_timeout(self, anchors: Ids) -> Submission[int]:
+        """Sends the slabs of trees back to the nursery; the result is how many slabs."""
+        calls = [
+            Call(
+                call.shard,
+                "reset_timeout",
+                self.vectors(call.shard, call.slabs),
+                [call.counts, call.indexes],
+            )
+            for call in encoding.reset_calls(anchors, max(1, self.config.ackers))
+        ]
+        return Submission(calls, lambda calls: sums(calls, 1)[0])
+
+    def count_emitted(self, tuples: int) -> Submission[None]:
+        """Counts tuples that were emitted into trees, in any of the shards."""
+        call = Call(random.randrange(self.config.ackers), "count_emitted", [], [tuples])
+        return Submission([call], lambda _: None)
+
+    def submit(self, submission: Submission[T]) -> Operation[T]:
+        """Sends a submission until each of its calls is answered; then its result."""
+        oldest = min(
+            (call.sent_at for call in submission.calls if call.stamp and call.reply is None), default=None
+        )
+        if oldest is not None and time.monotonic() - oldest > 0.9 * self.horizon:
+            raise StoreError("the call was sent too long ago: the store may not know any more that it had it")
+        taken: list[Writer] = []
+        lanes: list[Writer] = []
+        attempts = 0
+        while not submission.done:
+            flight = submission.flight()
+            position: dict[int, int] = {}
+            for call in flight:
+                lane = position[call.shard] = position.get(call.shard, -1) + 1
+                if call.stamp is None:
+                    while lane >= len(lanes):
+                        lanes.append(self.writers.take())
+                    call.stamp = lanes[lane].id, lanes[lane].next(call.shard)
+                    call.sent_at = time.monotonic()
+            requests = [self.request(call) for call in flight]
+            replies = yield requests
+            refused, full = False, ""
+            for call, request, reply in zip(flight, requests, replies, strict=True):
+                if not isinstance(reply, redis.ResponseError):
+                    call.reply = (
+                        bytes(reply) if isinstance(reply, (bytes, bytearray)) else str(reply).encode()
+                    )
+                    if call.script == "track" and b"A" in call.reply:
+                        registry, spout = bytes(request.args[0]), str(call.args[0])  # type: ignore[arg-type]
+                        # Another thread may have learned of more of them meanwhile.
+                        if self.registries.get(call.shard, b"") == registry:
+                            self.registries[call.shard] = registries.with_spout(registry, spout)
+                    continue
+                refused = True
+                if str(reply).startswith("FULL"):
+                    full = str(reply)
+                elif str(reply).startswith("WRITER"):
+                    # The store lost what it knew of the writer, and with it what the writer had done.
+                    call.stamp = Writer().id, 1
+                    taken, lanes = [], []
+                elif not self.note_spouts(call.shard, reply):
+                    raise StoreError(str(reply))
+            if full:
+                # What the shards know already is worth keeping: with these writers others can go on.
+                waiting = {call.stamp[0] for call in submission.calls if call.stamp and call.reply is None}
+                for writer in taken + lanes:
+                    if writer.id not in waiting:
+                        self.writers.give(writer)
+                raise WritersFull(full.removeprefix("FULL "))
+            if refused:
+                # A call that was refused keeps its writer for itself: the next ones take others.
+                taken, lanes = taken + lanes, []
+                attempts += 1
+            if attempts >= ATTEMPTS:
+                raise StoreError(f"calls were refused {attempts} times: {replies!r:.500}")
+        for writer in taken + lanes:
+            self.writers.give(writer)
+        return submission.result()
+
+    # Spouts
+
+    def refresh_spouts(self) -> Operation[bool]:
+        """Reads which spouts the topology has; returns whether the store knows the topology at all."""
+        stored = yield from topologies.spouts(self.config.name)
+        self.spouts = stored or self.spouts
+        return stored is not None
+
+    def restore(self) -> Operation[None]:
+        """Stores the configuration and the spouts again, in a store that lost everything.
+
+        TopologyConfigError where the topology was opened with another configuration since.
+        """
+        stored = yield from topologies.register_again(self.config)
+        for spout in sorted(self.spouts - stored.spouts):
+            yield from topologies.register_spout(self.config, spout)
+        self.spouts |= stored.spouts
+
+    def register_spout(self, name: str, ask: bool = False) -> Operation[None]:
+        """Notes a spout among those of its topology, where that was not done by this process.
+
+        ask: also where it was: the store may have lost it since. A store that lost the topology's
+        configuration is told that again, with all its spouts.
+        AckerError where the topology has 64 other spouts.
+        """
+        check_name(name, "spout")
+        if ask or name not in self.spouts:
+            yield from topologies.register_spout(self.config, name)
+            known = self.spouts | {name}
+            if not (yield from self.refresh_spouts()):
+                self.spouts = known
+                yield from self.restore()
+
+    # The tick
+
+    def rotate(self, force: bool = False, trust: bool = True, due: bool = True) -> Operation[int]:
+        """Rotates the buckets of each shard whose time has come; returns of how many.
+
+        trust: go by the server's clock where nothing was measured yet (`acker.ledger.ages`), as who looks
+        once must. due: False only measures how old the last rotations are. Raises StoreError for what is
+        wrong with some shard, after it has rotated the others.
+        """
+        rotated = 0
+        broken: StoreError | None = None
+        for first in range(0, len(self.shards), FLIGHT_SHARDS):
+            shards = self.shards[first : first + FLIGHT_SHARDS]
+            try:
+                rotated += yield from self._rotate(shards, force, trust, due)
+            except StoreError:
+                for shard in shards:
+                    try:
+                        rotated += yield from self._rotate([shard], force, trust, due)
+                    except StoreError as error:
+                        broken = broken or error
+        if broken is not None:
+            raise broken
+        return rotated
+
+    def _rotate(self, shards: Sequence[keys.Shard], force: bool, trust: bool, due: bool) -> Operation[int]:
+        clocks = yield [command("HGET", shard.clock, "rotations") for shard in shards]
+        made = [self._number(shard, "rotations", clock) for shard, clock in zip(shards, clocks, strict=True)]
+        horizon = int(self.horizon * 1000)
+        calls = []
+        for shard, rotation in zip(shards, made, strict=True):
+            known = self.ages.of(shard.number)
+            stamp, age = known or (b"", 0)
+            once = int(trust and known is None)
+            args: list[bytes | str | int] = [
+                rotation if due else -1, self.config.tick_ms, horizon, int(force), stamp, age, once,
+            ]  # fmt: skip
+            calls.append(Call(shard.number, "rotate", [shard.expired(rotation)], args))
+        replies = yield from self.ask(calls)
+        for shard, (_, _, _, stamp, age) in zip(shards, replies, strict=True):
+            self.ages.learn(shard.number, bytes(stamp), int(age))
+        return sum(reply[0] for reply in replies)
+
+    def _number(self, shard: keys.Shard, name: str, value: bytes | None) -> int:
+        return whole(value, f"{name} of shard {shard.number} of topology {self.config.name!r}")
+
+    def drain(self, most: int | None = None) -> Operation[Ticked]:
+        """Expires what rotations set aside: all of it, or about `most` trees.
+
+        One shard after the other, in calls of some milliseconds, so that other clients get their turn.
+        """
+        total = Ticked()
+        broken: StoreError | None = None
+        for shard in self.shards:
+            drain = self._drain_shard(shard, None if most is None else most - total.expired - total.orphaned)
+            try:
+                drained = yield from drain
+            except StoreError as error:
+                broken = broken or error  # what is wrong in one shard must not keep the others waiting
+                continue
+            total = Ticked(0, total.expired + drained.expired, total.orphaned + drained.orphaned)
+        if broken is not None:
+            raise broken
+        return total
+
+    def _drain_shard(self, shard: keys.Shard, most: int | None) -> Operation[Ticked]:
+        expired = orphaned = 0
+        clock = yield [command("HMGET", shard.clock, "rotations", "drained")]
+        rotations, drained = (
+            self._number(shard, name, value)
+            for name, value in zip(("rotations", "drained"), clock[0], strict=True)
+        )
+        for rotation in range(drained, min(rotations, drained + _MOST_ASIDE)):
+            aside, count, left = shard.expired(rotation), 16, 1
+            while left > 0:
+                if most is not None and expired + orphaned >= most:
+                    return Ticked(0, expired, orphaned)
+                [members] = yield [command("SRANDMEMBER", aside, count)]
+                slabs = [member for member in members if len(member) == ids.SLAB_BYTES]
+                odd = [member for member in members if len(member) != ids.SLAB_BYTES]
+                own = [aside, shard.quarantine, *self.vectors(shard.number, slabs)]
+                call = Call(shard.number, "drain", own, [rotation, self.config.outcomes_kept, *odd])
+                [reply] = yield from self.ask([call])
+                trees, lost, left, unreadable = reply
+                if unreadable:
+                    _log.error("%s: %d slabs could not be read: quarantined", self.config.name, unreadable)
+                expired, orphaned = expired + trees, orphaned + lost
+                count = min(encoding.CALL_DRAINS, count * 2) if trees + lost < 4096 else max(8, count // 2)
+        return Ticked(0, expired, orphaned)
+
+    def tick(
+        self, force: bool = False, most: int | None = None, trust: bool = True, due: bool = True
+    ) -> Operation[Ticked]:
+        """Rotates what is due and drains what was set aside, or about `most` trees of it.
+
+        trust, due: as of `rotate`. Raises StoreError for what is wrong with some shard, after all else was
+        done.
+        """
+        rotated = 0
+        broken: StoreError | None = None
+        try:
+            rotated = yield from self.rotate(force, trust, due)
+        except StoreError as error:
+            broken = error
+        drained = yield from self.drain(most)
+        if broken is not None:
+            raise broken
+        return Ticked(rotated, drained.expired, drained.orphaned)
+
+    # Counts
+
+    def quarantined(self) -> Operation[dict[bytes, bytes]]:
+        """What could not be read -> its record (lua/includes/quarantine.lua); at most 1,000 a shard."""
+        found: dict[bytes, bytes] = {}
+        for shard in self.shards:
+            [held] = yield [command("HGETALL", shard.quarantine)]
+            found |= held if isinstance(held, dict) else dict(zip(held[::2], held[1::2], strict=True))
+        return found
+
+    def counters(self) -> Operation[dict[str, int]]:
+        """The exact counts over all shards (`COUNTERS`)."""
+        totals = dict.fromkeys(COUNTERS, 0)
+        for first in range(0, len(self.shards), FLIGHT_SHARDS):
+            replies = yield [
+                command("HMGET", shard.counters, *COUNTERS)
+                for shard in self.shards[first : first + FLIGHT_SHARDS]
+            ]
+            for reply in replies:
+                for name, value in zip(COUNTERS, reply, strict=True):
+                    totals[name] += whole(value, f"counter {name} of topology {self.config.name!r}")
+        return totals
+
+    def latencies(self) -> Operation[dict[int, int]]:
+        """Complete latencies of all acked trees: histogram bucket (`acker.ledger.histogram`) -> trees."""
+        totals: dict[int, int] = {}
+        for first in range(0, len(self.shards), FLIGHT_SHARDS):
+            replies = yield [
+                command("HGETALL", shard.latency) for shard in self.shards[first : first + FLIGHT_SHARDS]
+            ]
+            for reply in replies:
+                for bucket, count in histogram.counts(reply):
+                    totals[bucket] = totals.get(bucket, 0) + count
+        return totals
+
+
+def open_topology(name: str, asked: Settings, create: bool = True) -> Operation[Core]:
+    """Opens a topology: takes what `acker.ledger.topologies.register` takes, and raises what that raises."""
+    stored = yield from topologies.register(name, asked, create)
+    return Core(stored.config, stored.spouts)

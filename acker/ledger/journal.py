@@ -1,0 +1,339 @@
+"""The acker's own messages, many of them in one call: for a service, whose clients speak any language.
+
+All that is for a shard takes effect, or nothing: what needs several calls of a shard is written to a journal
+first, and whoever finds it there finishes it. A call is named by a key, which makes its writer and numbers
+(lua/includes/once.lua): sent again under the same key it takes effect once, and is answered the same.
+"""
+
+import hashlib
+import json
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import redis
+
+from acker.errors import KeyConflict, StoreError, UnreadableRecord, ValidationError, WritersFull
+from acker.ledger import causes, ids
+from acker.ledger.config import check_message_id, check_name, check_text
+from acker.ledger.core import ATTEMPTS, Core
+from acker.ledger.ids import Ids
+from acker.ledger.submissions import Call, Failed, NewSlab, Submission, Updated, unreadable
+from acker.ledger.writers import HORIZON
+from acker.store import keys
+from acker.store.operation import Operation, command
+
+KEY_SECONDS = int(HORIZON)
+"""Seconds for which a key is remembered."""
+JOURNAL = 256
+"""Most calls in the journal of a topology."""
+STALE_SECONDS = 10.0
+"""Seconds after which a call in the journal is somebody else's to finish."""
+_LAST_SECONDS = 60
+"""Seconds before a key is forgotten in which it is not used any more: its writer may be, a little later."""
+_NAME_BYTES = 16
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A tree to be tracked. Those of one slab have the indexes 0, 1, 2 ..., in any order."""
+
+    anchor: int
+    value: int
+    message_id: bytes
+    spout: str
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages for one topology: trees, (anchor, delta), (anchor, cause), and anchors to be reset.
+
+    A cause is text, as of `acker.ledger.causes`.
+    """
+
+    tracks: Sequence[Track] = ()
+    acks: Sequence[tuple[int, int]] = ()
+    fails: Sequence[tuple[int, str]] = ()
+    resets: Sequence[int] = ()
+
+    def dump(self) -> str:
+        """The messages as they stand in the journal."""
+        tracks = [[t.anchor, t.value, t.message_id.hex(), t.spout] for t in self.tracks]
+        return json.dumps(asdict(self) | {"tracks": tracks}, separators=(",", ":"))
+
+    @classmethod
+    def load(cls, text: str | bytes) -> "Messages":
+        """The inverse of `dump`; UnreadableRecord for anything else."""
+        try:
+            stored = json.loads(text)
+            return cls(
+                [
+                    Track(int(anchor), int(value), bytes.fromhex(name), check_name(spout, "spout"))
+                    for anchor, value, name, spout in stored["tracks"]
+                ],
+                [(int(anchor), int(delta)) for anchor, delta in stored["acks"]],
+                [(int(anchor), str(cause)) for anchor, cause in stored["fails"]],
+                [int(anchor) for anchor in stored["resets"]],
+            )
+        except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise UnreadableRecord(f"not messages: {text!r:.200}") from error
+
+
+@dataclass(slots=True)
+class Sent:
+    """What became of messages. letters: for each slab, by its first anchor, as `Core.track` gives them."""
+
+    letters: dict[int, str] = field(default_factory=dict)
+    updated: Updated = field(default_factory=Updated)
+    failed: Failed = field(default_factory=Failed)
+    slabs_reset: int = 0
+
+
+@dataclass(slots=True)
+class _Parts:
+    """The submissions that messages come to."""
+
+    tracks: list[tuple[list[int], Submission[list[str]]]] = field(default_factory=list)
+    acks: Submission[Updated] | None = None
+    fails: list[Submission[Failed]] = field(default_factory=list)
+    resets: Submission[int] | None = None
+
+    def by_shard(self) -> dict[int, list[Call]]:
+        """The calls of each shard in their order, which is the same whenever they are made."""
+        found: dict[int, list[Call]] = {}
+        submissions: list[
+            Submission[list[str]] | Submission[Updated] | Submission[Failed] | Submission[int]
+        ] = [
+            *(submission for _, submission in self.tracks),
+            *([self.acks] if self.acks else []),
+            *self.fails,
+            *([self.resets] if self.resets else []),
+        ]
+        for submission in submissions:
+            for call in submission.calls:
+                found.setdefault(call.shard, []).append(call)
+        return found
+
+    def result(self) -> Sent:
+        """What the calls answered, put together."""
+        sent = Sent()
+        for firsts, submission in self.tracks:
+            sent.letters |= dict(zip(firsts, submission.result(), strict=True))
+        if self.acks is not None:
+            sent.updated = self.acks.result()
+        for part in self.fails:
+            done = part.result()
+            sent.failed = Failed(
+                sent.failed.failed + done.failed,
+                sent.failed.late + done.late,
+                sent.failed.orphaned + done.orphaned,
+            )
+        if self.resets is not None:
+            sent.slabs_reset = self.resets.result()
+        refused = [first for first, letter in sent.letters.items() if letter == "U"]
+        if refused:
+            raise UnreadableRecord(unreadable(refused), refused)
+        return sent
+
+
+def send(core: Core, messages: Messages, key: str | None = None) -> Operation[Sent]:
+    """Sends messages, under a key of the caller's or one of its own.
+
+    Raises ValidationError before anything has changed; AckerError where there are too many spouts;
+    KeyConflict for a key that was used for other messages, or is in use; UnreadableRecord where slabs had to
+    be passed over, when all else is done.
+    """
+    name = secrets.token_hex(_NAME_BYTES) if key is None else name_of(core, key)
+    return (yield from _carry_out(core, messages, name, keyed=key is not None))
+
+
+def name_of(core: Core, key: str) -> str:
+    """The name under which the store remembers a key."""
+    given = core.config.name.encode() + b"\0" + check_text(key, "key")
+    return hashlib.sha256(given).hexdigest()[: 2 * _NAME_BYTES]
+
+
+def finish_stale(core: Core) -> Operation[bool]:
+    """Finishes a call of the journal whose sender seems to be gone; whether there was one."""
+    journal = keys.journal(core.config.name)
+    [found] = yield [command("HRANDFIELD", journal, 1, "WITHVALUES")]
+    if not found:
+        return False
+    name, text = found
+    began, _, dumped = text.partition(b" ")
+    try:
+        if abs(time.time() - float(began)) < STALE_SECONDS:  # that clock may have been ahead, and set right
+            return False
+        wanted, named = Messages.load(dumped), _checked(name)
+        [left] = yield [command("TTL", keys.replies(core.config.name, named))]
+        if left < _LAST_SECONDS:
+            raise ValueError("it is too old: the store may not know any more what was done of it")
+    except (ValueError, UnreadableRecord) as error:
+        # Nobody can finish it. What is missing of it expires, as if its sender had died before.
+        _log.error("a call of the journal is given up: %s", error)
+        yield [command("HDEL", journal, name)]
+        return True
+    try:
+        yield from _carry_out(core, wanted, named, keyed=True)
+    except ValidationError as error:
+        _log.error("a call of the journal can not be finished: %s", error)
+        yield [command("HDEL", journal, name)]
+    return True
+
+
+def _checked(name: bytes) -> str:
+    if len(bytes.fromhex(name.decode())) != _NAME_BYTES:
+        raise ValueError(f"not a name: {name!r:.100}")
+    return name.decode()
+
+
+def _carry_out(core: Core, messages: Messages, name: str, keyed: bool) -> Operation[Sent]:
+    slabs = _slabs(messages.tracks)
+    if not core.config.ackers:
+        for slab in (slab for part in slabs.values() for slab in part):
+            slab.check()
+        return Sent(
+            letters=dict.fromkeys((int(slab.anchors[0]) for part in slabs.values() for slab in part), "A")
+        )
+    for spout in slabs:
+        yield from core.register_spout(spout)
+    parts = _parts(core, messages, slabs)
+    by_shard = parts.by_shard()
+    journaled = any(len(calls) > 1 for calls in by_shard.values())
+    if not keyed and not journaled:
+        # By a writer that the shards know already, if there is one: each is remembered for an hour.
+        yield from core.submit(Submission([calls[0] for calls in by_shard.values()], lambda _: None))
+        return parts.result()
+    replies = keys.replies(core.config.name, name)
+    yield from _begin(replies, messages, by_shard)
+    if journaled:
+        yield from _write_journal(core, name, messages)
+    for turn in range(max(map(len, by_shard.values()), default=0)):
+        calls = [
+            calls[turn] for calls in by_shard.values() if len(calls) > turn and calls[turn].reply is None
+        ]
+        yield from _ask(core, calls, replies)
+        if journaled and calls:
+            fields = [part for call in calls for part in (_field(call), call.reply or b"")]
+            yield [
+                command("HSET", replies, *fields),
+                command("EXPIRE", replies, KEY_SECONDS, "NX"),
+            ]
+    if journaled:
+        yield [command("HDEL", keys.journal(core.config.name), name)]
+    return parts.result()
+
+
+def _begin(replies: bytes, messages: Messages, by_shard: dict[int, list[Call]]) -> Operation[None]:
+    """Takes the key for these messages, and notes the replies of what was done under it before.
+
+    The key's writer is as old as the record: where that is forgotten, the key is a new one.
+    """
+    digest = hashlib.sha256(messages.dump().encode()).hexdigest().encode()
+    [_, _, _, left, stored] = yield [
+        command("HSETNX", replies, "digest", digest),
+        command("HSETNX", replies, "writer", secrets.token_bytes(_NAME_BYTES)),
+        command("EXPIRE", replies, KEY_SECONDS, "NX"),
+        command("TTL", replies),
+        command("HGETALL", replies),
+    ]
+    pairs = stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
+    known = dict(pairs)
+    if known.get(b"digest") != digest:
+        raise KeyConflict("the key was used for other messages")
+    if left < _LAST_SECONDS:
+        raise KeyConflict("the key was used nearly an hour ago: the store is about to forget what for")
+    writer = bytes(known[b"writer"])
+    for calls in by_shard.values():
+        for turn, call in enumerate(calls):
+            call.stamp = writer, turn + 1
+            call.reply = known.get(_field(call))
+
+
+def _field(call: Call) -> bytes:
+    writer, turn = call.stamp or (b"", 0)
+    return b"%s:%d:%d" % (writer, call.shard, turn)
+
+
+def _write_journal(core: Core, name: str, messages: Messages) -> Operation[None]:
+    journal = keys.journal(core.config.name)
+    [there] = yield [command("HLEN", journal)]
+    if there >= JOURNAL:
+        raise StoreError(f"{there} calls of many messages are under way: try again later")
+    yield [command("HSETNX", journal, name, f"{time.time():.3f} {messages.dump()}")]
+
+
+def _ask(core: Core, calls: list[Call], replies: bytes) -> Operation[None]:
+    """Sends a call for each of some shards, until each is answered."""
+    for _ in range(ATTEMPTS):
+        left = [call for call in calls if call.reply is None]
+        if not left:
+            return
+        answers = yield [core.request(call) for call in left]
+        for call, answer in zip(left, answers, strict=True):
+            if isinstance(answer, redis.ResponseError):
+                if str(answer).startswith("WRITER"):
+                    raise KeyConflict(
+                        "the key was used too long ago: the store does not know any more what for"
+                    )
+                if str(answer).startswith("FULL"):
+                    raise WritersFull(str(answer).removeprefix("FULL "))
+                if not core.note_spouts(call.shard, answer):
+                    raise StoreError(str(answer))
+            elif answer:
+                call.reply = bytes(answer)
+            else:  # it was done before, and others after it: somebody else is sending the same
+                [call.reply] = yield [command("HGET", replies, _field(call))]
+    if any(call.reply is None for call in calls):
+        raise KeyConflict("the same call is under way")
+
+
+def _slabs(tracks: Sequence[Track]) -> dict[str, list[NewSlab]]:
+    """The slabs that tracks come to, by spout."""
+    found: dict[bytes, list[Track]] = {}
+    for track in tracks:
+        found.setdefault(ids.slab_of(track.anchor), []).append(track)
+    slabs: dict[str, list[NewSlab]] = {}
+    for members in found.values():
+        members.sort(key=lambda track: ids.index_of(track.anchor))
+        if [ids.index_of(track.anchor) for track in members] != list(range(len(members))):
+            raise ValidationError(
+                f"anchor {members[0].anchor}: expected the trees of its slab with the indexes 0, 1, 2 ..., "
+                f"each once, got {[ids.index_of(track.anchor) for track in members][:5]}"
+            )
+        if len({track.spout for track in members}) > 1:
+            raise ValidationError(f"anchor {members[0].anchor}: the trees of a slab belong to one spout")
+        slabs.setdefault(members[0].spout, []).append(
+            NewSlab(
+                ids.as_ids([track.anchor for track in members]),
+                ids.as_ids([track.value for track in members]),
+                [check_message_id(track.message_id) for track in members],
+            )
+        )
+    return slabs
+
+
+def _parts(core: Core, messages: Messages, slabs: dict[str, list[NewSlab]]) -> _Parts:
+    parts = _Parts()
+    for spout, own in slabs.items():
+        parts.tracks.append(([int(slab.anchors[0]) for slab in own], core.track(own, spout)))
+    if messages.acks:
+        anchors, deltas = (ids.as_ids(column) for column in zip(*messages.acks, strict=True))
+        parts.acks = core.update(anchors, deltas)
+    by_cause: dict[str, list[int]] = {}
+    for anchor, cause in messages.fails:
+        by_cause.setdefault(cause, []).append(anchor)
+    parts.fails = [
+        core.fail(_distinct(anchors), causes.checked_text(cause)) for cause, anchors in by_cause.items()
+    ]
+    if messages.resets:
+        parts.resets = core.reset_timeout(_distinct(messages.resets))
+    return parts
+
+
+def _distinct(anchors: Sequence[int]) -> Ids:
+    return np.unique(ids.as_ids(anchors))

@@ -1,0 +1,335 @@
+"""Outcomes as the ledger keeps them for a spout: stream entries, each of many trees of one status and reason.
+
+An entry is kept until it is confirmed; a spout that starts anew reads all that it has not confirmed.
+"""
+
+import hashlib
+import logging
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from acker.errors import AckerError, UnreadableRecord, ValidationError
+from acker.ledger import calls, ids
+from acker.ledger import slabs as headers
+from acker.ledger.causes import Cause
+from acker.ledger.core import Core
+from acker.ledger.submissions import Call
+from acker.store.operation import Operation, Reply, Request, command
+
+Status: TypeAlias = Literal["acked", "failed", "expired", "rejected"]
+
+READ_ENTRIES = 100
+"""Most entries that one read takes from a shard."""
+CONFIRM_ENTRIES = 50
+CONFIRM_SHARDS = 16
+_PUT_AWAY = 100
+_READ_SHARDS = 32
+_NOBODY = "-"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SlabOutcome:
+    """The trees of one slab in an entry: their indexes (None: all), and their latency in seconds."""
+
+    slab: bytes
+    indexes: tuple[int, ...] | None
+    latency: float
+
+    def of(self, count: int) -> Sequence[int]:
+        """The indexes told of in a slab of `count` trees; what is beyond them is nobody's."""
+        if self.indexes is None:
+            return range(count)
+        return (
+            self.indexes if max(self.indexes, default=0) < count else [i for i in self.indexes if i < count]
+        )
+
+
+class Place(NamedTuple):
+    """Where an entry is, and a digest of what it says.
+
+    A store that lost its latest moments, and whose clock is behind, gives an id again: what was read under it
+    tells the one entry from the other.
+    """
+
+    shard: int
+    id: bytes
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a spout's outcomes: where it is, what it says and when (Unix seconds)."""
+
+    place: Place
+    status: Status
+    cause: Cause
+    at: float
+    slabs: tuple[SlabOutcome, ...]
+
+
+def digest(fields: Mapping[bytes, bytes]) -> bytes:
+    """What tells an entry from another of its id (lua/confirm.lua has the same)."""
+    said = b"".join(fields.get(name, b"") for name in (b"at", b"status", b"whole", b"part"))
+    return hashlib.sha1(said, usedforsecurity=False).hexdigest()[:16].encode()
+
+
+def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
+    """An entry from its stream fields; UnreadableRecord where they are not an entry of this version."""
+    try:
+        values = dict(zip(fields[::2], fields[1::2], strict=True))
+        slabs = []
+        whole, part = values[b"whole"], values[b"part"]
+        at = 0
+        while at < len(whole):
+            ms, n = struct.unpack_from("<IH", whole, at)
+            if at + 6 + 8 * n > len(whole):
+                raise ValueError(f"{n} slabs in {len(whole) - at} bytes")
+            for (slab,) in struct.iter_unpack("<8s", whole[at + 6 : at + 6 + 8 * n]):
+                slabs.append(SlabOutcome(slab, None, ms / 1000))
+            at += 6 + 8 * n
+        at = 0
+        while at < len(part):
+            slab, ms, n = struct.unpack_from("<8sIH", part, at)
+            slabs.append(SlabOutcome(slab, struct.unpack_from(f"<{n}H", part, at + 14), ms / 1000))
+            at += 14 + 2 * n
+        status = values[b"status"].decode()
+        if status not in ("acked", "failed", "expired"):
+            raise ValueError(status)
+        cause = Cause.decode(values[b"reason"])
+        place = Place(shard, entry_id, digest(values))
+        return Entry(place, status, cause, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
+    except (KeyError, ValueError, OverflowError, struct.error) as error:
+        raise UnreadableRecord(
+            f"outcome {entry_id!r} of shard {shard} is not readable: {error!r:.200}"
+        ) from error
+
+
+def id_parts(entry_id: bytes) -> tuple[int, int]:
+    """What the id of an entry is made of: milliseconds, and a number among those of one."""
+    milliseconds, _, sequence = entry_id.partition(b"-")
+    return int(milliseconds), int(sequence)
+
+
+def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[tuple[int, bytes]]]:
+    """Entries of a shard's stream, and those that can not be read, by shard and id."""
+    found, unreadable = [], []
+    for entry_id, fields in entries:
+        try:
+            found.append(parse(shard, entry_id, fields))
+        except UnreadableRecord as error:
+            _log.error("%s", error)
+            unreadable.append((shard, entry_id))
+    return found, unreadable
+
+
+class OutcomeReader:
+    """Reads a spout's outcomes, from the oldest that is not confirmed: each once, while the store keeps them.
+
+    A store that lost its latest moments may hold new entries before the one it was read to, or again
+    some that were confirmed. So each reading counts: where a shard holds more entries than were read and
+    not confirmed since (`confirmed`), all of that shard are read again, told before or not.
+
+    An entry that can not be read is put into quarantine, and counted: the spout's timer tells of its trees.
+    """
+
+    def __init__(self, core: Core, spout: str) -> None:
+        self.core = core
+        self.spout = spout
+        self._last = [b"0-0"] * len(core.shards)
+        self._held: list[set[bytes]] = [set() for _ in core.shards]
+        self._unreadable: list[tuple[int, bytes]] = []
+
+    def keys(self) -> list[bytes]:
+        """The streams of all shards."""
+        return [shard.outcomes(self.spout) for shard in self.core.shards]
+
+    @property
+    def place(self) -> list[bytes]:
+        """The last entry that was read of each shard: set again, what came after it is read again."""
+        return list(self._last)
+
+    @place.setter
+    def place(self, last: list[bytes]) -> None:
+        self._last = list(last)
+        for held, before in zip(self._held, last, strict=True):
+            # What is read again counts as read then; the store may not have it any more.
+            for entry_id in list(held):
+                if id_parts(entry_id) > id_parts(before):
+                    held.discard(entry_id)
+
+    def blocking(self, milliseconds: int) -> Request:
+        """The one command that waits for entries in any shard, for a store that is one server."""
+        streams = self.keys()
+        return Request(
+            streams[0],
+            ["XREAD", "COUNT", READ_ENTRIES, "BLOCK", milliseconds, "STREAMS", *streams, *self._last],
+        )
+
+    def take(self, reply: Reply) -> list[Entry]:
+        """The entries that `blocking` was answered with. The next `read` puts away those it can not read."""
+        if not reply:
+            return []
+        numbers = {key: number for number, key in enumerate(self.keys())}
+        pairs = reply.items() if isinstance(reply, dict) else reply
+        return self._taken((numbers[key], entries) for key, entries in pairs)
+
+    def confirmed(self, places: Iterable[Place]) -> None:
+        """Notes that the store has confirmed entries."""
+        for place in places:
+            self._held[place.shard].discard(place.id)
+
+    def begin_again(self, shards: Iterable[int]) -> None:
+        """Has the next readings begin with the oldest entries of shards."""
+        for shard in shards:
+            self._last[shard], self._held[shard] = b"0-0", set()
+
+    def read(self) -> Operation[list[Entry]]:
+        """The next entries of all shards, without waiting."""
+        found = yield from self._read(range(len(self._last)))
+        if self._unreadable and (yield from put_away(self.core, self.spout, entries=self._unreadable)):
+            for shard, entry_id in self._unreadable:
+                self._held[shard].discard(entry_id)
+            self._unreadable = []
+        return found
+
+    def _read(self, shards: Sequence[int]) -> Operation[list[Entry]]:
+        streams = self.keys()
+        found: list[Entry] = []
+        missed: list[int] = []
+        for first in range(0, len(shards), _READ_SHARDS):
+            part = shards[first : first + _READ_SHARDS]
+            held = [len(self._held[shard]) for shard in part]
+            # Counted first: an entry that comes in between is among those read, and not counted.
+            requests = [command("XLEN", streams[shard]) for shard in part]
+            requests += [
+                command("XRANGE", streams[shard], b"(" + self._last[shard], b"+", b"COUNT", READ_ENTRIES)
+                for shard in part
+            ]
+            replies = yield requests
+            told = replies[len(part) :]
+            for shard, there, known, entries in zip(part, replies, held, told, strict=False):
+                if len(entries) < READ_ENTRIES and there > known + len(entries):
+                    missed.append(shard)
+            found += self._taken((shard, entries) for shard, entries in zip(part, told, strict=True))
+        if missed:
+            self.begin_again(missed)
+            streams = [streams[shard] for shard in missed]
+            told = yield [command("XRANGE", stream, b"-", b"+", b"COUNT", READ_ENTRIES) for stream in streams]
+            again = self._taken(zip(missed, told, strict=True))
+            found = [entry for entry in found if entry.place.shard not in missed] + again
+        return found
+
+    def _taken(self, told: Iterable[tuple[int, Reply]]) -> list[Entry]:
+        """The entries of shards, which count as read from now on."""
+        found: list[Entry] = []
+        for shard, entries in told:
+            readable, unreadable = parse_all(shard, entries)
+            found += readable
+            self._unreadable += unreadable
+            if entries:
+                self._last[shard] = entries[-1][0]
+                self._held[shard].update(entry_id for entry_id, _ in entries)
+        return found
+
+
+def confirm(core: Core, spout: str, entries: Sequence[Place]) -> Operation[int]:
+    """Confirms entries; returns how many trees. Confirming again changes nothing."""
+    trees = 0
+    left: dict[int, list[Place]] = {}
+    for place in entries:
+        left.setdefault(place.shard, []).append(place)
+    while left:
+        shards = list(left)[:CONFIRM_SHARDS]
+        replies = yield from core.ask(
+            [
+                Call(
+                    shard,
+                    "confirm",
+                    [core.shards[shard].outcomes(spout), core.shards[shard].quarantine],
+                    [
+                        spout,
+                        *(
+                            word
+                            for place in left[shard][:CONFIRM_ENTRIES]
+                            for word in (place.id, place.digest)
+                        ),
+                    ],
+                )
+                for shard in shards
+            ]
+        )
+        for shard, (confirmed, seen) in zip(shards, replies, strict=True):
+            trees += confirmed
+            del left[shard][:seen]
+            if not left[shard]:
+                del left[shard]
+    return trees
+
+
+def put_away(
+    core: Core, spout: str, *, entries: Sequence[tuple[int, bytes]] = (), slabs: Sequence[bytes] = ()
+) -> Operation[bool]:
+    """Puts what could not be read into quarantine: entries as (shard, id), and the message ids of slabs.
+
+    Returns whether that was done: where the store refuses it now, what can be read is told all the same.
+    """
+    named: dict[int, tuple[list[bytes], list[bytes]]] = {}
+    for shard, entry_id in entries:
+        named.setdefault(shard, ([], []))[0].append(entry_id)
+    for slab in slabs:
+        named.setdefault(ids.shard_of(slab, core.config.ackers), ([], []))[1].append(slab)
+    for number, (own_entries, own_slabs) in named.items():
+        shard_keys = core.shards[number]
+        for first in range(0, max(len(own_entries), len(own_slabs)), _PUT_AWAY // 2):
+            part = own_entries[first : first + _PUT_AWAY // 2]
+            args: list[bytes | str | int] = [len(part), *part, *own_slabs[first : first + _PUT_AWAY // 2]]
+            call = Call(number, "quarantine", [shard_keys.outcomes(spout), shard_keys.quarantine], args)
+            try:
+                yield from core.ask([call])
+            except AckerError as error:
+                _log.warning("what can not be read of shard %d is still to be put away: %s", number, error)
+                return False
+    return True
+
+
+def pieces(core: Core, slab: bytes, packed: bytes, count: int) -> Operation[list[tuple[bytes | None, int]]]:
+    """A slab's message ids as kept (lua/includes/id_pieces.lua), each piece with its number of trees."""
+    if packed or count <= calls.PIECE_TREES:
+        return [(packed, count)]
+    key = core.shards[ids.shard_of(slab, core.config.ackers)].message_ids
+    found = yield [command("HGET", key, piece) for piece in calls.piece_fields(slab, count)]
+    return [(own, calls.piece_trees(count, number)) for number, own in enumerate(found)]
+
+
+def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, list[bytes]]]:
+    """The message ids of slabs that are not forgotten yet: slab -> one for each tree.
+
+    Those that can not be read are put into quarantine, and left out.
+    """
+    found: dict[bytes, list[bytes]] = {}
+    unreadable: list[bytes] = []
+    for first in range(0, len(slabs), 64):
+        part = slabs[first : first + 64]
+        shards = [core.shards[ids.shard_of(slab, core.config.ackers)] for slab in part]
+        requests = [command("HGET", shard.slabs, slab) for shard, slab in zip(shards, part, strict=True)]
+        requests += [
+            command("HGET", shard.message_ids, slab) for shard, slab in zip(shards, part, strict=True)
+        ]
+        replies = yield requests
+        for slab, stored, packed in zip(part, replies[: len(part)], replies[len(part) :], strict=True):
+            header = headers.read(stored)
+            if header is not None and packed is not None:
+                in_pieces = yield from pieces(core, slab, packed, header.count)
+                try:
+                    found[slab] = [
+                        one for own, count in in_pieces for one in calls.unpack_message_ids(own or b"", count)
+                    ]
+                except ValidationError as error:
+                    _log.error("slab %s: %s", slab.hex(), error)
+                    unreadable.append(slab)
+    if unreadable:
+        yield from put_away(core, _NOBODY, slabs=unreadable)
+    return found

@@ -1,0 +1,194 @@
+"""Topologies as a store knows them: their names, and for each its configuration and its spouts.
+
+What stands here is kept beside the shards, and read when a topology is opened; `acker.ledger.core` works on
+the shards.
+"""
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import redis
+
+from acker.errors import AckerError, TopologyConfigError, UnknownTopology, UnreadableRecord
+from acker.ledger.config import (
+    MAX_SPOUTS,
+    RANGES,
+    SCHEMA_VERSION,
+    Settings,
+    TopologyConfig,
+    check_name,
+    check_settings,
+    is_name,
+)
+from acker.ledger.near import meant
+from acker.store import keys, scripts
+from acker.store.operation import Operation, Reply, Request, command
+
+_TIMEOUT = "message_timeout"
+_STORED_TIMEOUT = "message_timeout_ms"
+_LATER = ("outcomes_kept", "waiting_bytes", "downtime", "wait_replicas", "wait_fsync")
+"""Settings that a topology may lack which was stored before they were known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A topology as it is stored, and the names of its spouts."""
+
+    config: TopologyConfig
+    spouts: frozenset[str]
+
+
+def names() -> Operation[list[str]]:
+    """The names of all topologies, sorted; what is no name of one is left out."""
+    [found] = yield [command("SMEMBERS", keys.TOPOLOGIES)]
+    return sorted(filter(is_name, (name.decode("utf-8", "replace") for name in found)))
+
+
+def register(name: str, asked: Settings, create: bool = True) -> Operation[Stored]:
+    """Stores the configuration of a topology at its first use, compares with what is stored after that.
+
+    Raises ValidationError for bad values, TopologyConfigError for other values than the stored ones,
+    UnknownTopology where there is none and `create` is False, and UnreadableRecord.
+    """
+    check_name(name, "topology")
+    given = check_settings(asked)  # each alone: how they agree is told only with the stored ones
+    key = keys.config(name)
+    stored, listed = yield [command("HGETALL", key), command("SISMEMBER", keys.TOPOLOGIES, name)]
+    if create:
+        requests = [] if listed else [command("SADD", keys.TOPOLOGIES, name)]
+        if "schema" not in _fields(stored):
+            wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
+            yield from _check_wait(wanted)
+            fields = ["schema", wanted.schema, *_stored(wanted, RANGES)]
+            requests.append(Request(key, fields, scripts.get("open_topology"), [key], wanted.wait))
+            replies = yield requests
+            stored = replies[-1]
+        elif requests:
+            yield requests
+    values = _fields(stored)
+    if "schema" not in values:
+        raise UnknownTopology(f"the store holds no topology {name!r}{(yield from _meant(name))}")
+    schema = values["schema"]
+    if schema != str(SCHEMA_VERSION):
+        stored_schema = int(schema) if schema.isascii() and schema.isdigit() else schema
+        raise TopologyConfigError(name, {"schema": (stored_schema, SCHEMA_VERSION)})
+    config = _config(name, values)
+    differences: dict[str, tuple[object, object]] = {
+        setting: (getattr(config, setting), value)
+        for setting, value in given.items()
+        if getattr(config, setting) != value
+        and not (setting == _TIMEOUT and config.timeout_ms == round(value * 1000))
+    }
+    if differences:
+        raise TopologyConfigError(name, differences)
+    return Stored(config, _spouts(values))
+
+
+def changed(stored: TopologyConfig, asked: Settings) -> TopologyConfig:
+    """A configuration with other settings; None leaves one as it is. Raises ValidationError."""
+    return replace(stored, **check_settings(asked))  # type: ignore[arg-type]
+
+
+def configure(stored: TopologyConfig, asked: Settings) -> Operation[TopologyConfig]:
+    """Changes settings of a topology, all of them at once or none; returns the configuration as it is then.
+
+    Whether that is safe now is for the caller to know (`acker.inspect.configuring`). Raises ValidationError,
+    and UnknownTopology where it was removed meanwhile.
+    """
+    wanted = changed(stored, asked)
+    yield from _check_wait(wanted)
+    key = keys.config(stored.name)
+    fields = _stored(wanted, [setting for setting, value in asked.items() if value is not None])
+    if not fields:
+        return stored
+    [reply] = yield [Request(key, fields, scripts.get("configure"), [key], wanted.wait)]
+    values = _fields(reply)
+    if "schema" not in values:
+        raise UnknownTopology(f"the store holds no topology {stored.name!r}")
+    return _config(stored.name, values)
+
+
+def _check_wait(wanted: TopologyConfig) -> Operation[None]:
+    """Raises StoreError where a server lacks the command, or the file, that a track is to wait for."""
+    if wanted.wait_fsync:
+        clocks = [keys.Shard(wanted.name, number).clock for number in range(wanted.ackers)]
+        yield [Request(one, ["WAITAOF", 1, 0, 1]) for one in (keys.config(wanted.name), *clocks)]
+
+
+def _stored(config: TopologyConfig, settings: Iterable[str]) -> list[str | int | float | bytes]:
+    """Settings as fields of the stored configuration, and their values."""
+    fields: list[str | int | float | bytes] = []
+    for setting in settings:
+        timeout = setting == _TIMEOUT
+        fields += [_STORED_TIMEOUT, config.timeout_ms] if timeout else [setting, getattr(config, setting)]
+    return fields
+
+
+def register_again(config: TopologyConfig) -> Operation[Stored]:
+    """Stores a configuration again, in a store that lost it. TopologyConfigError where there is another."""
+    return (yield from register(config.name, config.settings))
+
+
+def spouts(name: str) -> Operation[frozenset[str] | None]:
+    """The spouts of a topology; None where the store does not know the topology."""
+    [stored] = yield [command("HGETALL", keys.config(name))]
+    values = _fields(stored)
+    return _spouts(values) if "schema" in values else None
+
+
+def life(topology: str) -> Operation[str]:
+    """A random name that the topology has in this store, until the store loses it; "" where it is not."""
+    key = keys.config(topology)
+    [found] = yield [Request(key, [secrets.token_hex(8)], scripts.get("read_life"), [key])]
+    return bytes(found).decode()
+
+
+def register_spout(config: TopologyConfig, name: str) -> Operation[None]:
+    """Notes a spout among those of its topology; AckerError where there are 64 others already."""
+    key = keys.config(config.name)
+    call = Request(key, [f"spout:{name}", MAX_SPOUTS], scripts.get("register_spout"), [key], config.wait)
+    [reply] = yield [call]
+    if isinstance(reply, redis.ResponseError):
+        raise AckerError(
+            f"spout {name!r} of topology {config.name!r}: {str(reply).removeprefix('ACKER ')}; one that owes "
+            f"nothing is removed by `acker remove {config.name} --spout NAME --yes`"
+        )
+
+
+def forget_spout(config: TopologyConfig, name: str) -> Operation[None]:
+    """Takes a spout from those of its topology."""
+    key = keys.config(config.name)
+    yield [Request(key, [f"spout:{name}"], scripts.get("forget_spout"), [key], config.wait)]
+
+
+def _meant(name: str) -> Operation[str]:
+    """Which topology was probably meant, where the store's user may list them."""
+    try:
+        return meant(name, (yield from names()))
+    except AckerError:
+        return ""
+
+
+def _config(name: str, values: dict[str, str]) -> TopologyConfig:
+    try:
+        counts = {
+            setting: int(values[setting])
+            for setting in RANGES
+            if setting != _TIMEOUT and (setting in values or setting not in _LATER)
+        }
+        return TopologyConfig(name, message_timeout=int(values[_STORED_TIMEOUT]) / 1000, **counts)
+    except (KeyError, ValueError, OverflowError) as error:
+        raise UnreadableRecord(
+            f"the configuration of topology {name!r} can not be read: {error!r:.200}"
+        ) from error
+
+
+def _spouts(values: dict[str, str]) -> frozenset[str]:
+    """The spouts of a configuration; what is no name of one is left out."""
+    return frozenset(field[6:] for field in values if field.startswith("spout:") and is_name(field[6:]))
+
+
+def _fields(reply: Reply) -> dict[str, str]:
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in pairs}

@@ -1,0 +1,1 @@
+"""The server: reaching it, its keys, its scripts."""

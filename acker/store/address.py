@@ -1,0 +1,176 @@
+"""URLs of stores: one server, a Redis Cluster, or a service that Sentinels watch; plain or over TLS.
+
+    redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]        unix://[USER:PASSWORD@]/PATH[?db=DATABASE]
+    redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT] ...
+    redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT] .../SERVICE[/DATABASE]
+
+With `rediss` for `redis` all connections are TLS. `%` escapes what a user or password may not hold by itself.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from acker.errors import ValidationError
+
+
+def parse_flag(text: str) -> bool:
+    """true or false"""  # noqa: D403, D415 - what is expected, for messages
+    known = {"true": True, "false": False}
+    if text.lower() not in known:
+        raise ValueError(f"expected true or false, got {text!r}")
+    return known[text.lower()]
+
+
+Node: TypeAlias = tuple[str, int]
+"""Host and port; for a socket of the file system its path and 0."""
+Kind: TypeAlias = Literal["server", "cluster", "sentinel"]
+
+MOST_NODES = 100
+PORTS: dict[Kind, int] = {"server": 6379, "cluster": 6379, "sentinel": 26379}
+
+_SCHEME = re.compile(r"(redis|rediss)(?:\+(cluster|sentinel))?\Z|unix\Z")
+_ESCAPES = "expected %2F, %3F and %23 for each / ? and # in a user or a password"
+_EXPECTED = "redis://, rediss:// or unix://, or one with +cluster or +sentinel"
+
+
+def _requirement(text: str) -> str:
+    if text not in ("required", "optional", "none"):
+        raise ValueError(f"expected required, optional or none, got {text!r}")
+    return text
+
+
+TLS_OPTIONS: dict[str, Callable[[str], object]] = {
+    "ssl_ca_certs": str,
+    "ssl_certfile": str,
+    "ssl_keyfile": str,
+    "ssl_password": str,
+    "ssl_cert_reqs": _requirement,
+    "ssl_check_hostname": parse_flag,
+}
+"""What the part after `?` may say with TLS: files in PEM format, the password of the key file, whether the
+server's certificate is checked (required, the default; none), and whether its name is (true, the default)."""
+SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
+"""What it may say of Sentinels: their own user and password; without, none is told them."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """What a URL says.
+
+    nodes: those it names. settings: of a connection to a server, as redis-py names them; sentinel_settings:
+    of one to a Sentinel. service: what Sentinels call it.
+    """
+
+    kind: Kind
+    nodes: tuple[Node, ...]
+    tls: bool
+    settings: dict[str, Any] = field(repr=False)
+    sentinel_settings: dict[str, Any] = field(repr=False)
+    service: str = ""
+
+
+def shown(url: str) -> str:
+    """A URL without its passwords, for messages; also one whose password holds what has to be escaped."""
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    place, *options = re.split("[?#]", rest, maxsplit=1)
+    if options and "@" in options[0]:
+        return f"{scheme}{mark}..."  # where a password ends is not to be told
+    return f"{scheme}{mark}{place.rpartition('@')[2]}"
+
+
+def _split(url: str) -> SplitResult:
+    """A URL in parts. Newer Pythons take brackets around a URL's only host alone: they are escaped."""
+    return urlsplit(url.replace("[", "%5B").replace("]", "%5D"))
+
+
+def _whole(text: str) -> str:
+    return text.replace("%5B", "[").replace("%5D", "]")
+
+
+def parse(url: object, cluster: bool = False) -> Address:
+    """What a URL says; ValidationError where it is none of a store.
+
+    cluster: a plain URL is of a node of a Redis Cluster, as `+cluster` says by itself.
+    """
+    scheme = _SCHEME.match(_split(url).scheme) if isinstance(url, str) else None
+    if not isinstance(url, str) or scheme is None:
+        text = shown(url) if isinstance(url, str) else url
+        raise ValidationError(f"url: expected {_EXPECTED}, got {text!r}")
+    if any("\ud800" <= character <= "\udfff" for character in url):  # half of a pair: no bytes hold it
+        raise ValidationError(f"url: expected text of whole characters, in {shown(url)!r}")
+    try:
+        return _parse(_split(url), scheme, cluster)
+    except ValueError as error:
+        raise ValidationError(f"url: {error}, in {shown(url)!r}") from error
+
+
+def _parse(parts: SplitResult, scheme: re.Match[str], cluster: bool) -> Address:
+    kind: Kind = scheme[2] or ("cluster" if cluster else "server")  # type: ignore[assignment]
+    tls = scheme[1] == "rediss"
+    if parts.fragment or (scheme[1] and "@" in parts.path):
+        raise ValueError(_ESCAPES)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = (unquote(part) for part in credentials.partition(":"))
+    options = _options(parts.query, kind, tls, unix=not scheme[1])
+    own = {name: value for name, value in options.items() if name not in SENTINEL_OPTIONS}
+    sentinel = {name: value for name, value in own.items() if name != "db"}
+    for settings, name, word in (
+        (own, user, password),
+        (sentinel, options.get("sentinel_username"), options.get("sentinel_password")),
+    ):
+        settings |= {"username": name or None, "password": word or None}
+    if not scheme[1]:
+        if hosts or not parts.path or cluster:
+            raise ValueError("expected the path of a socket after unix://")
+        return Address("server", ((unquote(parts.path), 0),), False, own, {})
+    nodes = tuple(_node(text, PORTS[kind]) for text in _whole(hosts).split(","))
+    if len(nodes) > (1 if kind == "server" else MOST_NODES):
+        raise ValueError(f"expected {'one host' if kind == 'server' else f'at most {MOST_NODES} hosts'}")
+    path = unquote(parts.path).strip("/").split("/") if parts.path.strip("/") else []
+    service = ""
+    if kind == "sentinel":
+        if not path:
+            raise ValueError("expected /SERVICE[/DATABASE] after the Sentinels")
+        service = path.pop(0)
+    own["db"] = _database(path)
+    if kind == "cluster" and own["db"]:
+        raise ValueError(f"a cluster has database 0 only, got {own['db']}")
+    return Address(kind, nodes, tls, own, sentinel, service)
+
+
+def _options(query: str, kind: Kind, tls: bool, unix: bool) -> dict[str, Any]:
+    known: dict[str, Callable[[str], object]] = {**(TLS_OPTIONS if tls else {})}
+    known |= dict.fromkeys(SENTINEL_OPTIONS, str) if kind == "sentinel" else {}
+    known |= {"db": lambda text: _database([text])} if unix else {}
+    found: dict[str, Any] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in known and "@" in name + text:
+            raise ValueError(_ESCAPES)
+        if name not in known:
+            expected = f"one of {', '.join(known)}" if known else "none"
+            raise ValueError(f"option {name!r}: expected {expected}")
+        try:
+            found[name] = known[name](text)
+        except ValueError as error:
+            raise ValueError(f"option {name!r}: {error}") from error
+    return found
+
+
+def _node(text: str, port: int) -> Node:
+    parts = urlsplit(f"//{text}")
+    try:
+        given = parts.port
+    except ValueError:  # its text may be a password
+        raise ValueError(f"expected HOST:PORT, a port being a number up to 65535; {_ESCAPES}") from None
+    return unquote(parts.hostname or "localhost"), port if given is None else given
+
+
+def _database(path: list[str]) -> int:
+    if not path:
+        return 0
+    if len(path) > 1 or not path[0].isascii() or not path[0].isdigit():
+        raise ValueError(f"expected the number of a database, got {'/'.join(path)!r}")
+    return int(path[0])

@@ -1,0 +1,253 @@
+"""Connections to the store from an event loop: the asyncio twin of the client."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any, Self, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import redis
+import redis.asyncio.connection as connections
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from acker.errors import AckerError
+from acker.store.address import Node
+from acker.store.client import CONNECTIONS, Store, connecting
+from acker.store.exchange import (
+    LOST,
+    REFUSED,
+    Batch,
+    Parcel,
+    answered,
+    check_server,
+    demoted,
+    no_answer,
+    pauses,
+    refusal,
+    untold,
+)
+from acker.store.nodes import Nodes
+from acker.store.operation import Operation, Reply, Request
+
+T = TypeVar("T")
+
+
+class AsyncStore:
+    """Runs operations on the store at `url`, with one pool of connections for each event loop.
+
+    Takes what `acker.store.client.Store` takes, raises what it raises and resends as it does. It pickles, and
+    works in any thread that runs an event loop. `aclose`, or leaving it as a context manager, closes the
+    connections of the running loop.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 10.0, cluster: bool = False) -> None:
+        self._settings = Store(url, timeout=timeout, cluster=cluster)
+        self._start()
+
+    def _start(self) -> None:
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Async{self._settings!r}"
+
+    def __getstate__(self) -> Store:
+        return self._settings
+
+    def __setstate__(self, settings: Store) -> None:
+        self._settings = settings
+        self._start()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    @property
+    def url(self) -> str:
+        """The URL as it was given, its password included."""
+        return self._settings.url
+
+    @property
+    def timeout(self) -> float:
+        """Seconds until StoreUnavailable."""
+        return self._settings.timeout
+
+    @property
+    def cluster(self) -> bool:
+        """Whether the URL is of a node of a Redis Cluster."""
+        return self._settings.cluster
+
+    def _client(self) -> "_Client":
+        """The running loop's client for the store's address."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            own = self._clients.get(loop)
+            if own is None:
+                own = self._clients[loop] = _Client(self._settings)
+        return own
+
+    async def aclose(self) -> None:
+        """Closes the running loop's connections; the next call opens new ones."""
+        with self._lock:
+            own = self._clients.pop(asyncio.get_running_loop(), None)
+        if own is not None:
+            await own.close()
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Runs an operation to its end and returns its result."""
+        try:
+            requests = next(operation)
+            while True:
+                try:
+                    replies = await self.send(requests)
+                except AckerError as error:
+                    requests = operation.throw(error)
+                else:
+                    requests = operation.send(replies)
+        except StopIteration as end:
+            return cast(T, end.value)
+
+    async def send(self, requests: Sequence[Request]) -> list[Reply]:
+        """Sends a batch, again and again until each request has its reply or the time is over."""
+        batch, client = Batch(requests, self.url, self.timeout), self._client()
+        for pause in pauses():
+            batch.begin()
+            try:
+                await client.find_nodes(batch)
+                await client.exchange(batch)
+            except REFUSED as error:
+                raise refusal(self.url, error) from error
+            if not batch.missing:
+                break
+            batch.check_time()
+            if batch.cause is not None:
+                await asyncio.sleep(pause)
+        return batch.replies
+
+
+class _Client:
+    """The connections of one event loop to the servers of one address: its client on the loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.nodes = Nodes(store.address)
+        self._pools: dict[Node, BlockingConnectionPool] = {}
+
+    async def find_nodes(self, batch: Batch) -> None:
+        """Asks where the keys are, if that is in doubt; without an answer, what was known holds."""
+        nodes = self.nodes
+        if not nodes.stale:
+            return
+        for node in nodes.to_ask():
+            try:
+                if nodes.learn(node, await self._ask(node)):
+                    for gone in nodes.gone(list(self._pools)):
+                        await self._pools.pop(gone).disconnect(inuse_connections=False)
+                    return
+            except LOST as error:
+                batch.lost(node, error, nodes)
+            if batch.late:
+                return
+
+    async def _ask(self, node: Node) -> Reply:
+        kind, settings = _connecting(self._store, node, asking=True)
+        connection: Any = kind(**settings)
+        try:
+            await connection.connect()
+            await connection.send_command(*self.nodes.question)
+            return await connection.read_response()
+        except REFUSED:
+            raise
+        except redis.ResponseError as error:
+            raise answered(error, no_answer(self._store.url, error)) from error
+        finally:
+            await connection.disconnect(nowait=True)
+
+    async def exchange(self, batch: Batch) -> None:
+        """Sends to all nodes what they have to do, side by side, and takes their replies."""
+        parcels = batch.parcels(self.nodes)
+        if len(parcels) == 1:
+            await self._exchange(batch, parcels[0])
+            return
+        exchanges = (self._exchange(batch, parcel) for parcel in parcels)
+        for ended in await asyncio.gather(*exchanges, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
+
+    async def _exchange(self, batch: Batch, parcel: Parcel) -> None:
+        commands, expected = batch.pack(parcel)
+        try:
+            async with asyncio.timeout(batch.left):
+                replies = await self._replies(parcel.node, commands, expected)
+        except LOST as error:
+            batch.lost(parcel.node, error, self.nodes)
+        else:
+            batch.take(parcel, replies, self.nodes)
+
+    async def _replies(self, node: Node, commands: list[bytes], expected: int) -> list[Reply]:
+        pool = await self._pool(node)
+        connection = await pool.get_connection()
+        try:
+            await connection.send_packed_command(commands)
+            replies = [await _reply(connection) for _ in range(expected)]
+            if demoted(replies):
+                await connection.disconnect(nowait=True)
+        except BaseException:
+            # Cancelled ones too: what is still to be read belongs to nobody.
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await pool.release(connection)
+        return replies
+
+    async def _pool(self, node: Node) -> Any:
+        pool = self._pools.get(node)
+        if pool is None:
+            kind, settings = _connecting(self._store, node)
+            made = BlockingConnectionPool(
+                connection_class=kind,
+                max_connections=CONNECTIONS,
+                **{**settings, "timeout": self._store.timeout},
+            )
+            # Without a lock: where the server is silent, no task is to wait for the time of another.
+            try:
+                facts: Any = await _info(made, self._store.url)
+                check_server(facts, self._store.url, self._store.cluster)
+            except BaseException:
+                await made.disconnect()
+                raise
+            pool = self._pools.setdefault(node, made)
+            if pool is not made:
+                await made.disconnect()
+        return pool
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        while self._pools:
+            await self._pools.popitem()[1].disconnect()
+
+
+def _connecting(store: Store, node: Node, asking: bool = False) -> tuple[type[Any], dict[str, Any]]:
+    """The class of a connection to a node on the loop, and what it is made with."""
+    kind, settings = connecting(store.address, node, store.timeout, asking)
+    return getattr(connections, kind.__name__), {**settings, "retry": Retry(NoBackoff(), 0)}
+
+
+async def _info(pool: Any, url: str) -> Any:
+    try:
+        return await Redis(connection_pool=pool).info()
+    except REFUSED:
+        raise
+    except redis.ResponseError as error:
+        raise answered(error, untold(url, error)) from error
+
+
+async def _reply(connection: Any) -> Reply:
+    try:
+        return await connection.read_response()
+    except redis.ResponseError as error:
+        return error

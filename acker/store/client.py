@@ -1,0 +1,280 @@
+"""Connections to the store: pools per process and URL, made when first needed.
+
+A `Store` holds settings only, so it pickles to executors, and works in any thread and after a fork. It runs
+operations (`acker.store.operation`); what it sends may be sent again until the time allowed is over.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from acker.errors import AckerError, ValidationError
+from acker.store.address import Address, Node, parse, shown
+from acker.store.exchange import (
+    LOST,
+    REFUSED,
+    Batch,
+    Parcel,
+    answered,
+    check_server,
+    demoted,
+    no_answer,
+    pauses,
+    refusal,
+    untold,
+)
+from acker.store.nodes import Nodes
+from acker.store.operation import Operation, Reply, Request
+
+T = TypeVar("T")
+
+TIMEOUTS = (0.1, 300.0)
+"""Seconds that a batch of requests may be given: the least and the most."""
+CONNECTIONS = 64
+"""Most connections of one process to one node."""
+_ROUND_TRIPS = 8
+CLIENTS = 64
+"""Most addresses, users and time-outs of stores whose connections a process keeps."""
+
+
+def options(timeout: float) -> dict[str, Any]:
+    """Settings of every connection: resending is the store's own, so redis-py's is off."""
+    return {
+        "socket_timeout": max(0.1, timeout / 2),
+        "socket_connect_timeout": max(0.1, timeout / 2),
+        "protocol": 2,
+        "retry": Retry(NoBackoff(), 0),
+        "health_check_interval": 0,
+        # What library this is would take two round trips, and a right that users with few rights lack.
+        "driver_info": None,
+    }
+
+
+def connecting(
+    address: Address, node: Node, timeout: float, asking: bool = False
+) -> tuple[type[Any], dict[str, Any]]:
+    """The class of a connection to a node, and what it is made with.
+
+    asking: it only asks where the keys are, which may be of a Sentinel.
+    """
+    sentinel = asking and address.kind == "sentinel"
+    settings = {**options(timeout), **(address.sentinel_settings if sentinel else address.settings)}
+    if not node[1]:
+        return redis.UnixDomainSocketConnection, {**settings, "path": node[0]}
+    kind = redis.SSLConnection if address.tls else redis.Connection
+    return kind, {**settings, "host": node[0], "port": node[1]}
+
+
+class Store:
+    """Runs operations on the store at `url` (`acker.store.address` says what URLs there are).
+
+    timeout: seconds until StoreUnavailable, for each batch of requests, resends included (0.1 to 300). Nodes
+        that hang can make it twice as long, however many they are.
+    cluster: whether a plain URL is of a node of a Redis Cluster, as one with `+cluster` is by itself.
+    Raises StoreUnavailable, StoreMisconfigured and StoreError.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 10.0, cluster: bool = False) -> None:
+        self.address = parse(url, cluster)
+        self.url = url
+        shortest, longest = TIMEOUTS
+        if not shortest <= timeout <= longest:
+            raise ValidationError(f"timeout: expected {shortest:g} to {longest:g} seconds, got {timeout!r}")
+        self.timeout = timeout
+
+    @property
+    def cluster(self) -> bool:
+        """Whether the store is a Redis Cluster."""
+        return self.address.kind == "cluster"
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds that the store takes to answer: the least of the last 8 batches here; 0 before one."""
+        return min(_client(self).round_trips, default=0.0)
+
+    def __repr__(self) -> str:
+        return f"Store({shown(self.url)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Store) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.url, self.timeout, self.cluster))
+
+    def run(self, operation: Operation[T]) -> T:
+        """Runs an operation to its end and returns its result."""
+        try:
+            requests = next(operation)
+            while True:
+                try:
+                    replies = self.send(requests)
+                except AckerError as error:
+                    requests = operation.throw(error)
+                else:
+                    requests = operation.send(replies)
+        except StopIteration as end:
+            return cast(T, end.value)
+
+    def send(self, requests: Sequence[Request]) -> list[Reply]:
+        """Sends a batch, again and again until each request has its reply or the time is over."""
+        batch, client = Batch(requests, self.url, self.timeout), _client(self)
+        for pause in pauses():
+            batch.begin()
+            try:
+                client.find_nodes(batch)
+                client.exchange(batch)
+            except REFUSED as error:
+                raise refusal(self.url, error) from error
+            if not batch.missing:
+                break
+            batch.check_time()
+            if batch.cause is not None:
+                time.sleep(pause)
+        if batch.round_trip is not None:
+            client.round_trips.append(batch.round_trip)
+        return batch.replies
+
+
+class _Client:
+    """The connections of one process to the servers of one address."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.nodes = Nodes(store.address)
+        self.round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
+        self._pools: dict[Node, redis.ConnectionPool] = {}
+
+    def find_nodes(self, batch: Batch) -> None:
+        """Asks where the keys are, if that is in doubt; without an answer, what was known holds."""
+        nodes = self.nodes
+        if not nodes.stale:
+            return
+        for node in nodes.to_ask():
+            try:
+                if nodes.learn(node, self._ask(node)):
+                    for gone in nodes.gone(list(self._pools)):
+                        self._pools.pop(gone).disconnect(inuse_connections=False)
+                    return
+            except LOST as error:
+                batch.lost(node, error, nodes)
+            if batch.late:
+                return
+
+    def _ask(self, node: Node) -> Reply:
+        """What a node answers to the question where the keys are; on a connection of its own."""
+        kind, settings = connecting(self._store.address, node, self._store.timeout, asking=True)
+        connection = kind(**settings)
+        try:
+            connection.connect()
+            connection.send_command(*self.nodes.question)
+            return connection.read_response()
+        except REFUSED:
+            raise
+        except redis.ResponseError as error:
+            raise answered(error, no_answer(self._store.url, error)) from error
+        finally:
+            connection.disconnect()
+
+    def exchange(self, batch: Batch) -> None:
+        """Sends to all nodes what they have to do, and then takes their replies."""
+        sent: list[_Sent] = []
+        try:
+            for parcel in batch.parcels(self.nodes):
+                commands, expected = batch.pack(parcel)
+                try:
+                    pool = self._pool(parcel.node)
+                    one = _Sent(parcel, expected, pool, pool.get_connection())
+                    sent.append(one)
+                    parcel.sent_at = time.monotonic()
+                    one.connection.send_packed_command(commands)
+                except LOST as error:
+                    batch.lost(parcel.node, error, self.nodes)
+                    if sent and sent[-1].parcel is parcel:
+                        sent.pop().cut()
+                    if batch.late:
+                        break
+            while sent:
+                one = sent[0]
+                try:
+                    replies = [_reply(one.connection, batch.patience) for _ in range(one.expected)]
+                except LOST as error:
+                    batch.lost(one.parcel.node, error, self.nodes)
+                    sent.pop(0).cut()
+                else:
+                    sent.pop(0)
+                    if demoted(replies):
+                        one.cut()
+                    else:
+                        one.pool.release(one.connection)
+                    batch.take(one.parcel, replies, self.nodes)
+        finally:
+            for one in sent:
+                one.cut()  # what is still to be read from it belongs to nobody
+
+    def _pool(self, node: Node) -> Any:
+        pool = self._pools.get(node)
+        if pool is None:
+            store = self._store
+            kind, settings = connecting(store.address, node, store.timeout)
+            made: Any = redis.ConnectionPool(connection_class=kind, max_connections=CONNECTIONS, **settings)
+            # Outside of any lock: where the server is silent, no thread is to wait for the time of another.
+            try:
+                facts = redis.Redis(connection_pool=made).info()
+            except REFUSED:
+                raise
+            except redis.ResponseError as error:
+                raise answered(error, untold(store.url, error)) from error
+            check_server(facts, store.url, store.cluster)
+            pool = self._pools.setdefault(node, made)
+            if pool is not made:
+                made.disconnect()
+        return pool
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A parcel whose replies are still to be read."""
+
+    parcel: Parcel
+    expected: int
+    pool: Any
+    connection: Any
+
+    def cut(self) -> None:
+        """Gives the connection back cut."""
+        self.connection.disconnect()
+        self.pool.release(self.connection)
+
+
+_clients: dict[tuple[int, str, bool, float], _Client] = {}
+
+
+def _client(store: Store) -> _Client:
+    """This process's client for the store's address. The oldest is forgotten: a password may change often."""
+    name = (os.getpid(), store.url, store.cluster, store.timeout)
+    client = _clients.get(name) or _clients.setdefault(name, _Client(store))
+    for oldest in list(_clients)[:-CLIENTS]:
+        _clients.pop(oldest, None)
+    return client
+
+
+def _forget_clients() -> None:
+    """In a forked child: its parent's connections."""
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_forget_clients)
+
+
+def _reply(connection: Any, patience: float) -> Reply:
+    try:
+        return connection.read_response(timeout=patience)
+    except redis.ResponseError as error:
+        return error

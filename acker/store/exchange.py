@@ -1,0 +1,282 @@
+"""A batch of requests on its way: what goes to which node, and what is to be sent again. No I/O.
+
+Shared by `acker.store.client.Store` and its asyncio twin.
+"""
+
+import random
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import hiredis
+import redis
+
+from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable, UnreadableRecord
+from acker.store import rights, scripts
+from acker.store.address import Node, shown
+from acker.store.nodes import Nodes, target
+from acker.store.operation import NOTHING, Reply, Request
+
+PASSING = (
+    redis.exceptions.BusyLoadingError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.TryAgainError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.MovedError,
+    redis.exceptions.AskError,
+)
+"""Errors that a server answers with for a while; nothing was applied, and sending again helps."""
+LOST = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
+"""The connection failed; what was sent may have been applied."""
+REFUSED = (
+    redis.exceptions.AuthenticationError,
+    redis.exceptions.AuthenticationWrongNumberOfArgsError,
+    redis.exceptions.NoPermissionError,
+)
+"""The server does not let this client in; trying again does not help."""
+
+OLDEST_SERVER = (7, 0)
+
+# A handshake that is cut says nothing of trust: a balancer without a server does so.
+_UNTRUSTED = re.compile(r"\[SSL(?!: UNEXPECTED_EOF)|CERTIFICATE|No such file or directory|Permission denied")
+
+
+def check_server(facts: dict[str, Any], url: str, cluster: bool = False) -> None:
+    """Raises StoreMisconfigured if a server's INFO shows that it can not keep acker's promises."""
+    version = str(facts.get("redis_version", "0"))
+    numbers = tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])
+    if numbers < OLDEST_SERVER:
+        raise StoreMisconfigured(f"{shown(url)} speaks Redis {version}; acker needs 7.0 or newer")
+    policy = facts.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise StoreMisconfigured(
+            f"{shown(url)} has maxmemory-policy {policy}, which may evict trees; set it to noeviction"
+        )
+    mode = facts.get("redis_mode", facts.get("server_mode"))
+    if mode == "cluster" and not cluster:
+        raise StoreMisconfigured(f"{shown(url)} is a node of a cluster: name it by redis+cluster://")
+
+
+def refusal(url: str, error: Exception) -> AckerError:
+    """What a server's refusal to let a client in, or to tell it what it has to know, is raised as."""
+    if rights.missing(error):
+        return rights.lacking(url, error)
+    return StoreMisconfigured(f"{shown(url)} refuses this client: {error}")
+
+
+def answered(error: redis.ResponseError, otherwise: AckerError) -> Exception:
+    """What a server's error to a question about itself is raised as: one that passes as a lost connection."""
+    return redis.exceptions.ConnectionError(str(error)) if _passing(error) else otherwise
+
+
+def no_answer(url: str, error: Exception) -> StoreMisconfigured:
+    """What is raised where a node is asked for the places of keys and knows no such question."""
+    return StoreMisconfigured(f"{shown(url)} is no cluster and has no Sentinels: {error}")
+
+
+def untold(url: str, error: Exception) -> StoreError:
+    """What is raised where a server refuses to tell what it is."""
+    return StoreError(f"{shown(url)} does not tell what server it is: {error}")
+
+
+def check_lost(error: Exception, url: str) -> None:
+    """Raises StoreMisconfigured or MissingRights where a connection failed for what does not pass."""
+    if isinstance(error, REFUSED):
+        raise refusal(url, error) from error
+    if _UNTRUSTED.search(str(error)):
+        raise StoreMisconfigured(f"no connection to {shown(url)}: {error}") from error
+
+
+def refused(reply: Reply) -> bool:
+    """Whether a reply is an error that the operation itself has no name for."""
+    named = ("SPOUTS", "WRITER", "FULL", "ACKER")
+    return isinstance(reply, redis.ResponseError) and not str(reply).startswith(named)
+
+
+def _passing(reply: Reply) -> bool:
+    if isinstance(reply, PASSING + LOST):
+        return True
+    return isinstance(reply, redis.ResponseError) and str(reply).startswith(("NOREPLICAS", "BUSY "))
+
+
+def demoted(replies: Sequence[Reply]) -> bool:
+    """Whether a server says that it is a replica: the name that led to it may lead elsewhere by now."""
+    return any(isinstance(reply, redis.exceptions.ReadOnlyError) for reply in replies)
+
+
+@dataclass(slots=True)
+class Parcel:
+    """What goes to one node in one pipeline: requests by their numbers, and what they need before them."""
+
+    node: Node
+    numbers: list[int] = field(default_factory=list)
+    load: bool = False
+    """Whether the node is told the scripts first."""
+    asking: set[int] = field(default_factory=set)
+    """Numbers of requests that a redirection sent to this node for once."""
+    wait: tuple[int, int] = NOTHING
+    """What its requests wait for at most."""
+    sent_at: float = 0.0
+    """When it was sent, on the monotonic clock; 0 where nobody asks."""
+
+
+class Batch:
+    """The requests of a batch and the replies they have got so far, for `timeout` seconds from now."""
+
+    def __init__(self, requests: Sequence[Request], url: str, timeout: float) -> None:
+        self.requests = requests
+        self._url, self._timeout = url, timeout
+        self._deadline = time.monotonic() + timeout
+        self.replies: list[Reply] = [None] * len(requests)
+        self.missing = list(range(len(requests)))
+        self.cause: Exception | None = None
+        self.round_trip: float | None = None
+        """Seconds that the last node to answer took; None where none did, or had to wait for something."""
+        self._need_scripts: set[Node] = set()
+        self._asked: dict[int, Node] = {}
+
+    def begin(self) -> None:
+        """Begins a round: what went wrong in the last one is forgotten."""
+        self.cause = None
+
+    def parcels(self, nodes: Nodes) -> list[Parcel]:
+        """What is to be sent now. What lies nowhere at present is left out."""
+        asked, self._asked = self._asked, {}
+        parcels: dict[Node, Parcel] = {}
+        for number in self.missing:
+            node = asked.get(number) or nodes.owner(self.requests[number].key)
+            if node is None:
+                self.cause = self.cause or redis.exceptions.ClusterDownError("no known node has the keys")
+                continue
+            parcel = parcels.get(node)
+            if parcel is None:
+                parcel = parcels[node] = Parcel(node, load=node in self._need_scripts)
+            parcel.numbers.append(number)
+            parcel.wait = max(parcel.wait, self.requests[number].wait)
+            if number in asked:
+                parcel.asking.add(number)
+        return list(parcels.values())
+
+    def pack(self, parcel: Parcel) -> tuple[list[bytes], int]:
+        """The bytes of a parcel's commands, and how many replies they have."""
+        commands: list[Sequence[Any]] = []
+        if parcel.load:
+            commands += [("SCRIPT", "LOAD", script.text) for script in scripts.load_all().values()]
+        for number in parcel.numbers:
+            if number in parcel.asking:
+                commands.append(("ASKING",))
+            commands.append(self.requests[number].command())
+        if parcel.wait != NOTHING:
+            # Less than the time that a reply may take: an answer is better than a connection that failed.
+            milliseconds = max(1, int(self._timeout * 250))
+            file, replicas = parcel.wait
+            commands.append(
+                ("WAITAOF", *parcel.wait, milliseconds) if file else ("WAIT", replicas, milliseconds)
+            )
+        # A pipeline of redis-py's would do, but looks at each of the many words of a command in Python.
+        return [hiredis.pack_command(_texts(command)) for command in commands], len(commands)
+
+    def take(self, parcel: Parcel, replies: list[Reply], nodes: Nodes) -> None:
+        """Notes the replies to a parcel; what is to be sent again stays missing."""
+        at = len(scripts.load_all()) if parcel.load else 0
+        timed = parcel.sent_at and parcel.wait == NOTHING
+        if timed and not any(self.requests[number].blocks for number in parcel.numbers):
+            self.round_trip = time.monotonic() - parcel.sent_at
+        for reply in replies[:at]:
+            if rights.missing(reply):
+                raise rights.lacking(self._url, reply)
+            if isinstance(reply, redis.ResponseError) and not isinstance(reply, PASSING):
+                raise StoreError(f"a script was refused: {reply}")
+        self._need_scripts.discard(parcel.node)
+        durable = parcel.wait == NOTHING or self._durable(parcel, replies[-1])
+        done = set()
+        for number in parcel.numbers:
+            at += number in parcel.asking
+            reply, at = replies[at], at + 1
+            if isinstance(reply, redis.exceptions.NoScriptError):
+                self._need_scripts.add(parcel.node)
+                if number in parcel.asking:
+                    self._asked[number] = parcel.node
+            elif _passing(reply):
+                self._redirect(number, reply, parcel.node, nodes)
+            elif rights.missing(reply):
+                request = self.requests[number]
+                what = request.script.name if request.script else str(request.args[0])
+                raise rights.lacking(self._url, reply, what, request.key)
+            elif refused(reply):
+                unreadable = str(reply).startswith("UNREADABLE")
+                raise (UnreadableRecord if unreadable else StoreError)(
+                    f"{self.requests[number].command()[0]!r} was refused: {reply}"
+                )
+            elif durable or self.requests[number].wait == NOTHING:
+                self.replies[number] = reply
+                done.add(number)
+        self.missing = [number for number in self.missing if number not in done]
+
+    def _durable(self, parcel: Parcel, reply: Reply) -> bool:
+        """Whether what a parcel waited for has come; where not, it is sent again, and waits again."""
+        if rights.missing(reply):
+            raise rights.lacking(self._url, reply, "WAITAOF" if parcel.wait[0] else "WAIT")
+        if isinstance(reply, redis.ResponseError):
+            raise StoreMisconfigured(f"{shown(self._url)} can not wait for what it has to wait for: {reply}")
+        file, replicas = reply if isinstance(reply, list) else (0, reply)
+        if file >= parcel.wait[0] and replicas >= parcel.wait[1]:
+            return True
+        self.cause = redis.exceptions.TimeoutError(
+            f"{replicas} of {parcel.wait[1]} replicas and {file} of {parcel.wait[0]} files have it"
+        )
+        return False
+
+    def _redirect(self, number: int, error: Exception, node: Node, nodes: Nodes) -> None:
+        self.cause = error
+        if isinstance(error, redis.exceptions.MovedError):
+            nodes.moved(error, node)
+        elif isinstance(error, redis.exceptions.AskError):
+            self._asked[number] = target(error, node)
+        elif not isinstance(error, redis.exceptions.TryAgainError):
+            nodes.doubt()
+
+    def lost(self, node: Node, error: Exception, nodes: Nodes) -> None:
+        """Notes that a connection failed: what was on it stays missing. Raises what `check_lost` raises."""
+        check_lost(error, self._url)
+        nodes.lost(node)
+        self.cause = error
+
+    @property
+    def left(self) -> float:
+        """Seconds that what is under way has left: half the time more than the batch."""
+        return max(0.01, self._deadline + self._timeout / 2 - time.monotonic())
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which the next reply is waited for."""
+        return min(max(0.1, self._timeout / 2), self.left)
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self._deadline
+
+    def check_time(self) -> None:
+        """Raises StoreUnavailable when the time is over."""
+        if self.late:
+            cause = self.cause or "its scripts vanish as fast as they are loaded"
+            raise StoreUnavailable(
+                f"{shown(self._url)} did not answer within {self._timeout} s: {cause}"
+            ) from self.cause
+
+
+def _texts(command: Sequence[Any]) -> tuple[Any, ...]:
+    """A command without numbers: hiredis crashes where a signal handler raises as it turns one to text."""
+    return tuple([b"%d" % word if type(word) is int else word for word in command])
+
+
+def pauses() -> Iterator[float]:
+    """Seconds to wait before each resend: exponential with full jitter, at most half a second."""
+    ceiling = 0.01
+    while True:
+        yield random.uniform(0, ceiling)
+        ceiling = min(0.5, ceiling * 2)

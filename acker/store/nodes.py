@@ -1,0 +1,102 @@
+"""Which server has a key: what a cluster or Sentinels said last, and the redirections since. No I/O."""
+
+from collections.abc import Iterable
+
+import redis
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+
+from acker.store.address import Address, Node
+from acker.store.operation import Reply
+
+
+class Nodes:
+    """The servers behind an address, for `Store` and its asyncio twin, and for any thread.
+
+    Where `stale` is set, `question` is to be asked of one of `to_ask()`, and the reply given to `learn`.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.stale = address.kind != "server"
+        self._slots = REDIS_CLUSTER_HASH_SLOTS if address.kind == "cluster" else 1
+        first = address.nodes[0] if address.kind == "server" else None
+        self._owners: list[Node | None] = [first] * self._slots
+        self._known: set[Node] = set()
+        self._told_by: Node | None = None
+        self._lost: list[Node] = []
+
+    @property
+    def question(self) -> tuple[str, ...]:
+        """The command that asks where the keys are."""
+        if self.address.kind == "cluster":
+            return ("CLUSTER", "SLOTS")
+        return ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.address.service)
+
+    def owner(self, key: bytes) -> Node | None:
+        """The server that has a key, as far as is known."""
+        return self._owners[key_slot(key) if self._slots > 1 else 0]
+
+    def to_ask(self) -> list[Node]:
+        """Whom to ask, best first: those that failed last, or told what did not hold, come last."""
+        asked: Iterable[Node] = self.address.nodes
+        if self.address.kind == "cluster":
+            asked = dict.fromkeys([*sorted(self._known), *asked])
+        order = {node: place for place, node in enumerate(self._lost)}
+        return sorted(asked, key=lambda node: order.get(node, -1))
+
+    def learn(self, asked: Node, reply: Reply) -> bool:
+        """Notes what a node said; whether it said where any key is."""
+        owners: list[Node | None] = [None] * self._slots
+        known: set[Node] = set()
+        if self.address.kind == "cluster":
+            for first, last, *servers in reply:
+                found = [_node(server, asked) for server in servers]
+                known.update(found)
+                owners[first : last + 1] = found[:1] * (last + 1 - first)
+        elif reply is not None:
+            owners = [_node(reply, asked)]
+            known.update(node for node in owners if node)
+        if not known:
+            return False
+        self._owners, self._known, self.stale, self._told_by = owners, known, False, asked
+        self._lost = [node for node in self._lost if node in known or node in self.address.nodes]
+        return True
+
+    def lost(self, node: Node) -> None:
+        """Notes that a connection to a node failed."""
+        self.doubt()
+        self._last(node)
+
+    def doubt(self) -> None:
+        """Notes that a server did not do what its place asks of it: the places are to be asked for anew.
+
+        Of somebody else, first: who is cut off from the others tells for ever what was before.
+        """
+        self.stale = self.address.kind != "server"
+        if self._told_by is not None:
+            self._last(self._told_by)
+            self._told_by = None
+
+    def _last(self, node: Node) -> None:
+        self._lost = [*(other for other in self._lost if other != node), node]
+
+    def moved(self, error: redis.exceptions.MovedError, asked: Node) -> None:
+        """Notes that a slot lies elsewhere."""
+        if self._slots > 1:
+            self._owners[error.slot_id] = target(error, asked)
+        self.doubt()
+
+    def gone(self, nodes: Iterable[Node]) -> list[Node]:
+        """Those of `nodes` that are no part of it any more."""
+        return [node for node in nodes if node not in self._known and node not in self.address.nodes]
+
+
+def target(error: redis.exceptions.AskError, asked: Node) -> Node:
+    """Where a redirection points; one without a host means the host that sent it."""
+    return error.host or asked[0], error.port
+
+
+def _node(words: list[bytes | int], asked: Node) -> Node:
+    host, port = words[0], int(words[1])
+    name = host.decode() if isinstance(host, bytes) else ""
+    return asked[0] if name in ("", "?") else name, port

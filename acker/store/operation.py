@@ -1,0 +1,56 @@
+"""Operations without I/O: generators that yield batches of requests and get their replies.
+
+The same operation is run by `Store` and by `AsyncStore`. All requests of a batch may be sent side by side and
+more than once, in any order: what is in a batch must allow that (reads, or calls that take effect once).
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from acker.store.scripts import Script
+
+T = TypeVar("T")
+
+Reply: TypeAlias = Any
+"""What the server answered, or the `redis.ResponseError` it answered with."""
+
+
+NOTHING = (0, 0)
+"""To wait for nothing but the reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One command (`args`, its name first) or one script call (`script` with `keys` and `args`).
+
+    `key` tells the node of a cluster: any key of the request's slot. `wait` says who has to have what it
+    wrote before it counts as answered: the server's append-only file on its disk (1), and how many replicas.
+    """
+
+    key: bytes
+    args: Sequence[bytes | str | int | float]
+    script: Script | None = None
+    keys: Sequence[bytes] = ()
+    wait: tuple[int, int] = NOTHING
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the server may hold back the reply until something has come."""
+        return self.script is None and self.args[0] == "XREAD"
+
+    def command(self) -> list[bytes | str | int | float]:
+        """The words that go to the server."""
+        if self.script is None:
+            return list(self.args)
+        call = "EVALSHA_RO" if self.script.reads else "EVALSHA"
+        return [call, self.script.sha, len(self.keys), *self.keys, *self.args]
+
+
+def command(name: str, key: bytes, *args: bytes | str | int | float) -> Request:
+    """A request for a plain command on a key."""
+    return Request(key, (name, key, *args))
+
+
+Operation: TypeAlias = Generator[list[Request], list[Reply], T]
+"""Yields batches of requests, is sent the replies in the same order, returns its result."""

@@ -1,0 +1,84 @@
+"""The Lua scripts: found in the package (or beside it in a checkout), put together, hashed once.
+
+Each script's header says what its KEYS and ARGV are; `python -m acker.store.scripts --expand DIR` writes
+them as the server gets them.
+"""
+
+import argparse
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from acker.errors import AckerError
+from acker.store import rights
+
+_INCLUDE = re.compile(r'^--- @include "(\w+)"$', re.MULTILINE)
+_HEADER = re.compile(r"(?:(?:#|--(?!- @include)).*\n)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script's name, text and SHA-1 (40 hexadecimal digits, as EVALSHA takes it).
+
+    commands: what it may call, in capitals: it asks first whether its user may run all of them.
+    reads: it changes nothing, so that it may be called by who has the right to read only.
+    """
+
+    name: str
+    text: str
+    sha: bytes
+    commands: tuple[str, ...]
+    reads: bool
+
+
+def _folder() -> Traversable:
+    packaged = resources.files("acker") / "lua"
+    if packaged.is_dir():
+        return packaged
+    checkout = Path(__file__).parent.parent.parent / "lua"
+    if checkout.is_dir():
+        return checkout
+    raise AckerError("acker's Lua scripts are missing from this installation: install the wheel again")
+
+
+def _expand(folder: Traversable, name: str) -> Script:
+    def include(match: re.Match[str]) -> str:
+        return (folder / "includes" / f"{match[1]}.lua").read_text("utf-8")
+
+    own = (folder / f"{name}.lua").read_text("utf-8")
+    begins = _HEADER.match(own).end()  # type: ignore[union-attr]
+    header, code = own[:begins], _INCLUDE.sub(include, own[begins:])
+    needed = rights.commands(code)
+    text = header + rights.guard(needed) + code
+    sha = hashlib.sha1(text.encode()).hexdigest().encode()
+    return Script(name, text, sha, needed, text.startswith("#!lua flags=no-writes"))
+
+
+@cache
+def load_all() -> dict[str, Script]:
+    """All scripts by name."""
+    folder = _folder()
+    names = sorted(f.name[:-4] for f in folder.iterdir() if f.name.endswith(".lua"))
+    return {name: _expand(folder, name) for name in names}
+
+
+def get(name: str) -> Script:
+    """The script of that name; KeyError where there is none."""
+    return load_all()[name]
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="Write the scripts as the server gets them.")
+    parser.add_argument("--expand", metavar="DIR", type=Path, required=True)
+    target: Path = parser.parse_args().expand
+    target.mkdir(parents=True, exist_ok=True)
+    for script in load_all().values():
+        (target / f"{script.name}.lua").write_text(script.text, "utf-8")
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,1 @@
+"""What a batch stages and commits."""

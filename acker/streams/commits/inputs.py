@@ -1,0 +1,170 @@
+"""What a commit does with its inputs: their tuples are acked, or their trees failed, once."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.errors import UnreadableRecord
+from acker.ledger.core import Core
+from acker.ledger.ids import Ids
+from acker.ledger.submissions import Call, Submission
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams import quarantine, segments, subscriptions
+from acker.streams.commits import roots, vectors
+from acker.streams.commits.roots import Roots
+from acker.streams.commits.vectors import Made, Place
+from acker.streams.segments import ANCHORS, Segment
+from acker.streams.subscriptions import Range, Taken
+
+_FLIGHT = 64
+_PARTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """What was acked. late: of trees that were over; oldest: when the first segment was published (ms)."""
+
+    segments: int = 0
+    rows: int = 0
+    late: int = 0
+    oldest: int = 0
+
+
+def consume(core: Core, what: Range, failed: str | None = None, made: Made | None = None) -> Operation[Acked]:
+    """Acks the tuples of a range for its subscription, or fails their trees.
+
+    made: by the commit that they are acked with.
+
+    The same again changes nothing. The rows are kept until the next range of the reader is consumed: Spark
+    may run a batch again until it has logged that it is done, and it has before it begins another.
+    """
+    segments, rows, late, oldest, start = 0, 0, 0, 0, what.start
+    while True:
+        rest = Range(what.stream, what.slot, what.reader, start, what.end)
+        found = yield from subscriptions.taken(core, rest, _FLIGHT)
+        if not found:
+            break
+        acked, came_late = yield from ack(core, what, found, failed, made)
+        segments, late = segments + acked, late + came_late
+        rows += sum(piece.segment.rows for piece in found)
+        oldest = oldest or int(found[0].entry.split("-")[0])
+        start = found[-1].number
+    yield from subscriptions.forget(core, Range(what.stream, what.slot, what.reader, 0, what.start))
+    return Acked(segments, rows, late, oldest)
+
+
+def ack(
+    core: Core, what: Range, pieces: Sequence[Taken], failed: str | None = None, made: Made | None = None
+) -> Operation[tuple[int, int]]:
+    """Acks the tuples of segments for the subscription of a range, or fails their trees.
+
+    Returns of how many segments, and how many acks were for trees that were over.
+    """
+    members, late = [piece.segment for piece in pieces], 0
+    if failed is None:
+        emitted = [place for segment in members for place in vectors.places(core, segment, what.slot)]
+        applied = yield from vectors.apply(core, emitted, "2", made)
+        late = applied.late + applied.unknown
+    else:
+        yield from fail_segments(core, what, members, failed, made)
+    return (yield from subscriptions.settle(core, what, pieces)), late
+
+
+def rows(
+    core: Core, stream: str, segment: Segment, slot: int, payload: bytes
+) -> Operation[list[pa.RecordBatch]]:
+    """The rows of a segment that are to be acked for a subscription; none where they can not be read.
+
+    Such a segment is put into quarantine, and loses its vectors: whatever is committed, its tuples are never
+    acked, and its trees expire. Raises UnreadableRecord for one without trees, which nobody would replay, and
+    where memory did not suffice.
+    """
+    try:
+        found = list(segments.decode(payload))
+        count = sum(batch.num_rows for batch in found)
+        if count != segment.rows:  # Arrow takes a stream that is cut between two batches for a whole one
+            raise UnreadableRecord(f"{count:,} rows of a segment, not {segment.rows:,}")
+        return found
+    except UnreadableRecord as error:
+        if not segment.shards or isinstance(error.__cause__, MemoryError):
+            raise
+        record = segment.record().encode() + b"\n" + payload
+        yield from quarantine.put_away(core, stream, segment.token, record)
+        yield from unlink(core, [key for key, _ in vectors.places(core, segment, slot)])
+        return []
+
+
+def fail_segments(
+    core: Core, what: Range, members: Sequence[Segment], cause: str, made: Made | None = None
+) -> Operation[None]:
+    """Fails all trees that segments have tuples of; their vectors are of no use after that."""
+    for segment in members:
+        [payload] = yield [command("GET", keys.Stream(core.config.name, what.stream).payload(segment.token))]
+        found = []
+        if payload is not None and segment.shards:
+            found = yield from rows(core, what.stream, segment, what.slot, payload)
+        places = vectors.places(core, segment, what.slot)
+        if found and ANCHORS in found[0].schema.names:
+            anchors = np.unique(segments.edges(pa.Table.from_batches(found).column(ANCHORS))[0])
+            yield from fail_once(core, places, anchors, [cause] * len(anchors), made, needed=False)
+        yield from unlink(core, [key for key, _ in places])
+
+
+def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | None = None) -> Operation[None]:
+    """Acks the tuples of roots, or fails their trees; their vectors are of no use after that."""
+    places = roots.places(core, one)
+    if one.refused:
+        rows = yield from roots.kept_rows(core, one)
+        if rows is not None:  # those that are gone were failed, and settled
+            reasons = roots.refusals(rows, one.how.message_id)
+            yield from fail_once(core, places, one.anchors(), reasons, made, needed=False)
+    elif failed is None:
+        yield from vectors.apply(core, places, "2", made)
+        return
+    else:
+        causes = [failed] * one.rows
+        yield from fail_once(core, places, one.anchors(), causes, made, needed=False)
+    yield from unlink(core, [key for key, _ in places])
+
+
+def fail_once(
+    core: Core,
+    places: Iterable[Place],
+    anchors: Ids,
+    causes: Sequence[str],
+    made: Made | None = None,
+    *,
+    needed: bool = True,
+) -> Operation[None]:
+    """Fails trees, each for its cause (`acker.ledger.causes`, as text).
+
+    made: notes it. needed: it is told how much that is, for the inputs are acked after it.
+    places: what is staged of the trees, in each of their shards; it notes which calls were made, and the
+    caller deletes it when all were. So the same again changes nothing, however late it comes.
+    """
+    if not core.config.ackers or not len(anchors):
+        return
+    by_cause: dict[str, list[int]] = {}
+    for row, cause in enumerate(causes):
+        by_cause.setdefault(cause, []).append(row)
+    staged = {shard: key for key, shard in places}
+    calls: list[Call] = []
+    for cause, named in by_cause.items():
+        for call in core.fail(anchors[named], cause.encode("utf-8", "replace")).calls:
+            call.keys.append(staged[call.shard])
+            if made is not None:
+                call.keys.append(made.key(core, call.shard))
+                made.needed[call.shard] += needed
+            call.args.append(len(calls))
+            calls.append(call)
+    yield from core.submit(Submission(calls, lambda _: None))
+
+
+def unlink(core: Core, spent: Iterable[bytes]) -> Operation[None]:
+    """Deletes keys, in bounded parts."""
+    found = list(spent)
+    for first in range(0, len(found), _PARTS):
+        yield [command("UNLINK", key) for key in found[first : first + _PARTS]]

@@ -1,0 +1,95 @@
+"""Publishing segments whose tuples their trees know of: for the subscriptions that there still are.
+
+A segment is staged for the subscriptions of that moment, and its trees know of a tuple for each. One that is
+dropped before the segment is published will never ack its own. So who publishes does, where other
+subscriptions have the segment; where none is left, nobody works on its rows, and their trees fail at once, to
+be replayed for the next one. The store notes which slots these are with the segment, until that is done.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from acker.ledger.core import Core
+from acker.store import keys, scripts
+from acker.store.operation import Operation, Request
+from acker.streams import retention, subscriptions
+from acker.streams.commits import inputs, vectors
+from acker.streams.segments import Segment
+from acker.streams.subscriptions import Range, Taken
+
+_PUBLISH = 500
+
+
+def publish(core: Core, members: Iterable[tuple[str, Segment]]) -> Operation[int]:
+    """Publishes staged segments, each in its stream; returns how many were not published before.
+
+    Their vectors are applied. The same again changes nothing, and goes on where it was cut.
+    """
+    by_stream: dict[str, list[Segment]] = {}
+    for stream, segment in members:
+        by_stream.setdefault(stream, []).append(segment)
+    published = 0
+    for stream, found in by_stream.items():
+        for first in range(0, len(found), _PUBLISH):
+            published += yield from _publish(core, stream, found[first : first + _PUBLISH])
+        yield from retention.retain(core, stream)
+    return published
+
+
+def holding(
+    core: Core, members: Iterable[tuple[str, Segment]], ttl: int
+) -> list[tuple[Request, list[Segment]]]:
+    """Requests that let the rows of staged segments live for so many seconds (lua/hold.lua), and whose."""
+    by_stream: dict[str, list[Segment]] = {}
+    for stream, segment in members:
+        by_stream.setdefault(stream, []).append(segment)
+    made = []
+    for stream, found in by_stream.items():
+        own = keys.Stream(core.config.name, stream)
+        for first in range(0, len(found), _PUBLISH):
+            part = found[first : first + _PUBLISH]
+            call = [key for one in part for key in (own.payload(one.token), own.owed(one.token))]
+            made.append((Request(call[0], [ttl], scripts.get("hold"), call), part))
+    return made
+
+
+def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[int]:
+    own = keys.Stream(core.config.name, stream)
+    call, args = [own.entries, own.subscriptions], list[bytes | str | int | float]()
+    for segment in members:
+        call += [own.payload(segment.token), own.owed(segment.token)]
+        args += _fields(segment)
+    [(published, *gone)] = yield [Request(own.entries, args, scripts.get("publish"), call, core.config.wait)]
+    for segment, slots in zip(members, gone, strict=True):
+        yield from _end(core, stream, segment, slots)
+    return int(published)
+
+
+def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl: int) -> Operation[None]:
+    """Publishes a segment of a writer without commits; again within `ttl` seconds it ends what is left."""
+    own, token = keys.Stream(core.config.name, stream), segment.token
+    args = [*_fields(segment), payload, ttl]
+    call = [own.entries, own.subscriptions, own.payload(token), own.owed(token), own.marker(token)]
+    [(_, gone)] = yield [Request(own.entries, args, scripts.get("publish_once"), call, core.config.wait)]
+    yield from _end(core, stream, segment, gone)
+    yield from retention.retain(core, stream)
+
+
+def _fields(segment: Segment) -> list[bytes | str | int | float]:
+    """What the scripts that publish are told of a segment (lua/publish.lua)."""
+    return [segment.record(), segment.rows, segment.bytes, ",".join(map(str, segment.slots))]
+
+
+def _end(core: Core, stream: str, segment: Segment, gone: bytes) -> Operation[None]:
+    """Ends the tuples of a segment for slots that are gone (stream.gone, lua/includes/streams.lua)."""
+    nobody = gone.startswith(b"x")
+    parts = [Range(stream, int(slot), "", 0, 0) for slot in gone.removeprefix(b"x").split(b",") if slot]
+    if nobody:
+        reason = f"every subscription of stream {stream} that the row was for was dropped"
+        yield from inputs.fail_segments(core, parts[0], [segment], reason)
+    for one in parts:
+        places = vectors.places(core, segment, one.slot)
+        if nobody:
+            yield from inputs.unlink(core, [key for key, _ in places])
+        else:
+            yield from vectors.apply(core, places, "2")
+        yield from subscriptions.settle(core, one, [Taken(0, "", segment)], forget=True)

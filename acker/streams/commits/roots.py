@@ -1,0 +1,419 @@
+"""Roots: rows of which a spout makes trees. Tasks stage them, a commit keeps and tracks them (tracking.py).
+
+The n-th row of roots has the n-th tree of their slabs, and the n-th id of their seed as its tuple; so roots
+are a short record, whatever the number of rows. Their vectors are staged as applied (lua/stage.lua): trees
+know those tuples by their track, and the commit acks them when all that was emitted from them is applied.
+The rows are kept until each tree has been settled: acked, replayed, or a dead letter (kept.py).
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.errors import UnreadableRecord, ValidationError
+from acker.ledger import ids
+from acker.ledger.config import MESSAGE_ID_BYTES, check_name, check_number
+from acker.ledger.core import Core
+from acker.ledger.ids import Ids
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams import quarantine, segments
+from acker.streams.commits.staging import Staged, Staging, pieces, stage_segment, stage_vectors
+from acker.streams.commits.vectors import Place
+from acker.streams.segments import ANCHORS, UNREADABLE, Segment
+from acker.streams.spouts import attempts
+
+_log = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+MAX_BACKOFF = 300.0
+LONGEST_BACKOFF = 86_400.0
+MOST_ATTEMPTS = 1_000
+MOST_SLABS = 1_000
+"""Most slabs of roots: what one call of lua/keep.lua takes."""
+MOST_PARTITIONS = 1_000
+KEPT_ROWS = 131_072
+"""Most rows of a piece: it is kept until the last of them is settled, and read as a whole for a replay."""
+_MOST_OFFSET = 2**53 - 1
+_STAGE_CALLS = 64
+BAD_MESSAGE_IDS = ("dead_letter", "untracked")
+"""What becomes of a row whose message id is null or too long; the first is the default."""
+_SLOT = 0
+"""Roots have one reader, the commit that tracks them: their vectors are as a first subscription's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """How rows become roots.
+
+    spout: whose. stream: where a replay of a row is published. message_id: the column of the spout's own name
+    of a row (up to 1,024 bytes, as text). attempts: how often a row is tried, 1 to 1,000. attempt: a column
+    that is added with the number of the attempt (int, from 1), or "". outcomes: whether outcomes are written
+    to the stream `<spout>.outcomes`. max_spout_pending: most rows of the spout that have no outcome, or None.
+    offset, partition: columns of the row's place in its source (a whole number from 0, and text), or "":
+    for `acker.streams.spouts.kept.watermark`. bad_message_id: what becomes of a row whose message id is null
+    or longer: it is a "dead_letter" at once, or goes on "untracked". backoff: seconds from the outcome of the
+    first attempt to the second, doubled for each further one, up to max_backoff; each waits for half of that
+    or more, at random. 0: at once. Both up to a day. Raises ValidationError.
+    """
+
+    spout: str
+    stream: str
+    message_id: str
+    attempts: int = ATTEMPTS
+    attempt: str = ""
+    outcomes: bool = False
+    max_spout_pending: int | None = None
+    offset: str = ""
+    partition: str = ""
+    bad_message_id: str = BAD_MESSAGE_IDS[0]
+    backoff: float = 0.0
+    max_backoff: float = MAX_BACKOFF
+
+    def __post_init__(self) -> None:
+        check_name(self.spout, "spout")
+        check_name(outcomes_stream(self.spout), "spout, with .outcomes")
+        check_name(self.stream, "stream")
+        check_number(self.attempts, "attempts", 1, MOST_ATTEMPTS, int)
+        check_number(self.backoff, "backoff", 0.0, LONGEST_BACKOFF, float)
+        check_number(self.max_backoff, "max_backoff", 0.0, LONGEST_BACKOFF, float)
+        if self.max_spout_pending is not None:
+            check_number(self.max_spout_pending, "max_spout_pending", 1, 10**9, int)
+        if not self.message_id:
+            raise ValidationError(f"message_id: expected the name of a column, got {self.message_id!r}")
+        if self.partition and not self.offset:
+            raise ValidationError("partition: expected with offset, which is missing")
+        if self.bad_message_id not in BAD_MESSAGE_IDS:
+            raise ValidationError(
+                f"bad_message_id: expected {' or '.join(BAD_MESSAGE_IDS)}, got {self.bad_message_id!r}"
+            )
+
+
+def outcomes_stream(spout: str) -> str:
+    """The name of the stream of a spout's outcomes."""
+    return f"{spout}.outcomes"
+
+
+def replays_stream(spout: str) -> str:
+    """The name of the stream to which rows that were only tracked are replayed."""
+    return f"{spout}.replays"
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Rows that a spout tracks. token: names them. slab: trees of a slab; number: which attempt it is.
+
+    offsets: partition of the source -> its lowest and highest offset among the rows. refused: their message
+    ids are null or too long: their trees fail with their commit, and they have no tuples. origin: the
+    streaming query that tracked them first, and the lowest number of its batches; None where not known.
+    """
+
+    token: str
+    rows: int
+    seed: int
+    slab: int
+    how: Tracking
+    number: int = 1
+    offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
+    refused: bool = False
+    origin: tuple[str, int] | None = None
+
+    def record(self) -> str:
+        """The roots as they are stored."""
+        how = asdict(self.how)
+        if self.how.bad_message_id == BAD_MESSAGE_IDS[0]:  # as earlier versions have it
+            del how["bad_message_id"]
+        if not self.how.backoff:
+            del how["backoff"], how["max_backoff"]
+        what: list[object] = [self.token, self.rows, self.seed, self.slab, how, self.number, self.offsets]
+        if self.refused or self.origin is not None:
+            what.append(self.refused)
+        if self.origin is not None:
+            what.append(self.origin)
+        return json.dumps(what, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, record: str | bytes) -> "Roots":
+        """The inverse of `record`; UnreadableRecord for anything else."""
+        try:
+            token, rows, seed, slab, how, number, offsets, *more = json.loads(record)
+            check_number(rows, "rows", 0, MOST_SLABS * ids.SLAB_TREES, int)
+            check_number(slab, "slab", 1, ids.SLAB_TREES, int)
+            check_number(seed, "seed", -(2**63), 2**63 - 1, int)
+            check_number(number, "number", 0, MOST_ATTEMPTS, int)
+            places = {name: (int(low), int(high)) for name, (low, high) in offsets.items()}
+            refused = bool(more) and more[0] is True  # earlier versions stored less
+            tracked_by = (str(more[1][0]), int(more[1][1])) if len(more) > 1 else None
+            return cls(token, rows, seed, slab, Tracking(**how), number, places, refused, tracked_by)
+        except UNREADABLE as error:
+            raise UnreadableRecord(f"not roots: {record!r:.200}") from error
+
+    @property
+    def untracked(self) -> bool:
+        """Whether the rows only go on with what has trees: no commit knows of them."""
+        return self.refused and self.how.bad_message_id == "untracked"
+
+    def slabs(self) -> Ids:
+        """The first anchor of each slab."""
+        made = ids.seeded_ids(~self.seed, 0, -(-self.rows // self.slab))
+        if self.slab == 1:
+            return made | ids.LOWEST | 1
+        return ids.firsts_of(made)
+
+    def anchors(self) -> Ids:
+        """The tree of each row."""
+        places = np.arange(self.rows, dtype=np.int64)
+        return self.slabs()[places // self.slab] + ids.STEP * (places % self.slab)
+
+    def values(self) -> Ids:
+        """The tuple id of each row."""
+        return ids.seeded_ids(self.seed, 0, self.rows)
+
+    def names(self) -> bytes:
+        """The names of the slabs in the store, 8 bytes each."""
+        return ids.split(self.slabs())[0].astype(">u8").tobytes()
+
+    def shards(self, ackers: int) -> list[int]:
+        """Where the roots have vectors."""
+        if not ackers:
+            return []
+        return [int(shard) for shard in np.unique(ids.shards_of(ids.split(self.slabs())[0], ackers))]
+
+
+def readable(record: bytes | None) -> Roots | None:
+    """Roots as they are stored; None where there are none, or where they can not be read, which is logged."""
+    try:
+        return None if record is None else Roots.parse(record)
+    except UnreadableRecord as error:
+        _log.error("%s", error)
+        return None
+
+
+def _named(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """The column of message ids, as text or bytes; ValidationError where it is not there, or can not be."""
+    place = rows.schema.get_field_index(column) if column in rows.schema.names else -1
+    if place < 0:
+        raise ValidationError(
+            f"message_id: expected one of the columns {', '.join(rows.column_names)}, got {column!r}"
+        )
+    found = rows.column(place)
+    if pa.types.is_binary(found.type) or pa.types.is_large_binary(found.type):
+        return found
+    try:
+        return found.cast(pa.string())
+    except pa.ArrowException as error:
+        raise ValidationError(f"message_id: column {column!r} of {found.type} can not be text") from error
+
+
+def _bad(named: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which message ids are null or too long."""
+    # Not above: Spark imports this file for each query that it starts, and Arrow's functions take a while.
+    import pyarrow.compute as pc  # noqa: TID251
+
+    return pc.fill_null(pc.greater(pc.binary_length(named), MESSAGE_ID_BYTES), fill_value=True)
+
+
+def message_ids(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """The message ids of rows, as text or bytes: one that is too long is cut, for null there is none."""
+    found = _named(rows, column)
+    if not _bad(found).index(True).as_py() >= 0:
+        return found
+    texts = found.cast(pa.large_binary()).to_pylist()
+    return pa.chunked_array([pa.array([_shortened(text or b"") for text in texts], pa.binary())])
+
+
+def _shortened(text: bytes) -> bytes:
+    if len(text) <= MESSAGE_ID_BYTES:
+        return text
+    return text[: MESSAGE_ID_BYTES - 3].decode("utf-8", "ignore").encode() + b"..."
+
+
+def trackable(rows: pa.Table, column: str) -> bool:
+    """Whether all rows have a message id that can be tracked. Raises ValidationError for no such column."""
+    return bool(_bad(_named(rows, column)).index(True).as_py() < 0)
+
+
+def refusals(rows: pa.Table, column: str) -> list[str]:
+    """Why rows are not tracked."""
+    texts = _named(rows, column).cast(pa.large_binary()).to_pylist()
+    return [
+        f"message_id: expected at most {MESSAGE_ID_BYTES:,} bytes, got "
+        f"{'null' if text is None else f'{len(text):,}'} in column {column!r}"
+        for text in texts
+    ]
+
+
+def _offsets(rows: pa.Table, how: Tracking) -> dict[str, tuple[int, int]]:
+    if not how.offset:
+        return {}
+    for column in filter(None, (how.offset, how.partition)):
+        if column not in rows.column_names:
+            raise ValidationError(
+                f"offset: expected columns of {', '.join(rows.column_names)}, got {column!r}"
+            )
+    offsets = rows.column(how.offset)
+    if not pa.types.is_integer(offsets.type) or offsets.null_count:
+        raise ValidationError(
+            f"offset: expected whole numbers without null in column {how.offset!r}, got {offsets.type}"
+        )
+    names = rows.column(how.partition).cast(pa.string()) if how.partition else pa.array([""] * len(rows))
+    grouped = pa.table({"name": names, "offset": offsets.cast(pa.int64())}).group_by("name")
+    found = {
+        str(one["name"]): (one["offset_min"], one["offset_max"])
+        for one in grouped.aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+    }
+    if len(found) > MOST_PARTITIONS:
+        raise ValidationError(
+            f"partition: expected at most {MOST_PARTITIONS:,} different, got {len(found):,}"
+        )
+    for low, high in found.values():
+        if low < 0 or high > _MOST_OFFSET:
+            raise ValidationError(f"offset: expected 0 to {_MOST_OFFSET:,}, got {low:,} to {high:,}")
+    return found
+
+
+def most_rows(core: Core) -> int:
+    """Most rows of roots: as many as have room in `MOST_SLABS`."""
+    return MOST_SLABS * core.config.slab_trees
+
+
+def stage(
+    core: Core, how: Tracking, staging: Staging, batches: Iterable[pa.RecordBatch]
+) -> Operation[tuple[Roots, ...]]:
+    """Stages rows as roots, in pieces; none where tracking is off. Raises ValidationError.
+
+    Rows that go on untracked are among them (`Roots.untracked`).
+    """
+    made: list[Roots] = []
+    for piece in _cut(core, staging, batches):
+        good, bad = _prepared(how, piece, 1)
+        for rows, refused in ((good, False), (bad, True)):
+            if core.config.ackers and rows.num_rows:
+                made.append((yield from _stage_rows(core, how, staging, rows, 1, refused)))
+    return tuple(made)
+
+
+def emit(
+    core: Core, how: Tracking, staging: Staging, batches: Iterable[pa.RecordBatch], number: int = 1
+) -> Operation[tuple[tuple[Roots, ...], Staged]]:
+    """Stages rows as roots, and as tuples of a stream that are anchored to them, and to nothing else."""
+    made: list[Roots] = []
+    done: list[Segment] = []
+    for piece in _cut(core, staging, batches):
+        good, bad = _prepared(how, piece, number)
+        parts = []
+        if good.num_rows:
+            anchors = pa.nulls(good.num_rows, pa.int64())
+            if core.config.ackers:
+                made.append((yield from _stage_rows(core, how, staging, good, number, False)))
+                anchors = pa.array(made[-1].anchors())
+            parts.append(attempts.without(good).append_column(ANCHORS, anchors))
+        if bad.num_rows and core.config.ackers and how.bad_message_id == "dead_letter":
+            made.append((yield from _stage_rows(core, how, staging, bad, number, True)))
+        elif bad.num_rows:
+            parts.append(attempts.without(bad).append_column(ANCHORS, pa.nulls(bad.num_rows, pa.int64())))
+        if parts:
+            rows = pa.concat_tables(parts).combine_chunks()
+            done.append((yield from stage_segment(core, staging, rows.to_batches())))
+    return tuple(made), Staged(staging.stream, tuple(done), unanchored=sum(one.rows for one in done))
+
+
+def anchored_schema(schema: pa.Schema, how: Tracking) -> pa.Schema:
+    """The schema of rows when they are roots."""
+    if ANCHORS in schema.names:
+        raise ValidationError(f"rows with the column {ANCHORS} have trees: they can not be tracked again")
+    if attempts.COLUMN in schema.names:
+        raise ValidationError(f"rows must not have the column {attempts.COLUMN}: it is added to kept rows")
+    if how.attempt:
+        if how.attempt in schema.names:
+            schema = schema.remove(schema.get_field_index(how.attempt))
+        schema = schema.append(pa.field(how.attempt, pa.int32()))
+    return schema.append(pa.field(ANCHORS, pa.int64()))
+
+
+def _cut(core: Core, staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    return pieces(replace(staging, rows=min(staging.rows, KEPT_ROWS, most_rows(core))), batches)
+
+
+def _prepared(how: Tracking, piece: Sequence[pa.RecordBatch], number: int) -> tuple[pa.Table, pa.Table]:
+    """Rows, with the number of their attempt where it is wanted: those with a message id, and the others."""
+    rows = pa.Table.from_batches(piece)
+    anchored_schema(attempts.visible(rows.schema), how)
+    bad = _bad(_named(rows, how.message_id))
+    if how.attempt:
+        column = pa.array(np.full(rows.num_rows, number, dtype=np.int32))
+        rows = rows.drop_columns([how.attempt]) if how.attempt in rows.column_names else rows
+        rows = rows.append_column(how.attempt, column)
+    if bad.index(True).as_py() < 0:
+        return rows.combine_chunks(), rows.slice(0, 0)
+    places = bad.to_numpy()
+    good, other = np.flatnonzero(~places), np.flatnonzero(places)
+    return rows.take(pa.array(good)).combine_chunks(), rows.take(pa.array(other)).combine_chunks()
+
+
+def _stage_rows(
+    core: Core, how: Tracking, staging: Staging, rows: pa.Table, number: int, refused: bool
+) -> Operation[Roots]:
+    """Stages rows as roots, with their vectors, which also note what was tracked and failed of them."""
+    roots = Roots(
+        segments.new_token(), rows.num_rows, segments.new_seed(), core.config.slab_trees, how, number,
+        _offsets(rows, how), refused,
+    )  # fmt: skip
+    anchored = rows.append_column(ANCHORS, pa.array(roots.anchors())).to_batches()
+    requests, _ = stage_vectors(core, staging.ttl, anchored, roots.token, roots.seed, (_SLOT,), "1")
+    key = keys.Spout(core.config.name, how.spout).rows(roots.token)
+    payload = segments.encode(rows.to_batches(), staging.compression)
+    requests.append(command("SET", key, payload, "EX", staging.ttl, "NX"))
+    for first in range(0, len(requests), _STAGE_CALLS):
+        yield requests[first : first + _STAGE_CALLS]
+    return roots
+
+
+def rows_of(core: Core, roots: Roots) -> Operation[pa.Table | None]:
+    """The rows of roots, in the order of their trees; None where they are gone. Raises UnreadableRecord."""
+    [payload] = yield [command("GET", keys.Spout(core.config.name, roots.how.spout).rows(roots.token))]
+    return None if payload is None else _decode(payload, roots)
+
+
+def kept_rows(core: Core, roots: Roots) -> Operation[pa.Table | None]:
+    """As `rows_of`; None also where they can not be read: they are in quarantine then, and stay for people.
+
+    Raises UnreadableRecord where memory did not suffice.
+    """
+    [payload] = yield [command("GET", keys.Spout(core.config.name, roots.how.spout).rows(roots.token))]
+    if payload is None:
+        return None
+    try:
+        return _decode(payload, roots)
+    except UnreadableRecord as error:
+        if isinstance(error.__cause__, MemoryError):
+            raise
+        record = roots.record().encode() + b"\n" + payload
+        yield from quarantine.put_away_rows(core, roots.how.spout, roots.token, record)
+        return None
+
+
+def _decode(payload: bytes, roots: Roots) -> pa.Table:
+    found = list(segments.decode(payload))
+    count = sum(batch.num_rows for batch in found)
+    if count != roots.rows or not found:  # Arrow takes what is cut between two batches for a whole stream
+        raise UnreadableRecord(f"{count:,} rows of roots, not {roots.rows:,}")
+    rows = pa.Table.from_batches(found).combine_chunks()
+    attempts.check(rows)
+    return rows
+
+
+def staged_keys(core: Core, roots: Roots) -> list[bytes]:
+    """What is staged of roots."""
+    found = [keys.Spout(core.config.name, roots.how.spout).rows(roots.token)]
+    return found + [key for key, _ in places(core, roots)]
+
+
+def places(core: Core, roots: Roots) -> list[Place]:
+    """Where roots have vectors."""
+    shards = roots.shards(core.config.ackers)
+    return [(core.shards[shard].staged(roots.token, _SLOT), shard) for shard in shards]

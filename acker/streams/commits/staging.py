@@ -1,0 +1,296 @@
+"""Staging: rows and the XOR vectors of their tuples go to the store, where nobody sees them until a commit.
+
+What is staged has a time to live: attempts that lose, fail or vanish leave nothing behind.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.ledger import calls, ids
+from acker.ledger.calls import UpdateCall
+from acker.ledger.causes import texts
+from acker.ledger.core import Core
+from acker.ledger.ids import Ids
+from acker.store import keys, scripts
+from acker.store.operation import Operation, Request, command
+from acker.streams import segments, subscriptions
+from acker.streams.commits import effects
+from acker.streams.commits.effects import EFFECT
+from acker.streams.commits.vectors import Place
+from acker.streams.segments import ANCHORS, SEGMENT_BYTES, SEGMENT_ROWS, Segment
+
+STAGING_TTL = 3600
+"""Seconds that staged data waits for its commit, by default."""
+FAILED = "_acker_failed"
+"""A column of rows that are not emitted but failed where it is not null: it holds the cause, as text."""
+_STAGE_CALLS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What one task staged: segments of a stream, and tokens of trees to be failed.
+
+    effects: tokens of effects to be recorded, and their horizons (ms); released: of those that failed.
+    unanchored: how many rows have lost their anchors; unfailed: how many that were to be failed.
+    treeless: how many rows, emitted or failed, have nothing but 0 for an anchor.
+    """
+
+    stream: str
+    segments: tuple[Segment, ...] = ()
+    failures: tuple[str, ...] = ()
+    effects: tuple[tuple[str, int], ...] = ()
+    released: tuple[str, ...] = ()
+    unanchored: int = 0
+    unfailed: int = 0
+    treeless: int = 0
+
+    def as_said_unanchored(self) -> "Staged":
+        """The same, where the user has said that its rows are to go without anchors."""
+        return replace(self, unanchored=0, treeless=0)
+
+    def dump(self) -> bytes:
+        """As text that travels from a task to its driver."""
+        records = [segment.record() for segment in self.segments]
+        counts = [self.unanchored, self.unfailed, self.treeless]
+        return json.dumps(
+            [self.stream, records, self.failures, self.effects, self.released, *counts]
+        ).encode()
+
+    @classmethod
+    def load(cls, text: bytes) -> "Staged":
+        """The inverse of `dump`."""
+        stream, records, failures, done, released, *counts = json.loads(text)
+        return cls(
+            stream,
+            tuple(Segment.parse(record) for record in records),
+            tuple(failures),
+            tuple((token, horizon) for token, horizon in done),
+            tuple(released),
+            *counts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """How rows of a stream are staged.
+
+    rows, bytes: after so many of them (bytes before compression) a new segment starts. ttl: seconds.
+    failures_only: rows that did not fail are passed over. effects_horizon: the digests of these are recorded
+    as effects for so long (ms); None: they are recorded already. step: the name of who fails rows.
+    """
+
+    stream: str
+    rows: int = SEGMENT_ROWS
+    bytes: int = SEGMENT_BYTES
+    compression: str = "lz4"
+    ttl: int = STAGING_TTL
+    failures_only: bool = False
+    effects_horizon: int | None = None
+    step: str = ""
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Rows gathered for the next segment."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch)
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+
+
+def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operation[Staged]:
+    """Stages rows of a stream, with the vectors of their tuples where there is a column `_acker`.
+
+    Rows with a reason in the column `_acker_failed` are not emitted: their trees are staged to be failed.
+    """
+    done: list[Segment] = []
+    failures: list[str] = []
+    had: list[tuple[str, int]] = []
+    released: list[str] = []
+    unanchored = unfailed = treeless = 0
+    for piece in pieces(how, batches):
+        if EFFECT in piece[0].schema.names:
+            piece, new, lost = effects.split(piece, FAILED)
+            if new and how.effects_horizon:
+                had.append(((yield from effects.stage(core, how.ttl, new)), how.effects_horizon))
+            if lost and not how.effects_horizon:
+                released.append((yield from effects.stage(core, how.ttl, lost)))
+        kept, bad = _split_failed(piece)
+        if bad:
+            unfailed += _count(segments.unanchored, bad)
+            treeless += _count(segments.treeless, bad)
+            failures += yield from stage_failures(core, how.ttl, *_failures_of(bad, how.step))
+        if kept and not how.failures_only:
+            unanchored += _count(segments.unanchored, kept)
+            treeless += _count(segments.treeless, kept)
+            done.append((yield from stage_segment(core, how, kept)))
+    counts = (unanchored, unfailed, treeless)
+    return Staged(how.stream, tuple(done), tuple(failures), tuple(had), tuple(released), *counts)
+
+
+def _count(of: Callable[[pa.Array], int], batches: list[pa.RecordBatch]) -> int:
+    nobody_knows = pa.nulls(1, pa.int64())
+    return sum(
+        of(one.column(ANCHORS)) if ANCHORS in one.schema.names else one.num_rows * of(nobody_knows)
+        for one in batches
+    )
+
+
+def pieces(how: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Rows cut and put together to what a segment holds."""
+    piece = _Piece()
+    for batch in batches:
+        at, most = 0, how.rows
+        if batch.nbytes > how.bytes:
+            most = max(1, min(most, how.bytes * batch.num_rows // batch.nbytes))
+        while at < batch.num_rows:
+            part = batch.slice(at, min(most, how.rows - piece.rows))
+            piece.add(part)
+            at += part.num_rows
+            if piece.rows >= how.rows or piece.bytes >= how.bytes:
+                yield piece.batches
+                piece = _Piece()
+    if piece.rows:
+        yield piece.batches
+
+
+def _split_failed(batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    """Rows to emit, without the column of reasons; rows that failed, with it."""
+    if FAILED not in batches[0].schema.names:
+        return batches, []
+    kept, bad = [], []
+    for batch in batches:
+        place = batch.schema.get_field_index(FAILED)
+        failed, rest = batch.column(place).is_valid(), batch.remove_column(place)
+        lost = batch.filter(failed)
+        if lost.num_rows:
+            bad.append(lost)
+            rest = rest.filter(batch.column(place).is_null())
+        if rest.num_rows:
+            kept.append(rest)
+    return kept, bad
+
+
+def _failures_of(rows: list[pa.RecordBatch], step: str) -> tuple[Ids, list[str]]:
+    """Anchors with their causes of rows that failed."""
+    found = [rows_failures(one.column(ANCHORS), one.column(FAILED), step) for one in rows]
+    return np.concatenate([anchors for anchors, _ in found]), [why for _, whys in found for why in whys]
+
+
+def rows_failures(anchors: pa.Array, reasons: pa.Array, step: str = "") -> tuple[Ids, list[str]]:
+    """Anchors of rows and a cause for each, from a column of anchors and one of causes.
+
+    See `acker.ledger.causes`.
+    """
+    found, places = segments.edges(anchors)
+    causes = texts(segments.texts(reasons), step)
+    if len(found) == len(causes) and pa.types.is_int64(anchors.type):
+        return found, causes
+    if pa.types.is_int64(anchors.type):
+        return found, [causes[place] for place in places.tolist()]
+    lengths = anchors.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    rows = np.repeat(np.arange(len(causes)), lengths)[places]
+    return found, [causes[row] for row in rows.tolist()]
+
+
+def stage_failures(core: Core, ttl: int, anchors: Ids, causes: list[str]) -> Operation[list[str]]:
+    """Stages trees to be failed; returns a token for each shard. ValidationError for what is no anchor."""
+    ids.check_anchors(anchors)
+    if not core.config.ackers:
+        return []
+    shards = ids.shards_of(ids.split(anchors)[0], core.config.ackers)
+    tokens, requests = [], []
+    for shard in np.unique(shards).tolist():
+        here = np.flatnonzero(shards == shard)
+        columns = [pa.array(anchors[here]), pa.array([causes[row] for row in here.tolist()], pa.string())]
+        rows = segments.encode([pa.RecordBatch.from_arrays(columns, [ANCHORS, FAILED])], "lz4")
+        tokens.append(f"{shard}.{segments.new_token()}")
+        key, _ = failing(core, tokens[-1])
+        requests.append(Request(key, [ttl, "rows", rows], scripts.get("stage"), [key]))
+    for first in range(0, len(requests), _STAGE_CALLS):
+        yield requests[first : first + _STAGE_CALLS]
+    return tokens
+
+
+def failing(core: Core, token: str) -> Place:
+    """Where trees are that were staged to be failed."""
+    shard = int(token.partition(".")[0])
+    return core.shards[shard].failing(token), shard
+
+
+def failures(core: Core, token: str) -> Operation[pa.Table | None]:
+    """Trees that were staged to be failed (`ANCHORS`), and why (`FAILED`); None where they are gone."""
+    [rows] = yield [command("HGET", failing(core, token)[0], "rows")]
+    return None if rows is None else pa.Table.from_batches(segments.decode(rows))
+
+
+def stage_segment(core: Core, how: Staging, batches: list[pa.RecordBatch]) -> Operation[Segment]:
+    """Stages one segment: its payload, and its vectors in each shard for each subscription there is."""
+    slots = yield from subscriptions.slots(core, how.stream)
+    token, seed = segments.new_token(), segments.new_seed()
+    payload = segments.encode(batches, how.compression)
+    own = keys.Stream(core.config.name, how.stream)
+    requests, shards = stage_vectors(core, how.ttl, batches, token, seed, slots, "0")
+    requests.append(command("SET", own.payload(token), payload, "EX", how.ttl, "NX"))
+    for first in range(0, len(requests), _STAGE_CALLS):
+        yield requests[first : first + _STAGE_CALLS]
+    return Segment(token, sum(batch.num_rows for batch in batches), seed, len(payload), shards, slots)
+
+
+def stage_vectors(
+    core: Core,
+    ttl: int,
+    batches: list[pa.RecordBatch],
+    token: str,
+    seed: int,
+    slots: tuple[int, ...],
+    state: str,
+) -> tuple[list[Request], tuple[int, ...]]:
+    """The requests that stage a segment's vectors, as being in a state (lua/stage.lua), and their shards."""
+    if not core.config.ackers or ANCHORS not in batches[0].schema.names:
+        return [], ()
+    table = pa.Table.from_batches(batches, schema=batches[0].schema)
+    column = table.column(ANCHORS)
+    anchors, places = segments.edges(column)
+    width = segments.width(column)
+    requests = []
+    by_shard: dict[int, list[UpdateCall]] = {}
+    for slot in slots:
+        by_shard = {}
+        deltas = segments.edge_ids(seed, slot, places)
+        # Where a row has 0 among its anchors, rows are not of one length here.
+        whole = width > 1 and len(anchors) == width * table.num_rows
+        folded = ids.fold_rows(anchors, deltas, width) if whole else (anchors, deltas)
+        for call in calls.update_calls(*folded, core.config.ackers):
+            by_shard.setdefault(call.shard, []).append(call)
+        for shard, chunks in by_shard.items():
+            key = core.shards[shard].staged(token, slot)
+            requests.append(Request(key, [ttl, *_staged_fields(chunks, state)], scripts.get("stage"), [key]))
+    return requests, tuple(sorted(by_shard))
+
+
+def _staged_fields(chunks: list[UpdateCall], state: str) -> list[bytes | str | int | float]:
+    """The fields of a staged hash (lua/stage.lua)."""
+    slabs = [chunk.slabs + chunk.singles for chunk in chunks]
+    fields: list[bytes | str | int | float] = [
+        "state", state * len(chunks),
+        "layout", np.array([len(names) for names in slabs], dtype="<u2").tobytes(),
+        "slabs", b"".join(name for names in slabs for name in names),
+    ]  # fmt: skip
+    for number, chunk in enumerate(chunks):
+        lengths = np.array([len(vector) // 8 for vector in chunk.vectors], dtype="<u2").tobytes()
+        fields += [
+            f"counts:{number}", chunk.counts, f"indexes:{number}", chunk.indexes,
+            f"deltas:{number}", chunk.deltas, f"ones:{number}", chunk.ones,
+            f"lengths:{number}", lengths, f"vectors:{number}", b"".join(chunk.vectors),
+        ]  # fmt: skip
+    return fields

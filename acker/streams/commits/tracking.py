@@ -1,0 +1,143 @@
+"""What a commit does with roots before anything else: keeps their rows, and tracks their trees."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.errors import SpoutPendingFull, TrackConflict, TrackRejected, UnreadableRecord, ValidationError
+from acker.ledger.calls import PackedIds
+from acker.ledger.core import Core
+from acker.ledger.submissions import NewSlab, unreadable
+from acker.store import keys, scripts
+from acker.store.operation import Operation, Request
+from acker.streams.commits.roots import Roots, Tracking, kept_rows, message_ids, places
+
+_TRACK = 64
+_FLIGHT = 64
+_NO_LIMIT = (1 << 53) - 1
+
+
+def check_room(core: Core, members: Iterable[Roots]) -> None:
+    """Raises ValidationError where so many roots could never be tracked by one commit."""
+    total: dict[str, int] = {}
+    for roots in members:
+        spout, limit = roots.how.spout, roots.how.max_spout_pending
+        total[spout] = total.get(spout, 0) + roots.rows
+        if limit is not None and total[spout] > limit:
+            raise ValidationError(
+                f"a batch of {total[spout]:,} rows or more can never be tracked: spout {spout!r} has "
+                f"max_spout_pending = {limit:,}; let the source give less to a batch, and raise that for a "
+                "batch that Spark has logged already"
+            )
+    if sum(total.values()) > core.config.high_water_mark:
+        raise ValidationError(
+            f"a batch of {sum(total.values()):,} rows can never be tracked: topology "
+            f"{core.config.name!r} has a high-water mark of {core.config.high_water_mark:,}; let the source "
+            "give less to a batch"
+        )
+
+
+def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operation[None]:
+    """Keeps the rows of staged roots and tracks them; the same again changes nothing.
+
+    A driver that comes late, when trees are over, tracks none of them again (lua/track.lua).
+    replays: they take the place of trees that are not confirmed yet, or of a dead letter, which has looked
+    for room before its commit was stored; so no limit applies to them.
+    Raises SpoutPendingFull and TrackRejected; what there was room for is kept and tracked then. TrackConflict
+    and UnreadableRecord for a slab that is somebody else's, or whose record can not be read: nothing of the
+    commit is applied or published then.
+    """
+    for roots in members:
+        yield from _keep(core, replace(roots.how, max_spout_pending=None) if replays else roots.how, roots)
+    if not replays:
+        yield from _raise_highest(core, members)
+    for roots in members:
+        yield from core.register_spout(roots.how.spout, ask=True)
+        every = range(-(-roots.rows // roots.slab))
+        yield from _track(core, roots, _NO_LIMIT if replays else None, every)
+
+
+def _keep(core: Core, how: Tracking, roots: Roots) -> Operation[None]:
+    own = keys.Spout(core.config.name, how.spout)
+    limit = how.max_spout_pending or 0
+    args: list[bytes | str | int | float] = [
+        roots.token, roots.record(), roots.rows, limit, roots.slab, roots.names(),
+    ]  # fmt: skip
+    named = [*own.declared(), own.rows(roots.token)]
+    [kept] = yield [Request(own.kept, args, scripts.get("keep"), named, core.config.wait)]
+    if int(kept) < 0:
+        raise SpoutPendingFull(
+            f"spout {how.spout!r} has too many rows without outcome for {roots.rows:,} more: "
+            f"max_spout_pending is {limit:,}"
+        )
+
+
+def _raise_highest(core: Core, members: Sequence[Roots]) -> Operation[None]:
+    """Raises the watermark's upper end, when all is kept that holds it back: roots come in any order."""
+    requests = []
+    for roots in members:
+        if roots.offsets:
+            own = keys.Spout(core.config.name, roots.how.spout)
+            pairs: list[bytes | str | int | float] = []
+            for name, (_, high) in roots.offsets.items():
+                pairs += [name, high + 1]
+            requests.append(Request(own.highest, pairs, scripts.get("raise_highest"), [own.highest]))
+    for first in range(0, len(requests), _FLIGHT):
+        yield requests[first : first + _FLIGHT]
+
+
+def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[None]:
+    """Tracks some slabs of kept roots, by their numbers, over any limit: they were held before."""
+    yield from core.register_spout(roots.how.spout, ask=True)
+    # One that can not be read is put away by a drain, and looked after again.
+    yield from _track(core, roots, _NO_LIMIT, numbers, again=True)
+
+
+def _track(
+    core: Core, roots: Roots, limit: int | None, numbers: Sequence[int], again: bool = False
+) -> Operation[None]:
+    rows = yield from kept_rows(core, roots)
+    if rows is None:
+        return  # all of it was tracked before, and settled; or nobody can track what can not be read
+    named = _packed(message_ids(rows, roots.how.message_id), roots.slab)
+    anchors, values = roots.anchors(), roots.values()
+    staged = {shard: key for key, shard in places(core, roots)}
+    for first in range(0, len(numbers), _TRACK):
+        slabs = []
+        for number in numbers[first : first + _TRACK]:
+            part = slice(number * roots.slab, (number + 1) * roots.slab)
+            slabs.append(NewSlab(anchors[part], values[part], named[number]))
+        how = "again" if again else "once"
+        letters = yield from core.submit(core.track(slabs, roots.how.spout, limit, how, staged))
+        for letter in set(letters) & {"R", "W"}:
+            raise TrackRejected(core.config.rejection(letter))
+        for letter, slab in zip(letters, [] if again else slabs, strict=not again):
+            anchor = int(slab.anchors[0])
+            if letter == "C":
+                raise TrackConflict(
+                    f"the slab of anchor {anchor} is tracked with other content, so rows of spout "
+                    f"{roots.how.spout!r} can not be: try the same again when its trees have expired"
+                )
+            if letter == "U":
+                raise UnreadableRecord(unreadable([anchor]), [anchor])
+
+
+def _packed(column: pa.ChunkedArray, slab: int) -> list[PackedIds]:
+    """The message ids of each slab, straight from the column's buffers."""
+    found = column.combine_chunks()
+    if isinstance(found, pa.ChunkedArray):
+        found = found.chunk(0)
+    found = found.cast(pa.large_binary())
+    _, offsets, data = found.buffers()
+    places = np.frombuffer(offsets, dtype=np.int64)[found.offset : found.offset + len(found) + 1]
+    lengths = np.diff(places).astype("<u2")
+    text = memoryview(data if data is not None else b"")
+    return [
+        PackedIds(
+            lengths[at : at + slab].tobytes() + text[places[at] : places[min(at + slab, len(found))]],
+            min(slab, len(found) - at),
+        )
+        for at in range(0, len(found), slab)
+    ]

@@ -1,0 +1,115 @@
+"""The staged vectors of segments, applied: once, their tuples are emitted; again, they are acked."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from acker.errors import UnreadableRecord
+from acker.ledger import ids
+from acker.ledger.core import Core
+from acker.ledger.submissions import Call, refusals, unreadable
+from acker.store.operation import Operation, command
+from acker.streams.segments import Segment
+
+_FLIGHT = 64
+_log = logging.getLogger(__name__)
+
+Place: TypeAlias = tuple[bytes, int]
+"""The key of staged vectors, and their shard."""
+
+
+def places(core: Core, segment: Segment, slot: int | None = None) -> list[Place]:
+    """Where a segment has vectors, for a slot or for all that it was staged for."""
+    return [
+        (core.shards[shard].staged(segment.token, one), shard)
+        for one in (segment.slots if slot is None else (slot,))
+        for shard in segment.shards
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """late: deltas for trees that were finished; unknown: for trees that nobody knew of, which wait now."""
+
+    late: int = 0
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a commit makes, by shard: how much of it must be there before its inputs are acked.
+
+    commit: names it. needed: shards of which nothing is needed are missing.
+    """
+
+    commit: str
+    needed: Counter[int]
+
+    def key(self, core: Core, shard: int) -> bytes:
+        """Where a shard notes what was made."""
+        return core.shards[shard].made(self.commit)
+
+
+def apply(core: Core, places: Sequence[Place], to: str, made: Made | None = None) -> Operation[Applied]:
+    """Brings all chunks of vectors to a state (lua/apply_staged.lua); the same again changes nothing.
+
+    Vectors that are not there were acked. Slabs whose record can not be read are passed over, and logged. So
+    is what is to be acked where the store has lost some of what its commit has made: its trees expire.
+    """
+    limit, late, unknown, lost = core.config.waiting_bytes, 0, 0, 0
+    for first in range(0, len(places), _FLIGHT):
+        part = places[first : first + _FLIGHT]
+        found = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in part]
+        calls = [
+            _call(core, shard, key, slabs, [number, to, limit], made)
+            for (key, shard), (states, layout, names) in zip(part, found, strict=True)
+            if states is not None
+            for number, (state, slabs) in enumerate(chunks(key, states, layout, names))
+            if state < to
+        ]
+        for start in range(0, len(calls), _FLIGHT):
+            replies = yield from core.ask(calls[start : start + _FLIGHT])
+            told = [bytes(reply).split() for reply in replies if bytes(reply) != b"LOST"]
+            lost += len(replies) - len(told)
+            late += sum(int(words[0]) + int(words[1]) for words in told)
+            unknown += sum(int(words[2]) for words in told)
+            refused = [slab for words in told for slab in refusals(words[3:])]
+            if refused:  # their trees are told by their spouts; the commit goes on
+                _log.error("%s: %s", core.config.name, unreadable(refused))
+    if lost:
+        _log.error(
+            "%s: the store has lost some of what a commit had made: inputs of it are not acked, and their "
+            "trees expire",
+            core.config.name,
+        )
+    return Applied(late, unknown)
+
+
+def _call(
+    core: Core, shard: int, key: bytes, slabs: list[bytes], args: list[bytes | str | int], made: Made | None
+) -> Call:
+    needed = made.needed[shard] if made is not None else 0
+    noted = [made.key(core, shard)] if made is not None and needed else []
+    vectors = core.vectors(shard, [slab for slab in slabs if not ids.is_one(slab)])
+    ones = (slab for slab in slabs if ids.is_one(slab))
+    return Call(shard, "apply_staged", [key, *noted, *vectors], [*args, needed or "", *ones])
+
+
+def chunks(key: bytes, states: bytes, layout: bytes, names: bytes) -> list[tuple[str, list[bytes]]]:
+    """The state of each chunk, and the names of its slabs; UnreadableRecord."""
+    try:
+        ends = np.cumsum(np.frombuffer(layout, dtype="<u2").astype(np.int64)) * 8
+        starts = [0, *ends[:-1].tolist()]
+        slabs = [
+            [names[at : at + 8] for at in range(start, end, 8)]
+            for start, end in zip(starts, ends.tolist(), strict=True)
+        ]
+        if sum(map(len, slabs)) * 8 != len(names):
+            raise ValueError(f"{len(names)} bytes of names")
+        return list(zip(states.decode(), slabs, strict=True))
+    except (TypeError, ValueError) as error:
+        raise UnreadableRecord(f"the staged vectors {key!r} can not be read: {error!r:.200}") from error

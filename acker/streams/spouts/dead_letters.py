@@ -1,0 +1,178 @@
+"""Dead letters: rows of a spout whose last attempt was not acked. They are kept until replayed or discarded.
+
+For a service, which runs operations on a store of its own (`Store.run`, `AsyncStore.run`):
+
+    page = store.run(dead_letters.page(core, Filter(step="prices"), cursor=cursor))  # GET .../dead-letters
+    store.run(dead_letters.groups(core))                                             # .../groups
+    store.run(dead_letters.replay(core, letter_id))                                  # POST .../{id}/replay
+    store.run(dead_letters.discard(core, [letter_id]))
+    store.run(dead_letters.replay_some(core, Filter(cause="...")))         # those of a filter, step by step
+
+Ids are text that is safe in a URL. Nothing here needs Spark, only pyarrow. Errors: ValidationError for a
+malformed id or filter, UnknownDeadLetter, and TrackRejected or SpoutPendingFull where there is no room for a
+replay: nothing has changed then.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter, UnreadableRecord, ValidationError
+from acker.ledger.config import check_name, check_number
+from acker.ledger.core import Core
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams.spouts import letter_pages, letter_replays, letter_store
+from acker.streams.spouts.letter_filter import STATUSES, Filter, cause
+from acker.streams.spouts.letter_pages import BY, PAGE, By, Group, GroupPage, Page, add_up, groups, page
+from acker.streams.spouts.letter_replays import Refusal
+from acker.streams.spouts.letter_store import DeadLetter, Head
+
+__all__ = [
+    "BY", "PAGE", "STATUSES", "STEP", "By", "DeadLetter", "Discarded", "Filter", "Group", "GroupPage", "Head",
+    "Page", "Refusal", "Replayed", "add_up", "cause", "count", "counts", "discard", "discard_some", "get",
+    "groups", "page", "replay", "replay_some",
+]  # fmt: skip
+
+_OTHERS = "others are replaying, too"
+STEP = 500
+"""Most dead letters that one step replays or discards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a step has replayed. anchors: id -> the anchor of its new tree. refused: what can not be.
+
+    waits: why it went no further, "" where nothing hinders it. cursor: where the next step goes on, None at
+    the end.
+    """
+
+    anchors: dict[str, int]
+    refused: tuple[Refusal, ...]
+    waits: str
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """How many dead letters a step has discarded, and where the next one goes on: None at the end."""
+
+    count: int
+    cursor: str | None
+
+
+def counts(core: Core) -> Operation[dict[str, int]]:
+    """Spout -> how many dead letters it has, for those that have any."""
+    yield from core.refresh_spouts()
+    names = sorted(core.spouts)
+    if not names:
+        return {}
+    found = yield [command("XLEN", keys.Spout(core.config.name, name).dead) for name in names]
+    return {name: int(number) for name, number in zip(names, found, strict=True) if number}
+
+
+def count(core: Core, spout: str | None = None) -> Operation[int]:
+    """How many dead letters a spout has, or all."""
+    if spout is None:
+        return sum((yield from counts(core)).values())
+    [found] = yield [command("XLEN", keys.Spout(core.config.name, check_name(spout, "spout")).dead)]
+    return int(found)
+
+
+def get(core: Core, letter: str) -> Operation[DeadLetter]:
+    """One dead letter. Raises ValidationError, UnknownDeadLetter, UnreadableRecord."""
+    found = yield from letter_store.head(core, letter)
+    [stored] = yield from letter_store.stored(core, [found])
+    if stored is None:
+        raise letter_store.unknown(core, letter)
+    if isinstance(stored, UnreadableRecord):
+        raise stored
+    return letter_store.whole(found, stored)
+
+
+def discard(core: Core, letters: Sequence[str]) -> Operation[list[str]]:
+    """Drops dead letters for good, up to 1,000; returns those that there were none of, or none any more."""
+    check_number(len(letters), "dead letters to discard", 1, letter_store.READ, int)
+    asked = dict.fromkeys(letters)
+    found = {letter: letter_store.split(letter) for letter in asked}
+    replies = yield [
+        letter_store.drop(keys.Spout(core.config.name, spout), [number]) for number, spout in found.values()
+    ]
+    return [letter for letter, dropped in zip(asked, replies, strict=True) if not dropped]
+
+
+def discard_some(
+    core: Core, asked: Filter, *, limit: int = STEP, cursor: str | None = None, until: float | None = None
+) -> Operation[Discarded]:
+    """Drops for good the next `limit` (1 to 500) dead letters of a filter, of those that there are now.
+
+    cursor: where the step before ended. until: Unix seconds; later ones are left out (`GroupPage.until`).
+    Any number may do it at once: each counts what it has dropped itself. Raises ValidationError.
+    """
+    check_number(limit, "limit", 1, STEP, int)
+    position = yield from letter_pages.start(core, asked, cursor, until)
+    found, rest = yield from letter_pages.scan(core, asked, position, limit)
+    dropped = 0
+    for spout, numbers in _by_spout(found).items():
+        [there] = yield [letter_store.drop(keys.Spout(core.config.name, spout), numbers)]
+        dropped += int(there)
+    return Discarded(dropped, letter_pages.encoded(rest, asked))
+
+
+def replay(core: Core, letter: str) -> Operation[int]:
+    """Gives a dead letter a new tree, as its first attempt, and publishes its row; returns the new anchor.
+
+    Takes effect once, also if two ask for it: the second gets UnknownDeadLetter. Each of several at the same
+    moment may find the last room, and is replayed.
+    """
+    found = yield from letter_store.head(core, letter)
+    done = yield from letter_replays.replay(core, [found])
+    if done is None:
+        raise UnknownDeadLetter(f"dead letter {letter!r} could not be replayed: {_OTHERS}")
+    if done.refused:
+        raise ValidationError(done.refused[0].why)
+    if letter not in done.anchors:
+        raise letter_store.unknown(core, letter)
+    return done.anchors[letter]
+
+
+def replay_some(
+    core: Core, asked: Filter, *, limit: int = STEP, cursor: str | None = None, until: float | None = None
+) -> Operation[Replayed]:
+    """Replays the next `limit` (1 to 500) dead letters of a filter, of those that there are now.
+
+    cursor, until: as of `discard_some`. Where there is no room for all of them it goes as far as there is,
+    and says in `waits` why no further: its cursor goes on from there. Any number may do it at once: each dead
+    letter is replayed once. Raises ValidationError, and UnreadableRecord for one that can not be found out
+    about.
+    """
+    check_number(limit, "limit", 1, STEP, int)
+    position = yield from letter_pages.start(core, asked, cursor, until)
+    found, rest = yield from letter_pages.scan(core, asked, position, limit)
+    fits = yield from letter_store.fitting(core, found)
+    if fits < len(found):
+        found = found[:fits]
+        rest = yield from letter_pages.after(core, position, found[-1])
+    anchors: dict[str, int] = {}
+    refused: list[Refusal] = []
+    place = 0
+    while place < len(found):
+        part = [one for one in found[place:] if one.spout == found[place].spout]
+        try:
+            done = yield from letter_replays.replay(core, part)
+            waits = "" if done else _OTHERS
+        except (SpoutPendingFull, TrackRejected) as error:
+            done, waits = None, str(error)
+        if done is None:
+            back = (yield from letter_pages.after(core, position, found[place - 1])) if place else position
+            return Replayed(anchors, tuple(refused), waits, letter_pages.encoded(back, asked))
+        anchors |= done.anchors
+        refused += done.refused
+        place += done.taken
+    return Replayed(anchors, tuple(refused), "", letter_pages.encoded(rest, asked))
+
+
+def _by_spout(found: Sequence[Head]) -> dict[str, list[str]]:
+    spouts: dict[str, list[str]] = {}
+    for one in found:
+        spouts.setdefault(one.spout, []).append(one.number)
+    return spouts

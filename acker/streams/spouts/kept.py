@@ -1,0 +1,283 @@
+"""The rows of roots that a spout keeps, and what becomes of them with an outcome: settled, dead letters."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.errors import DeadLettersFull
+from acker.ledger import config, ids, outcomes
+from acker.ledger.core import Core
+from acker.ledger.outcomes import Entry, SlabOutcome
+from acker.store import keys, scripts
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import whole
+from acker.streams import segments
+from acker.streams.commits import late, roots
+from acker.streams.commits.roots import Roots
+from acker.streams.spouts import attempts, letter_store
+from acker.streams.spouts.attempts import Attempt
+
+_CALL_SLABS, _CALL_INDEXES = 100, 4_096
+_FLIGHT = 64
+_LOOK = 500
+_PLACE_BYTES = 6
+
+Fate: TypeAlias = Literal["acked", "replayed", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a commit takes care of: entries of a spout's outcomes (`Entry.place`), or dead letters.
+
+    unreadable: tokens of roots whose rows could not be replayed or buried.
+    """
+
+    spout: str
+    entries: tuple[tuple[int, str, str], ...] = ()
+    letters: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which rows a slab is of: `count` rows of `roots` from `first` on."""
+
+    roots: Roots
+    first: int
+    count: int
+
+    def rows(self, told: SlabOutcome) -> list[int]:
+        """The rows of an outcome."""
+        return [self.first + index for index in told.of(self.count)]
+
+    def fate(self, entry: Entry) -> Fate:
+        """What becomes of a row whose tree has that outcome."""
+        if entry.status == "acked":
+            return "acked"
+        last = self.roots.number >= self.roots.how.attempts or self.roots.refused
+        again = entry.cause.retry and not last
+        return "replayed" if again else "dead"
+
+
+@dataclass(slots=True)
+class _Settling:
+    """One call of lua/settle.lua in the making."""
+
+    how: Fate
+    args: list[bytes | str | int | float] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=dict)
+    slabs: int = 0
+    indexes: int = 0
+
+    def has_room(self, indexes: int) -> bool:
+        return self.slabs < _CALL_SLABS and (not self.indexes or self.indexes + indexes <= _CALL_INDEXES)
+
+
+def places(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[bytes, Place]]:
+    """Where the rows of slabs are. One that is settled, or whose rows nobody keeps, is left out.
+
+    So is one of which that can not be read: its rows stay where they are, for people.
+    """
+    own = keys.Spout(core.config.name, spout)
+    found: dict[bytes, tuple[int, int, str]] = {}
+    for first in range(0, len(slabs), _LOOK):
+        part = slabs[first : first + _LOOK]
+        [packed] = yield [command("HMGET", own.slabs, *part)]
+        for slab, place in zip(part, packed, strict=True):
+            if place is not None and len(place) > _PLACE_BYTES:
+                number, count = int.from_bytes(place[:4], "little"), int.from_bytes(place[4:6], "little")
+                found[slab] = number, count, place[_PLACE_BYTES:].decode("utf-8", "replace")
+    tokens = sorted({token for _, _, token in found.values()})
+    records: dict[str, Roots] = {}
+    for first in range(0, len(tokens), _LOOK):
+        names = tokens[first : first + _LOOK]
+        [kept] = yield [command("HMGET", own.kept, *names)]
+        for name, record in zip(names, kept, strict=True):
+            if (known := roots.readable(record)) is not None:
+                records[name] = known
+    return {
+        slab: Place(records[token], number * records[token].slab, count)
+        for slab, (number, count, token) in found.items()
+        if token in records and number * records[token].slab + count <= records[token].rows
+    }
+
+
+def slabs_of(entries: Iterable[Entry]) -> list[bytes]:
+    """The slabs that entries name, each once."""
+    return list({told.slab: None for entry in entries for told in entry.slabs})
+
+
+def look_at_dead(
+    core: Core, spout: str, entries: Iterable[Entry], known: dict[bytes, Place]
+) -> Operation[set[str]]:
+    """Looks at what would become dead letters; returns the tokens of those whose rows are gone or unreadable.
+
+    Raises DeadLettersFull where a spout has its most. Who asks before anything is stored may go over that by
+    what one step takes: what is stored must never wait for dead letters to go, for their replay waits for it.
+    """
+    dead = {
+        place.roots.token: place.roots
+        for entry in entries
+        for told in entry.slabs
+        if (place := known.get(told.slab)) is not None and place.fate(entry) == "dead"
+    }
+    lost = set()
+    for token, one in dead.items():
+        if (yield from roots.kept_rows(core, one)) is None:
+            lost.add(token)
+    if len(lost) < len(dead):
+        [found] = yield [command("XLEN", keys.Spout(core.config.name, spout).dead)]
+        if found >= config.DEAD_LETTERS:
+            way_out = config.WAY_OUT.format(core.config.name)
+            raise DeadLettersFull(f"spout {spout!r} has {found:,} dead letters, its most: {way_out}")
+    return lost
+
+
+def settle(core: Core, what: Settled) -> Operation[None]:
+    """Takes care of what a commit has settled; the same again changes nothing."""
+    if what.entries:
+        found: list[Entry] = []
+        for first in range(0, len(what.entries), _FLIGHT):
+            part = what.entries[first : first + _FLIGHT]
+            replies = yield [
+                command("XRANGE", core.shards[shard].outcomes(what.spout), entry_id, entry_id)
+                for shard, entry_id, _ in part
+            ]
+            for (shard, _, digest), reply in zip(part, replies, strict=True):
+                # Another one of that id is of trees that this commit has not taken care of.
+                there = outcomes.parse_all(shard, reply)[0]
+                found += [entry for entry in there if entry.place.digest == digest.encode()]
+        yield from settle_entries(core, what.spout, found, what.unreadable)
+    if what.letters:
+        yield [letter_store.drop(keys.Spout(core.config.name, what.spout), what.letters)]
+
+
+def settle_entries(
+    core: Core, spout: str, entries: Sequence[Entry], unreadable: Collection[str] = ()
+) -> Operation[None]:
+    """Settles the trees of outcomes, makes dead letters of those that had their last attempt, and confirms.
+
+    What is to be replayed must have been: this is its end. Rows that can not be read, or are gone, were not:
+    they stay pending (unreadable: tokens of such roots), so that the watermark never passes them.
+    """
+    known = yield from places(core, spout, slabs_of(entries))
+    own = keys.Spout(core.config.name, spout)
+    calls: list[_Settling] = []
+    expired = ""
+    read: tuple[Roots, pa.Table | None] | None = None
+    current: dict[Fate, _Settling] = {}
+    for entry in entries:
+        for told in entry.slabs:
+            place = known.get(told.slab)
+            if place is None:
+                continue
+            fate = place.fate(entry)
+            if fate != "acked" and place.roots.token in unreadable:
+                continue
+            if fate == "dead":
+                if read is None or read[0] != place.roots:
+                    read = place.roots, (yield from roots.kept_rows(core, place.roots))
+                if entry.status == "expired" and not expired:
+                    expired = yield from late.why_expired(core)
+                if read[1] is not None:
+                    yield from _bury(own, place, told, entry, read[1], expired)
+                continue
+            call = current.get(fate)
+            count = 0 if told.indexes is None else len(told.indexes)
+            if call is None or not call.has_room(count):
+                call = current[fate] = _Settling(fate, [fate])
+                calls.append(call)
+            rows = call.tokens.setdefault(place.roots.token, len(call.tokens))
+            indexes = b"" if told.indexes is None else np.sort(np.array(told.indexes, dtype="<u2")).tobytes()
+            call.args += [told.slab, indexes, rows]
+            call.slabs += 1
+            call.indexes += count
+    requests = [
+        Request(
+            own.kept,
+            call.args,
+            scripts.get("settle"),
+            [*own.declared(), *(own.rows(token) for token in call.tokens)],
+        )
+        for call in calls
+    ]
+    for first in range(0, len(requests), _FLIGHT):
+        yield requests[first : first + _FLIGHT]
+    yield from outcomes.confirm(core, spout, [entry.place for entry in entries])
+
+
+def _bury(
+    own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: pa.Table, expired: str
+) -> Operation[None]:
+    """Makes dead letters of rows, one for each; `rows` are all of the roots'."""
+    ended = Attempt.of(place.roots.number, entry, expired)
+    buried = place.rows(told)
+    rows = rows.take(pa.array(buried, pa.int64()))  # what is done with each column costs by its rows
+    users = attempts.without(rows)
+    how = place.roots.how
+    named = roots.message_ids(rows, how.message_id).cast(pa.binary())  # Python may not have it as text
+    record = place.roots.record()
+    requests = []
+    for row, index in enumerate(at - place.first for at in buried):
+        one = pa.Table.from_batches(users.slice(row, 1).to_batches(), users.schema)
+        history = attempts.with_attempt(attempts.of_row(rows, row), ended)
+        why = attempts.decisive(history)
+        fields: list[bytes | str | int | float] = [
+            "message_id", named[row].as_py(),
+            "anchor", ids.anchor_at(told.slab, index),
+            "status", entry.status,
+            "reason", why.reason,
+            "step", why.step,
+            "attempts", place.roots.number,
+            "at", round(entry.at * 1000),
+            "stream", how.stream,
+        ]  # fmt: skip
+        payload = segments.encode(one.to_batches(), "none")
+        stored = letter_store.packed(record, payload, attempts.pack(history))
+        requests.append(
+            Request(
+                own.kept,
+                [told.slab, index.to_bytes(2, "little"), stored, *fields],
+                scripts.get("bury"),
+                [*own.declared(), own.dead, own.letters, own.rows(place.roots.token)],
+            )
+        )
+    for first in range(0, len(requests), _FLIGHT):
+        yield requests[first : first + _FLIGHT]
+
+
+def pending(core: Core, spout: str) -> Operation[dict[str, int]]:
+    """How many rows of a spout are pending, and how many were acked, replayed or made dead letters so far."""
+    [found] = yield [command("HMGET", keys.Spout(core.config.name, spout).counts, *_COUNTS)]
+    return {name: int(value or 0) for name, value in zip(_COUNTS, found, strict=True)}
+
+
+_COUNTS = ("pending", "acked", "replayed", "dead")
+
+
+def watermark(core: Core, spout: str) -> Operation[dict[str, int]]:
+    """For each partition of the source: the first offset that is not known to be done.
+
+    All rows below it are acked or dead letters: that is what may be acknowledged (a Kafka consumer's offset).
+    It is exact where nothing is pending, and stays behind by at most the rows staged together otherwise. It
+    never goes back, as long as a source gives its offsets in ascending order: a dead letter that is replayed
+    does not hold it back. Partitions without name are "". Raises UnreadableRecord.
+    """
+    own = keys.Spout(core.config.name, spout)
+    # What is kept is read last: roots that come in between only hold the watermark back. Those of a partition
+    # without highest row are of a commit that has not kept all its roots yet, maybe not its lowest.
+    [highest] = yield [command("HGETALL", own.highest)]
+    [kept] = yield [command("HVALS", own.kept)]
+    pairs = highest.items() if isinstance(highest, dict) else zip(highest[::2], highest[1::2], strict=True)
+    found = {
+        name.decode("utf-8", "replace"): whole(after, f"spout {spout!r}, offset of partition {name!r:.100}")
+        for name, after in pairs
+    }
+    for record in kept:
+        for name, (low, _) in Roots.parse(record).offsets.items():
+            if name in found:
+                found[name] = min(found[name], low)
+    return found

@@ -1,0 +1,271 @@
+"""Replays: a tree that was not acked is followed by a new one for the same row, until its last attempt.
+
+What a spout keeps for it is in the store, so any process may do it, any number of them side by side, and none
+needs to know the spout: see `acker.streams.spouts.settler`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.errors import ValidationError
+from acker.ledger import ids, outcomes
+from acker.ledger.core import Core
+from acker.ledger.outcomes import Entry
+from acker.store.operation import Operation
+from acker.streams import schemas
+from acker.streams.commits import commit as commits
+from acker.streams.commits import late, roots
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_segment
+from acker.streams.segments import SEGMENT_BYTES
+from acker.streams.spouts import attempts, backoff, kept
+from acker.streams.spouts.attempts import Attempt
+from acker.streams.spouts.backoff import Reading
+from acker.streams.spouts.kept import Place, Settled
+from acker.streams.undone import undone
+
+STEP_TREES = 200_000
+"""Trees after which a step takes no further outcomes."""
+STEP_REPLAYS = 20_000
+"""Trees to be replayed or buried after which it takes none either."""
+STEP_LOOK = 20_000
+"""Entries of outcomes after which a step looks at no further ones, where some wait for their time."""
+
+OUTCOMES = pa.schema(
+    [
+        ("message_id", pa.binary()),
+        ("anchor", pa.int64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("attempt", pa.int32()),
+        ("final", pa.bool_()),
+        ("latency", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+"""Outcomes as rows. status: acked, failed or expired. final: no replay follows. latency: seconds from track
+to outcome by the store's clock; at: when it was."""
+
+Told: TypeAlias = Callable[[pa.Table], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What a step has settled: rows that were acked, replayed, and made dead letters."""
+
+    acked: int = 0
+    replayed: int = 0
+    dead: int = 0
+
+    @property
+    def all(self) -> int:
+        """All of them."""
+        return self.acked + self.replayed + self.dead
+
+
+def writer_of(spout: str) -> str:
+    """The writer of a spout's commits: their numbers let one of several processes win."""
+    return f"{commits.SHARED}{spout}"
+
+
+def step(
+    core: Core, spout: str, told: Told | None = None, reading: Reading | None = None
+) -> Operation[Stepped]:
+    """Settles a bounded number of the outcomes of a spout that has kept rows: replays, buries, confirms.
+
+    reading: where the step before has come to, for the next one; None begins with the oldest outcomes.
+    told: is given the outcomes (`OUTCOMES`) before anything else is done; if it raises, or the process dies,
+    they are told again. Raises DeadLettersFull, before that; what is not settled waits, unconfirmed.
+    """
+    number = yield from commits.next_number(core, writer_of(spout))
+    reading = reading or Reading(core, spout)
+    entries, known = yield from _read(core, spout, reading)
+    if not entries:
+        reading.finish(entries)
+        return Stepped()
+    lost = yield from kept.look_at_dead(core, spout, entries, known)
+    wanted = any(place.roots.how.outcomes for place in known.values())
+    table = (yield from _table(core, entries, known)) if wanted or told is not None else None
+    if told is not None and table is not None and table.num_rows and (kind := undone(told(table))):
+        raise ValidationError(
+            "on_outcomes: expected a function that has handled its outcomes when it returns, got one that "
+            f"returned a {kind}; they are told again. Run that work in the function, as by asyncio.run"
+        )
+    staged, again, gone = yield from _stage_replays(core, entries, known)
+    lost |= gone
+    if wanted and table is not None:
+        staged += yield from _stage_outcomes(core, spout, table)
+    if staged:
+        taken = [entry.place for entry in entries]
+        places = tuple((one.shard, one.id.decode(), one.digest.decode()) for one in taken)
+        settled = Settled(spout, places, unreadable=tuple(sorted(lost)))
+        what = Commit(tuple(staged), tuple(again), settled=settled)
+        mine = yield from commits.commit(core, writer_of(spout), number, what)
+        if not mine:
+            return Stepped()
+    else:
+        yield from kept.settle_entries(core, spout, entries, lost)
+    reading.finish(entries)
+    return _stepped(entries, known, lost)
+
+
+def _read(core: Core, spout: str, reading: Reading) -> Operation[tuple[list[Entry], dict[bytes, Place]]]:
+    """The next outcomes that are due, as many as a step takes, and where their rows are."""
+    yield from core.register_spout(spout)
+    reading.begin()
+    taken: dict[object, Entry] = {}
+    known: dict[bytes, Place] = {}
+    trees, bad, looked, most = 0, 0, 0, core.config.slab_trees
+    while looked < STEP_LOOK:
+        before = reading.reader.place
+        found = yield from reading.reader.read()
+        if not found:
+            reading.ended = True
+            break
+        looked += len(found)
+        places = yield from kept.places(core, spout, kept.slabs_of(found))
+        due, wait = yield from backoff.due(core, spout, found, places)
+        reading.passed(len(found) - len(due), wait)
+        for entry in due:
+            if trees >= STEP_TREES or bad >= STEP_REPLAYS:
+                reading.reader.place = before
+                break
+            taken[entry.place] = entry
+            known |= {told.slab: places[told.slab] for told in entry.slabs if told.slab in places}
+            count = sum(most if told.indexes is None else len(told.indexes) for told in entry.slabs)
+            trees += count
+            bad += count if entry.status != "acked" else 0
+        if len(due) == len(found) or trees >= STEP_TREES or bad >= STEP_REPLAYS:
+            break  # only what waits for its time is passed over
+    return list(taken.values()), known
+
+
+def _stepped(entries: Sequence[Entry], known: dict[bytes, Place], lost: set[str]) -> Stepped:
+    counts = {"acked": 0, "replayed": 0, "dead": 0}
+    for entry in entries:
+        for told in entry.slabs:
+            if place := known.get(told.slab):
+                fate = place.fate(entry)
+                if fate == "acked" or place.roots.token not in lost:
+                    counts[fate] += len(place.rows(told))
+    return Stepped(**counts)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Rows that are replayed in one way."""
+
+    how: Tracking
+    number: int
+    batches: list[pa.RecordBatch]
+    origin: tuple[str, int] | None = None
+    rows: int = 0
+    bytes: int = 0
+
+
+def _stage_replays(
+    core: Core, entries: Sequence[Entry], known: dict[bytes, Place]
+) -> Operation[tuple[list[Staged], list[Roots], set[str]]]:
+    """Stages a new root, and a tuple of the stream, for each row that is to be tried again.
+
+    Returns the tokens, too, of those whose rows can not be read, or are gone.
+    """
+    again: dict[str, tuple[Roots, dict[int, Attempt]]] = {}
+    expired = ""
+    for entry in entries:
+        for told in entry.slabs:
+            place = known.get(told.slab)
+            if place is not None and place.fate(entry) == "replayed":
+                if entry.status == "expired" and not expired:
+                    expired = yield from late.why_expired(core)
+                one = Attempt.of(place.roots.number, entry, expired)
+                ended = again.setdefault(place.roots.token, (place.roots, {}))[1]
+                ended.update(dict.fromkeys(place.rows(told), one))
+    staged: list[Staged] = []
+    tracked: list[Roots] = []
+    lost: set[str] = set()
+    groups: dict[tuple[object, ...], _Group] = {}
+    for old, ended in again.values():
+        rows = yield from roots.kept_rows(core, old)
+        if rows is None:
+            lost.add(old.token)
+            continue
+        most, places = roots.most_rows(core), sorted(ended)
+        for at in range(0, len(places), most):
+            part = attempts.take(rows, {place: ended[place] for place in places[at : at + most]})
+            query, batch = old.origin or ("", 0)
+            name = (old.how, old.number, part.schema.to_string(), query)
+            group = groups.get(name)
+            if group is not None and group.rows + part.num_rows > most:
+                yield from _stage_group(core, groups.pop(name), staged, tracked)
+                group = None
+            if group is None:
+                group = groups[name] = _Group(old.how, old.number + 1, [], old.origin)
+            if group.origin is not None:
+                group.origin = query, min(batch, group.origin[1])
+            group.batches += part.to_batches()
+            group.rows += part.num_rows
+            group.bytes += part.nbytes
+            if group.bytes >= SEGMENT_BYTES:
+                yield from _stage_group(core, groups.pop(name), staged, tracked)
+    for group in groups.values():
+        yield from _stage_group(core, group, staged, tracked)
+    return staged, tracked, lost
+
+
+def _stage_group(core: Core, group: _Group, staged: list[Staged], tracked: list[Roots]) -> Operation[None]:
+    how = group.how
+    schema = attempts.visible(group.batches[0].schema)
+    yield from schemas.record(core, how.stream, roots.anchored_schema(schema, how))
+    made, piece = yield from roots.emit(core, how, Staging(how.stream), group.batches, group.number)
+    tracked += [replace(one, origin=group.origin) for one in made]
+    staged.append(piece)
+
+
+def emit_recorded(
+    core: Core, how: Tracking, staging: Staging, batches: Sequence[pa.RecordBatch]
+) -> Operation[tuple[tuple[Roots, ...], Staged]]:
+    """As `acker.streams.commits.roots.emit`, when the schema of the stream is recorded, or compared."""
+    yield from schemas.record(core, staging.stream, roots.anchored_schema(batches[0].schema, how))
+    return (yield from roots.emit(core, how, staging, batches))
+
+
+def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, Place]) -> Operation[pa.Table]:
+    names = yield from outcomes.message_ids(core, list(known))
+    expired = any(entry.status == "expired" for entry in entries)
+    why = (yield from late.why_expired(core)) if expired else ""
+    columns: list[list[object]] = [[] for _ in OUTCOMES]
+    for entry in entries:
+        for told in entry.slabs:
+            place, ids_here = known.get(told.slab), names.get(told.slab)
+            if place is None or ids_here is None:
+                continue
+            indexes = told.of(min(place.count, len(ids_here)))
+            count = len(indexes)
+            final = place.fate(entry) != "replayed"
+            columns[0] += [ids_here[index] for index in indexes]
+            columns[1] += [ids.anchor_at(told.slab, index) for index in indexes]
+            same = (
+                entry.status,
+                entry.cause.reason or (why if entry.status == "expired" else ""),
+                place.roots.number,
+                final,
+                told.latency,
+                round(entry.at * 1e6),
+            )
+            for column, value in zip(columns[2:], same, strict=True):
+                column += [value] * count
+    return pa.table(
+        [pa.array(column, kind.type) for column, kind in zip(columns, OUTCOMES, strict=True)], OUTCOMES
+    )
+
+
+def _stage_outcomes(core: Core, spout: str, table: pa.Table) -> Operation[list[Staged]]:
+    how = Staging(roots.outcomes_stream(spout), ttl=STAGING_TTL)
+    yield from schemas.record(core, how.stream, OUTCOMES)
+    segment = yield from stage_segment(core, how, table.combine_chunks().to_batches())
+    return [Staged(how.stream, (segment,))]

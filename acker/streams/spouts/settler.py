@@ -1,0 +1,249 @@
+"""The settler: takes care of the outcomes of spouts whose rows are kept. Something has to settle, as to tick.
+
+Any number may run at once, in any process, and may die at any point. `acker tick` settles, too, and so does
+a commit that waits for room.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from acker.errors import AckerError, MissingRights, SpoutPendingFull, StoreError, TrackRejected
+from acker.ledger import topologies
+from acker.ledger.client import Ledger, follow
+from acker.ledger.config import check_name
+from acker.store import keys
+from acker.store.client import Store
+from acker.store.operation import Operation, Reply, command
+from acker.streams.spouts import lost, replays
+from acker.streams.spouts.backoff import Reading
+from acker.streams.spouts.replays import Stepped, Told
+
+T = TypeVar("T")
+
+PAUSE = 0.2
+"""Seconds between two looks for outcomes."""
+_STEPS = 100
+_LONGEST_PAUSE = 5.0
+_WAIT = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+def settle(
+    ledger: Ledger,
+    spout: str | None = None,
+    told: Told | None = None,
+    steps: int = _STEPS,
+    readings: dict[str, Reading] | None = None,
+) -> Stepped:
+    """Settles what outcomes there are, in so many steps at most for a spout: one, or all that keep rows.
+
+    told: see `acker.streams.spouts.replays.step`. A spout whose outcomes were asked for so is left to who
+    asks for them, until it is named without. readings: spout -> how far it was read, kept from one call to
+    the next. Raises what `step` or `told` does, first for one of several spouts, when the others are settled.
+    """
+    names = ledger.run(_claimed(ledger, spout, told is not None))
+    known = {} if readings is None else readings
+    for name in names:
+        if name not in known or known[name].core is not ledger.core:
+            known[name] = Reading(ledger.core, name)
+    done = _each(partial(_settle, ledger, name, told, steps, known[name]) for name in names)
+    return Stepped(
+        sum(one.acked for one in done), sum(one.replayed for one in done), sum(one.dead for one in done)
+    )
+
+
+def _settle(ledger: Ledger, spout: str, told: Told | None, steps: int, reading: Reading) -> Stepped:
+    total = Stepped()
+    for _ in range(steps):
+        done = ledger.run(replays.step(ledger.core, spout, told, reading))
+        total = Stepped(total.acked + done.acked, total.replayed + done.replayed, total.dead + done.dead)
+        if not done.all and not reading.more:
+            break
+    return total
+
+
+def _each(actions: Iterable[Callable[[], T]]) -> list[T]:
+    """Does all, whatever one of them raises; raises the first error when all were tried."""
+    results: list[T] = []
+    first: Exception | None = None
+    for action in actions:
+        try:
+            results.append(action())
+        except Exception as error:  # noqa: BLE001 - `told` is the user's: it may raise anything
+            first = first or error
+    if first is not None:
+        raise first
+    return results
+
+
+def recover(ledger: Ledger, spout: str | None = None) -> int:
+    """Has trees failed that the ledger has lost (`acker.streams.spouts.lost`); returns how many.
+
+    Raises as `settle` does, when the other spouts are looked after.
+    """
+    return sum(_each(partial(ledger.run, lost.recover(ledger.core, name)) for name in _named(ledger, spout)))
+
+
+def _named(ledger: Ledger, spout: str | None) -> list[str]:
+    return [check_name(spout, "spout")] if spout is not None else ledger.run(_spouts(ledger))
+
+
+def _claimed(ledger: Ledger, spout: str | None, told: bool) -> Operation[list[str]]:
+    """The spouts to settle. Who is told of outcomes notes so, and others leave them alone."""
+    if not ledger.config.ackers:
+        return []
+    names = [check_name(spout, "spout")] if spout is not None else (yield from _spouts(ledger))
+    if not names:
+        return []
+    counts = [keys.Spout(ledger.config.name, name).counts for name in names]
+    if told:
+        yield [command("HSET", key, "told", 1) for key in counts]
+    elif spout is not None:
+        yield [command("HDEL", key, "told") for key in counts]
+    else:
+        marks = yield from _marks(counts)
+        names = [name for name, mark in zip(names, marks, strict=True) if mark is None]
+    return names
+
+
+def _marks(counts: list[bytes]) -> Operation[list[Reply]]:
+    """Whether each spout is told of its outcomes; None where that can not be read: settling it says why."""
+    try:
+        return (yield [command("HGET", key, "told") for key in counts])
+    except MissingRights:
+        raise
+    except StoreError:
+        if len(counts) == 1:
+            return [None]
+        marks: list[Reply] = []
+        for key in counts:
+            marks += yield from _marks([key])
+        return marks
+
+
+def _spouts(ledger: Ledger) -> Operation[list[str]]:
+    """The spouts that have, or had, kept rows."""
+    yield from ledger.core.refresh_spouts()
+    names = sorted(ledger.core.spouts)
+    if not names or not ledger.config.ackers:
+        return []
+    there = yield [command("EXISTS", keys.Spout(ledger.config.name, name).counts) for name in names]
+    return [name for name, found in zip(names, there, strict=True) if found]
+
+
+def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = None) -> T:
+    """Runs a commit, again and again where there is no room for its roots, settling what has an outcome.
+
+    timeout: seconds, by default twice the message timeout. Raises SpoutPendingFull or TrackRejected then.
+    What keeps outcomes from being settled is logged: they may be another spout's.
+    """
+    wait = 2 * ledger.config.message_timeout if timeout is None else timeout
+    deadline, trouble = time.monotonic() + wait, ""
+    readings: dict[str, Reading] = {}
+    while True:
+        try:
+            return commit()
+        except (SpoutPendingFull, TrackRejected):
+            if time.monotonic() >= deadline:
+                raise
+            try:
+                settled = settle(ledger, steps=1, readings=readings).all
+            except AckerError as error:
+                settled = 0
+                if trouble != str(error):
+                    trouble = str(error)
+                    _log.warning(
+                        "a commit waits for room, and outcomes of topology %s wait: %s",
+                        ledger.config.name,
+                        error,
+                    )
+            if not settled:
+                time.sleep(_WAIT)
+
+
+class Settler:
+    """Settles the outcomes of topologies of a store (all, where `names` is None), until it is told to stop.
+
+    spout: only of this one. told: is given each batch of outcomes (`acker.streams.spouts.replays.OUTCOMES`)
+    before they are settled; what it raises leaves them to be told again. Where several settle at once, each
+    may be told of the same. A store that is away is waited for.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        names: Iterable[str] | None = None,
+        *,
+        spout: str | None = None,
+        told: Told | None = None,
+    ) -> None:
+        self.store = store
+        self.names = None if names is None else [check_name(name, "topology") for name in names]
+        self.spout = spout
+        self.told = told
+        self._stepping = threading.Lock()
+        self._ledgers: dict[str, Ledger] = {}
+        self._trouble: dict[str, str] = {}
+        self._looked: dict[str, float] = {}
+        self._readings: dict[str, dict[str, Reading]] = {}
+
+    def step(self) -> int:
+        """Settles what there is now; returns how many rows. What is wrong with one topology is logged.
+
+        For any thread: one at a time settles.
+        """
+        with self._stepping:
+            return self._step()
+
+    def _step(self) -> int:
+        names = self.names if self.names is not None else self.store.run(topologies.names())
+        settled = 0
+        for name in names:
+            try:
+                ledger = self._ledger(name)
+                _, done = _each([partial(self._recover, ledger), partial(self._settle, ledger)])
+                settled += done
+                self._trouble.pop(name, None)
+            except Exception as error:  # noqa: BLE001 - `told` is the user's: it may raise anything
+                self._ledgers.pop(name, None)
+                if self._trouble.get(name) != repr(error):
+                    self._trouble[name] = repr(error)
+                    ours = isinstance(error, AckerError)
+                    _log.warning(
+                        "outcomes of topology %s wait: %s", name, error, exc_info=None if ours else error
+                    )
+        return settled
+
+    def _recover(self, ledger: Ledger) -> int:
+        name = ledger.config.name
+        if time.monotonic() < self._looked.get(name, 0.0):
+            return 0
+        found = recover(ledger, self.spout)
+        self._looked[name] = time.monotonic() + ledger.config.message_timeout / 2
+        return found
+
+    def _settle(self, ledger: Ledger) -> int:
+        readings = self._readings.setdefault(ledger.config.name, {})
+        return settle(ledger, self.spout, self.told, readings=readings).all
+
+    def _ledger(self, name: str) -> Ledger:
+        known = self._ledgers.get(name)
+        found = self._ledgers[name] = follow(known, self.store, name, create=False)
+        return found
+
+    def run(self, stop: threading.Event) -> None:
+        """Settles until `stop` is set."""
+        pause = PAUSE
+        while not stop.wait(pause):
+            try:
+                self.step()
+                pause = PAUSE
+            except AckerError as error:
+                if pause == PAUSE:
+                    _log.warning("outcomes wait: %s", error)
+                pause = min(_LONGEST_PAUSE, 2 * pause)

@@ -1,0 +1,43 @@
+"""A spout that keeps its rows in the store, for plain Python: replays and dead letters need nothing of it."""
+
+import secrets
+
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.ledger.client import Ledger
+from acker.streams.commits import commit
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.staging import Staging
+from acker.streams.spouts import settler
+from acker.streams.spouts.replays import emit_recorded
+
+
+class StreamSpout:
+    """Emits rows to a stream, tracks them, and keeps them until they are acked or dead letters.
+
+    how: `acker.streams.commits.roots.Tracking`. Somebody has to settle (`acker.streams.spouts.settler`), as
+    to tick. Its rows are as durable as the store. It remembers nothing itself, so it may die between two
+    writes.
+    """
+
+    def __init__(self, ledger: Ledger, how: Tracking, *, compression: str = "lz4") -> None:
+        self.ledger = ledger
+        self.how = how
+        self._staging = Staging(how.stream, compression=compression)
+
+    def write(self, rows: pa.Table, timeout: float | None = None) -> tuple[Roots, ...]:
+        """Emits rows, all or none; waits for room, by default up to twice the message timeout.
+
+        Raises ValidationError, SchemaMismatch, SpoutPendingFull and TrackRejected.
+        """
+        writer, core = secrets.token_hex(16), self.ledger.core
+        if not rows.num_rows:
+            return ()
+        made, staged = self.ledger.run(
+            emit_recorded(core, self.how, self._staging, rows.combine_chunks().to_batches())
+        )
+        what = Commit((staged,), made)
+        settler.with_room(self.ledger, lambda: self.ledger.run(commit.commit(core, writer, 0, what)), timeout)
+        self.ledger.run(commit.forget(core, writer))
+        return made
