@@ -9,7 +9,9 @@ local made = {}
 local MADE_TTL = 30 * 86400 -- of a commit that nobody ends: as long as all that it needs
 
 function made.note(key, what)
-  if call('HSETNX', key, what, '') == 1 then call('HINCRBY', key, 'made', 1) end
+  if call('HEXISTS', key, what) == 1 then return end
+  call('HSET', key, what, '')
+  call('HINCRBY', key, 'made', 1)
   call('EXPIRE', key, MADE_TTL)
 end
 
