@@ -97,9 +97,10 @@ class Commit:
             tracked = [Roots.parse(record) for record in stored["roots"]]
             settled = None
             if stored["settled"]:
-                spout, entries, letters, *lost = stored["settled"]  # earlier versions stored three
+                spout, entries, letters, *more = stored["settled"]  # earlier versions stored three, or four
                 places = tuple((shard, entry, digest) for shard, entry, digest in entries)
-                settled = Settled(spout, places, tuple(letters), tuple(lost[0]) if lost else ())
+                lost, token = more[0] if more else (), more[1] if len(more) > 1 else ""
+                settled = Settled(spout, places, tuple(letters), tuple(lost), token)
             of = stored.get("of")  # earlier versions stored none
             origin = None if of is None else Origin.load(of)
             return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled, origin)

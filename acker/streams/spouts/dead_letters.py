@@ -93,11 +93,16 @@ def discard(core: Core, letters: Sequence[str]) -> Operation[list[str]]:
     """Drops dead letters for good, up to 1,000; returns those that there were none of, or none any more."""
     check_number(len(letters), "dead letters to discard", 1, letter_store.READ, int)
     asked = dict.fromkeys(letters)
-    found = {letter: letter_store.split(letter) for letter in asked}
-    replies = yield [
-        letter_store.drop(keys.Spout(core.config.name, spout), [number]) for number, spout in found.values()
-    ]
-    return [letter for letter, dropped in zip(asked, replies, strict=True) if not dropped]
+    by_spout: dict[str, list[str]] = {}
+    for letter in asked:
+        number, spout = letter_store.split(letter)
+        by_spout.setdefault(spout, []).append(number)
+    dropped: set[str] = set()
+    for spout, numbers in by_spout.items():
+        for first in range(0, len(numbers), STEP):
+            gone = yield from letter_replays.discard(core, spout, numbers[first : first + STEP])
+            dropped |= {f"{number}@{spout}" for number in gone}
+    return [letter for letter in asked if letter not in dropped]
 
 
 def discard_some(
@@ -113,8 +118,7 @@ def discard_some(
     found, rest = yield from letter_pages.scan(core, asked, position, limit)
     dropped = 0
     for spout, numbers in _by_spout(found).items():
-        [there] = yield [letter_store.drop(keys.Spout(core.config.name, spout), numbers)]
-        dropped += int(there)
+        dropped += len((yield from letter_replays.discard(core, spout, numbers)))
     return Discarded(dropped, letter_pages.encoded(rest, asked))
 
 

@@ -32,13 +32,15 @@ Fate: TypeAlias = Literal["acked", "replayed", "dead"]
 class Settled:
     """What a commit takes care of: entries of a spout's outcomes (`Entry.place`), or dead letters.
 
-    unreadable: tokens of roots whose rows could not be replayed or buried.
+    unreadable: tokens of roots whose rows could not be replayed or buried. token: random, where two commits
+    that do the same are to be told apart, or "".
     """
 
     spout: str
     entries: tuple[tuple[int, str, str], ...] = ()
     letters: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)

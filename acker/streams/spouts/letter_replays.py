@@ -1,4 +1,7 @@
-"""Replaying dead letters of one spout: they get new trees, and their rows are published, by one commit."""
+"""Replaying dead letters of one spout: they get new trees, and their rows are published, by one commit.
+
+They are discarded by commits of the same writer, so each goes one way, and whoever sends it there counts it.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,6 +10,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import (
     AckerError,
+    CommitOrderError,
     SchemaMismatch,
     SpoutPendingFull,
     TrackRejected,
@@ -17,6 +21,7 @@ from acker.ledger import config, ids
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, command
+from acker.streams import segments
 from acker.streams.commits import commit
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.roots import Roots, Tracking, trackable
@@ -27,6 +32,7 @@ from acker.streams.spouts.letter_store import Head, Stored
 from acker.streams.spouts.replays import emit_recorded, writer_of
 
 _RACES = 5
+_DISCARD_RACES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,26 @@ def replay(core: Core, found: Sequence[Head]) -> Operation[Again | None]:
         if not made.anchors or (yield from commit.commit(core, writer_of(spout), number, what)):
             return Again(taken, made.anchors, tuple(made.refused))
     return None
+
+
+def discard(core: Core, spout: str, numbers: Sequence[str]) -> Operation[set[str]]:
+    """Drops dead letters of a spout for good, up to 500; returns those that it has dropped itself.
+
+    Raises CommitOrderError where others have settled or replayed each time that this was to be stored.
+    """
+    own = keys.Spout(core.config.name, spout)
+    for _ in range(_DISCARD_RACES):
+        # The number first, as for a replay.
+        number = yield from commit.next_number(core, writer_of(spout))
+        replies = yield [command("XRANGE", own.dead, one, one) for one in numbers]
+        there = [one for one, found in zip(numbers, replies, strict=True) if found]
+        what = Commit(settled=Settled(spout, letters=tuple(there), token=segments.new_token()))
+        if not there or (yield from commit.commit(core, writer_of(spout), number, what)):
+            return set(there)
+    raise CommitOrderError(
+        f"dead letters of spout {spout!r}: others have gone on each of the {_DISCARD_RACES} times that some "
+        "were to be discarded; try again"
+    )
 
 
 def _settled(spout: str, anchors: Iterable[str]) -> Settled:
