@@ -184,7 +184,10 @@ def test_a_query_whose_rows_are_given_back_before_its_commit_writes_nothing(
 def test_a_query_that_is_restarted_long_after_the_message_timeout(
     pipeline: Pipeline, asked: Asked, sink: str
 ) -> None:
-    """Its trees have expired and were replayed: what it does for them is late, and changes nothing."""
+    """Its trees have expired and were replayed: what it does for them is late, and changes nothing.
+
+    Where it had not committed yet, it does nothing for them: their rows are stale when it reads them.
+    """
     ledger = open_ledger(Store(pipeline.url), "late", ackers=2, message_timeout=1.0)
     late = Pipeline(pipeline.spark, ledger, pipeline.url, pipeline.directory)
     late.spout([f"a{n} b{n}" for n in range(40)])
@@ -202,8 +205,8 @@ def test_a_query_that_is_restarted_long_after_the_message_timeout(
     late.spout([f"a{n} b{n}" for n in range(40)])  # a replay: other trees
     late.finish(splitting(late, sink, pipeline.url))
     found = [row["_acker"] for row in late.rows("words")]
-    assert len(found) == 160
-    assert len(set(found)) == 80
+    assert len(found) == (80 if asked is stores else 160)
+    assert len(set(found)) == len(found) / 2
     consume(late, "words")
     counted = late.counters()
     counted.pop("rotations")

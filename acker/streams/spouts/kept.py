@@ -1,6 +1,6 @@
 """The rows of roots that a spout keeps, and what becomes of them with an outcome: settled, dead letters."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -168,8 +168,7 @@ def settle_entries(
     known = yield from places(core, spout, slabs_of(entries))
     own = keys.Spout(core.config.name, spout)
     calls: list[_Settling] = []
-    expired = ""
-    read: tuple[Roots, pa.Table | None] | None = None
+    dead: dict[str, list[tuple[Place, SlabOutcome, Entry]]] = {}
     current: dict[Fate, _Settling] = {}
     for entry in entries:
         for told in entry.slabs:
@@ -180,12 +179,7 @@ def settle_entries(
             if fate != "acked" and place.roots.token in unreadable:
                 continue
             if fate == "dead":
-                if read is None or read[0] != place.roots:
-                    read = place.roots, (yield from roots.kept_rows(core, place.roots))
-                if entry.status == "expired" and not expired:
-                    expired = yield from late.why_expired(core)
-                if read[1] is not None:
-                    yield from _bury(own, place, told, entry, read[1], expired)
+                dead.setdefault(place.roots.token, []).append((place, told, entry))
                 continue
             call = current.get(fate)
             count = 0 if told.indexes is None else len(told.indexes)
@@ -197,6 +191,19 @@ def settle_entries(
             call.args += [told.slab, indexes, rows]
             call.slabs += 1
             call.indexes += count
+    expired = (yield from late.why_expired(core)) if _any_expired(dead.values()) else ""
+    for buried in dead.values():  # the rows of roots are read once, whatever they ended for
+        rows_of = yield from roots.kept_rows(core, buried[0][0].roots)
+        if rows_of is None:
+            continue
+        waiting: list[Request] = []
+        for request in (one for each in buried for one in _bury(own, *each, rows_of, expired)):
+            waiting.append(request)
+            if len(waiting) == _FLIGHT:
+                yield waiting
+                waiting = []
+        if waiting:
+            yield waiting
     requests = [
         Request(
             own.kept,
@@ -211,10 +218,14 @@ def settle_entries(
     yield from outcomes.confirm(core, spout, [entry.place for entry in entries])
 
 
+def _any_expired(dead: Iterable[Sequence[tuple[Place, SlabOutcome, Entry]]]) -> bool:
+    return any(entry.status == "expired" for buried in dead for _, _, entry in buried)
+
+
 def _bury(
     own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: pa.Table, expired: str
-) -> Operation[None]:
-    """Makes dead letters of rows, one for each; `rows` are all of the roots'."""
+) -> Iterator[Request]:
+    """The requests that make dead letters of rows, one for each; `rows` are all of the roots'."""
     ended = Attempt.of(place.roots.number, entry, expired)
     buried = place.rows(told)
     rows = rows.take(pa.array(buried, pa.int64()))  # what is done with each column costs by its rows
@@ -222,7 +233,6 @@ def _bury(
     how = place.roots.how
     named = roots.message_ids(rows, how.message_id).cast(pa.binary())  # Python may not have it as text
     record = place.roots.record()
-    requests = []
     for row, index in enumerate(at - place.first for at in buried):
         one = pa.Table.from_batches(users.slice(row, 1).to_batches(), users.schema)
         history = attempts.with_attempt(attempts.of_row(rows, row), ended)
@@ -239,16 +249,12 @@ def _bury(
         ]  # fmt: skip
         payload = segments.encode(one.to_batches(), "none")
         stored = letter_store.packed(record, payload, attempts.pack(history))
-        requests.append(
-            Request(
-                own.kept,
-                [told.slab, index.to_bytes(2, "little"), stored, *fields],
-                scripts.get("bury"),
-                [*own.declared(), own.dead, own.letters, own.rows(place.roots.token)],
-            )
+        yield Request(
+            own.kept,
+            [told.slab, index.to_bytes(2, "little"), stored, *fields],
+            scripts.get("bury"),
+            [*own.declared(), own.dead, own.letters, own.rows(place.roots.token)],
         )
-    for first in range(0, len(requests), _FLIGHT):
-        yield requests[first : first + _FLIGHT]
 
 
 def pending(core: Core, spout: str) -> Operation[dict[str, int]]:
