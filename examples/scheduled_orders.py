@@ -41,7 +41,7 @@ from examples.common import finish, session, write_json
 from examples.price_service import Service
 
 ATTEMPTS = 2
-MESSAGE_TIMEOUT = 6.0
+MESSAGE_TIMEOUT = 15.0
 """Seconds. It is for the work in hand: a record that waits for the next run of a job uses up no attempt."""
 AWAY = 10 * MESSAGE_TIMEOUT
 ORDER = "id string, items array<struct<sku string, quantity string>>"

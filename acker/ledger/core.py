@@ -336,40 +336,52 @@ class Core:
 
     # The tick
 
-    def rotate(self, force: bool = False, trust: bool = True, due: bool = True) -> Operation[int]:
+    def rotate(
+        self, force: bool = False, trust: bool = True, made: Sequence[int] | None = None
+    ) -> Operation[int]:
         """Rotates the buckets of each shard whose time has come; returns of how many.
 
         trust: go by the server's clock where nothing was measured yet (`acker.ledger.ages`), as who looks
-        once must. due: False only measures how old the last rotations are. Raises StoreError for what is
-        wrong with some shard, after it has rotated the others.
+        once must. made: how many rotations each shard had made when it was found that it may rotate; one that
+        has made another number is only measured. Raises StoreError for what is wrong with some shard, after
+        it has rotated the others.
         """
         rotated = 0
         broken: StoreError | None = None
         for first in range(0, len(self.shards), FLIGHT_SHARDS):
             shards = self.shards[first : first + FLIGHT_SHARDS]
             try:
-                rotated += yield from self._rotate(shards, force, trust, due)
+                rotated += yield from self._rotate(shards, force, trust, made)
             except StoreError:
                 for shard in shards:
                     try:
-                        rotated += yield from self._rotate([shard], force, trust, due)
+                        rotated += yield from self._rotate([shard], force, trust, made)
                     except StoreError as error:
                         broken = broken or error
         if broken is not None:
             raise broken
         return rotated
 
-    def _rotate(self, shards: Sequence[keys.Shard], force: bool, trust: bool, due: bool) -> Operation[int]:
+    def rotations(self, shards: Sequence[keys.Shard]) -> Operation[list[int]]:
+        """How many rotations shards have made. Raises StoreError."""
         clocks = yield [command("HGET", shard.clock, "rotations") for shard in shards]
-        made = [self._number(shard, "rotations", clock) for shard, clock in zip(shards, clocks, strict=True)]
+        return [self._number(shard, "rotations", clock) for shard, clock in zip(shards, clocks, strict=True)]
+
+    def _rotate(
+        self, shards: Sequence[keys.Shard], force: bool, trust: bool, made: Sequence[int] | None
+    ) -> Operation[int]:
+        if made is None:
+            numbers = yield from self.rotations(shards)
+        else:
+            numbers = [made[shard.number] for shard in shards]
         horizon = int(self.horizon * 1000)
         calls = []
-        for shard, rotation in zip(shards, made, strict=True):
+        for shard, rotation in zip(shards, numbers, strict=True):
             known = self.ages.of(shard.number)
             stamp, age = known or (b"", 0)
             once = int(trust and known is None)
             args: list[bytes | str | int] = [
-                rotation if due else -1, self.config.tick_ms, horizon, int(force), stamp, age, once,
+                rotation, self.config.tick_ms, horizon, int(force), stamp, age, once,
             ]  # fmt: skip
             calls.append(Call(shard.number, "rotate", [shard.expired(rotation)], args))
         replies = yield from self.ask(calls)
@@ -425,17 +437,21 @@ class Core:
         return Ticked(0, expired, orphaned)
 
     def tick(
-        self, force: bool = False, most: int | None = None, trust: bool = True, due: bool = True
+        self,
+        force: bool = False,
+        most: int | None = None,
+        trust: bool = True,
+        made: Sequence[int] | None = None,
     ) -> Operation[Ticked]:
         """Rotates what is due and drains what was set aside, or about `most` trees of it.
 
-        trust, due: as of `rotate`. Raises StoreError for what is wrong with some shard, after all else was
+        trust, made: as of `rotate`. Raises StoreError for what is wrong with some shard, after all else was
         done.
         """
         rotated = 0
         broken: StoreError | None = None
         try:
-            rotated = yield from self.rotate(force, trust, due)
+            rotated = yield from self.rotate(force, trust, made)
         except StoreError as error:
             broken = error
         drained = yield from self.drain(most)

@@ -5,8 +5,8 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from acker.errors import (
@@ -44,12 +44,14 @@ class _Known:
     """A topology: what was stored of it, when to look at it again, what was last wrong.
 
     kept_until: when to look again for what waits through a downtime; it and `due` are of the monotonic clock.
+    made: how many rotations the shards had made right before that was kept.
     """
 
     core: Core | None = None
     due: float = 0.0
     trouble: str = ""
     kept_until: float = -math.inf
+    made: list[int] = field(default_factory=list)
 
 
 class Schedule:
@@ -99,8 +101,8 @@ class Schedule:
         if known.core is None or known.core.config != stored.config:
             known.core = stored
         core = known.core
-        rotates = yield from self._keep(core, known)
-        ticked = yield from core.tick(most=PIECE, trust=False, due=rotates)
+        made = yield from self._keep(core, known)
+        ticked = yield from core.tick(most=PIECE, trust=False, made=made)
         if ticked != Ticked():
             _log.debug("%s: %s", name, ticked)
             if self._on_tick is not None:
@@ -110,23 +112,28 @@ class Schedule:
         left = yield from due(core)
         return LOOK_EVERY if left is None else max(0.0, min(LOOK_EVERY, left))
 
-    def _keep(self, core: Core, known: _Known) -> Operation[bool]:
-        """Whether shards may rotate now: what waits through a downtime is kept right before."""
+    def _keep(self, core: Core, known: _Known) -> Operation[Sequence[int] | None]:
+        """Keeps what waits through a downtime, right before shards rotate.
+
+        Returns which rotations may follow, as `Core.rotate` takes it: of a shard that another ticker rotates
+        in between, however long this one is stopped here, none.
+        """
         if not core.config.downtime:
-            return True
+            return None
         try:
             left = yield from due(core)
         except UnreadableRecord:  # of one shard, which keeps no other from its rotation
             left = 0.0
         if left is None or left > 0:
-            return False
-        if time.monotonic() >= known.kept_until:
+            return [-1] * len(core.shards)
+        if time.monotonic() >= known.kept_until or len(known.made) != len(core.shards):
+            known.made = yield from _rotations(core)
             kept = yield from keep_waiting(core)
             # Shards that are due soon after need no pass of their own: what was kept is in their nurseries.
             known.kept_until = time.monotonic() + core.config.tick_ms / 8000
             if kept:
                 _log.debug("%s: %d slabs wait for their jobs", core.config.name, kept)
-        return True
+        return known.made
 
     def failed(self, error: AckerError) -> float:
         """Notes that a round failed; returns seconds until the next, more from one failure to another."""
@@ -134,6 +141,22 @@ class Schedule:
             _log.warning("no ticks for now: %s", error)
         self._failures += 1
         return random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE, 0.1 * 2.0 ** min(self._failures, 10))
+
+
+def _rotations(core: Core) -> Operation[list[int]]:
+    """How many rotations each shard has made; -1 where that can not be read."""
+    made: list[int] = []
+    for first in range(0, len(core.shards), FLIGHT_SHARDS):
+        shards = core.shards[first : first + FLIGHT_SHARDS]
+        try:
+            made += yield from core.rotations(shards)
+        except StoreError:
+            for shard in shards:
+                try:
+                    made += yield from core.rotations([shard])
+                except StoreError:
+                    made.append(-1)
+    return made
 
 
 def keep_waiting(core: Core) -> Operation[int]:

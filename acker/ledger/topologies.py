@@ -99,7 +99,8 @@ def configure(stored: TopologyConfig, asked: Settings) -> Operation[TopologyConf
     wanted = changed(stored, asked)
     yield from _check_wait(wanted)
     key = keys.config(stored.name)
-    fields = _stored(wanted, [setting for setting, value in asked.items() if value is not None])
+    # Those that stay as they are may be others by now.
+    fields = _stored(wanted, [one for one in RANGES if getattr(wanted, one) != getattr(stored, one)])
     if not fields:
         return stored
     [reply] = yield [Request(key, fields, scripts.get("configure"), [key], wanted.wait)]

@@ -204,7 +204,6 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._check(start)
             self._check_store(start)
         name, at = (start["reader"], start["at"]) if start else (self._reader, self._before())
-        self._heartbeat.of(self.slot, name)
         if TOLD:
             self._company.look_for_acks(self.slot, name, at)
         if time.monotonic() - self._retained > _RETAIN_EVERY:
@@ -216,6 +215,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if TOLD and isinstance(limit, ReadAllAvailable):
             while (more := self._claim(name, last, options.max_rows, options.max_segments)) > last:
                 last = more
+        self._take_up(Range(options.stream, self.slot, name, at, last))
+        self._heartbeat.of(self.slot, name)
         self._position = last
         return self._offset(name, last, start)
 
@@ -259,7 +260,6 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._check_store(end)
         rows, slot = self._rows, self.slot
         name, at = end["reader"], start["at"]
-        self._heartbeat.of(slot, name)
         # One that comes from another subscription of the same name is new to this one, and known to Spark.
         moved = any(one.get("made", self._made) != self._made for one in (start, end))
         known = True
@@ -267,20 +267,25 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             log = subscriptions.log(rows.ledger.core, rows.options.stream, slot, name, anew=moved)
             known = rows.ledger.run(log)
         batch = Range(rows.options.stream, slot, name, at, end["at"])
-        found: list[Segment] = []
-        while at < batch.end:
-            part = rows.ledger.run(
-                subscriptions.taken(rows.ledger.core, Range(batch.stream, slot, name, at, batch.end))
-            )
-            if not part:
-                break
-            rows.ledger.run(downtime.take_up(rows.ledger.core, batch.stream, slot, part))
-            found += [piece.segment for piece in part]
-            at = part[-1].number
+        found = self._take_up(batch)
+        self._heartbeat.of(slot, name)
         # Those of a reader that is known were acked: another batch of it has run since.
         if batch.end > batch.start and not found and not (known and self._knows(name)):
             self._miss(end)
         return deal(rows.alive(found), batch, rows.options.partitions)
+
+    def _take_up(self, batch: Range) -> list[Segment]:
+        """The segments of a range, from now on in hand: they have the whole message timeout."""
+        core, found, at = self._rows.ledger.core, list[Segment](), batch.start
+        while at < batch.end:
+            rest = Range(batch.stream, batch.slot, batch.reader, at, batch.end)
+            part = self._rows.ledger.run(subscriptions.taken(core, rest))
+            if not part:
+                break
+            self._rows.ledger.run(downtime.take_up(core, batch.stream, batch.slot, part))
+            found += [piece.segment for piece in part]
+            at = part[-1].number
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition."""

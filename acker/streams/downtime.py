@@ -28,7 +28,9 @@ from acker.streams.segments import Segment
 from acker.streams.subscriptions import HOLD_TTL, Taken
 
 MOST_SEGMENTS = 10_000
-"""Segments of a topology that one pass looks at, those of each subscription from the oldest on."""
+"""Segments of a subscription that one pass keeps, about from the oldest on."""
+_MOST_LOOKS = 200
+"""Pages that it reads of them."""
 MISSED = 3
 """Heartbeats that a query misses until it is taken for one that has ended."""
 _PAGE = 500
@@ -57,16 +59,19 @@ def keep(core: Core) -> Operation[int]:
     """
     if not core.config.downtime or not core.shards:
         return 0
-    found = _Found(core, MOST_SEGMENTS)
+    found = _Found(core)
     [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
     for name in sorted(names):
         try:
             yield from _look(found, name.decode("utf-8", "replace"))
         except (StoreError, UnreadableRecord, ValueError, IndexError) as error:
             _log.error("%s, stream %.100r: what waits there expires: %s", core.config.name, name, error)
-    if found.left <= 0:
+    for where in found.full:
         _log.warning(
-            "%s: more than %d segments wait: the trees of the newest expire", core.config.name, MOST_SEGMENTS
+            "%s, %s: more than %d segments wait: the trees of the newest expire",
+            core.config.name,
+            where,
+            MOST_SEGMENTS,
         )
     return (yield from _send_back(found, 2))
 
@@ -84,7 +89,7 @@ def take_up(core: Core, stream: str, slot: int, taken: Sequence[Taken]) -> Opera
     now = _ms(instant)
     young = (max(0, now - core.config.tick_ms), 0)
     oldest = (max(0, now - core.config.downtime * 1000), 0)
-    found = _Found(core, len(taken))
+    found = _Found(core)
     yield from found.add(
         (one.segment, slot)
         for one in taken
@@ -95,11 +100,18 @@ def take_up(core: Core, stream: str, slot: int, taken: Sequence[Taken]) -> Opera
 
 @dataclass(slots=True)
 class _Found:
-    """Slabs by shard of what waits. left: how many segments may still be looked at."""
+    """Slabs by shard of what waits.
+
+    left, looks: how many segments, and pages, of the subscription at hand are still taken. over: there were
+    more. full: subscriptions that have more.
+    """
 
     core: Core
-    left: int
+    left: int = 0
+    looks: int = 0
+    over: bool = False
     slabs: dict[int, set[bytes]] = field(default_factory=dict)
+    full: list[str] = field(default_factory=list)
 
     def add(self, segments: Iterable[tuple[Segment, int]]) -> Operation[None]:
         """Adds what segments have staged for slots, where that is not acked."""
@@ -131,10 +143,14 @@ def _look(found: _Found, stream: str) -> Operation[None]:
     for slot in slots:
         cursor = bytes(fields.get(b"cursor:%d" % slot, b"0-0"))
         start = oldest if _order(cursor) < _order(oldest) else b"(" + cursor
-        yield from _walk(found, own.entries, start, slot, oldest)
-        yield from _walk(found, own.returned(slot), b"-", slot, oldest)
+        found.left, found.looks, found.over = MOST_SEGMENTS, _MOST_LOOKS, False
+        # Read before the returned: what is given back in between stands among those.
         for reader in (yield from _gone(found.core, own, slot, now)):
             yield from _walk(found, own.taken(slot, reader), b"-", slot, oldest)
+        yield from _walk(found, own.returned(slot), b"-", slot, oldest)
+        yield from _walk(found, own.entries, start, slot, oldest)
+        if found.over or found.looks <= 0:
+            found.full.append(f"stream {stream}, subscription number {slot}")
 
 
 def _gone(core: Core, own: keys.Stream, slot: int, now: int) -> Operation[list[str]]:
@@ -156,12 +172,15 @@ def _gone(core: Core, own: keys.Stream, slot: int, now: int) -> Operation[list[s
 
 def _walk(found: _Found, key: bytes, start: bytes, slot: int, oldest: bytes) -> Operation[None]:
     """Adds the segments for a slot that stand in a stream of entries, or of those that were taken."""
-    while found.left > 0:
-        [page] = yield [command("XRANGE", key, start, "+", "COUNT", min(_PAGE, found.left))]
+    while found.looks > 0 and not found.over:
+        [page] = yield [command("XRANGE", key, start, "+", "COUNT", _PAGE)]
         if not page:
             return
-        found.left -= len(page)
-        yield from found.add((one, slot) for one in _segments(page, slot, oldest))
+        found.looks -= 1
+        there = [one for one in _segments(page, slot, oldest) if one.shards]
+        found.over = len(there) > found.left
+        yield from found.add((one, slot) for one in there[: found.left])
+        found.left -= min(found.left, len(there))
         start = b"(" + page[-1][0]
 
 

@@ -190,6 +190,38 @@ def test_tickers_keep_what_waits_and_expire_what_does_not(url: str) -> None:
     assert counters(ledger)["acked"] == 100
 
 
+def test_a_ticker_that_was_stopped_rotates_no_shard_that_another_has_rotated_meanwhile(
+    ledger: Ledger,
+) -> None:
+    made = ledger.run(ledger.core.rotations(ledger.core.shards))
+    ledger.tick(force=True)
+    assert ledger.run(ledger.core.rotate(force=True, made=made)) == 0
+    assert ledger.run(ledger.core.rotate(force=True)) == len(made)
+
+
+def test_rows_without_trees_and_other_subscriptions_take_no_room_of_those_that_wait(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(downtime, "MOST_SEGMENTS", 2)
+    for name in ("a", "b"):
+        Stream(ledger, "lines").subscribe(name)
+
+    def publish(number: int, rows: int) -> None:
+        anchors = track(ledger, values := ids.new_ids(rows))
+        commit(ledger, number, Commit((stage(ledger, anchors, "lines"),)))
+        ledger.update(anchors, values)
+
+    for number in range(3):
+        commit(ledger, number, Commit((stage(ledger, [0], "lines").as_said_unanchored(),)))
+    publish(3, 5)
+    publish(4, 5)
+    assert rotate(ledger) == 0
+    assert not caplog.records
+    publish(5, 7)
+    assert rotate(ledger, 3) == 7
+    assert "stream lines, subscription number 0: more than 2 segments wait" in caplog.text
+
+
 def test_a_removed_stream_leaves_no_heartbeat(ledger: Ledger) -> None:
     emit(ledger, 10)
     beat(ledger, take(ledger, "lines", "a"))
