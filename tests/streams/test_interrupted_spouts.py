@@ -85,13 +85,13 @@ def test_a_step_that_is_cut_anywhere_is_finished_once_by_another(valkey_url: str
     assert 15 < cuts < 100
 
 
-def test_a_write_that_is_cut_anywhere_is_finished_once(valkey_url: str) -> None:
+def test_a_write_that_is_cut_anywhere_is_finished_once(valkey_url: str, valkey_raw: "redis.Redis") -> None:
     table = lines(35)
     names = [None if n == 7 else "x" * (2_000 if n % 10 == 3 else 20) + str(n) for n in range(35)]
     table = table.append_column("name", pa.array(names, pa.string()))
     how = Tracking("s", "lines", "name")
     for after in range(100):
-        ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=2, slab_limit=10)
+        ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=8, slab_limit=10)
         made, staged = ledger.run(
             replays.emit_recorded(ledger.core, how, Staging("lines"), table.to_batches())
         )
@@ -108,6 +108,7 @@ def test_a_write_that_is_cut_anywhere_is_finished_once(valkey_url: str) -> None:
         settler.settle(ledger)
         assert pending(ledger) == {"pending": 0, "acked": 30, "replayed": 0, "dead": 5}
         assert sorted(letter.row["id"] for letter in letters(ledger)) == [3, 7, 13, 23, 33]  # type: ignore[type-var]
+        assert not [key for key in valkey_raw.scan_iter() if kind_of(key) == "made"], after
         if not cut:
             return
     raise AssertionError("it never came to its end")

@@ -116,6 +116,9 @@ def fail_segments(
 def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | None = None) -> Operation[None]:
     """Acks the tuples of roots, or fails their trees; their vectors are of no use after that."""
     places = roots.places(core, one)
+    if made is not None:  # who went before may have noted here what is not there to be failed any more
+        for _, shard in places:
+            made.needed[shard] += 0
     if one.refused:
         rows = yield from roots.kept_rows(core, one)
         if rows is not None:  # those that are gone were failed, and settled

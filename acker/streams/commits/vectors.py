@@ -43,7 +43,7 @@ class Applied:
 class Made:
     """What a commit makes, by shard: how much of it must be there before its inputs are acked.
 
-    commit: names it. needed: shards of which nothing is needed are missing.
+    commit: names it. needed: has each shard in which something may be noted, also where nothing is needed.
     """
 
     commit: str
