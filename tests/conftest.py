@@ -1,9 +1,9 @@
-"""Fixtures that all tests share. See tests/servers.py for what they are made of."""
+"""Fixtures that all tests share. See tests/helpers/servers.py for what they are made of."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, settings
 
 from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
-from tests.servers import CLUSTERS, KINDS, Servers, binary, clean_database, raw_client
-
-NewServer = Callable[..., EmbeddedServer]
+from tests.helpers.new_server import NewServer
+from tests.helpers.servers import CLUSTERS, KINDS, Servers, binary, clean_database, raw_client
 
 settings.register_profile(
     "acker",

@@ -32,9 +32,9 @@ from tests.chaos.records import (
 )
 from tests.chaos.report import Done, Report, stand_stills
 from tests.chaos.verdict import Collected, judge
-from tests.conftest import NewServer
-from tests.servers import wait_until
-from tests.test_demo_run import Run
+from tests.helpers.demo_run import Run
+from tests.helpers.new_server import NewServer
+from tests.helpers.servers import wait_until
 
 # Plans
 

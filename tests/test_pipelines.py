@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from acker.errors import AckerError, CommitOrderError, StoreError, UnreadableRecord
+from tests.helpers.demo_run import Run
 from tests.pipelines.ends import CRASH, end_of
 from tests.pipelines.operators import (
     ANYWHERE,
@@ -24,7 +25,6 @@ from tests.pipelines.operators import (
 from tests.pipelines.plan import pipeline
 from tests.pipelines.runner import Judged, Report
 from tests.pipelines.verdict import BROKEN, DONE, HUNG, PLANNED, REFUSED, SPARK, End, Observed, Told, judge
-from tests.test_demo_run import Run
 
 # Plans
 

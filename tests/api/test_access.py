@@ -13,8 +13,8 @@ from acker.store.client import Store
 from api.access import Rate, is_loopback
 from api.settings import Settings, settings
 from api.tokens import Tokens
-from tests.api import patient
-from tests.api.conftest import OPERATE, READ, TOKENS, calling, serving
+from tests.helpers import patient
+from tests.helpers.api import OPERATE, READ, TOKENS, calling, serving
 
 
 @pytest.fixture(autouse=True)

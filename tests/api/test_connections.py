@@ -3,29 +3,18 @@
 import json
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from urllib.parse import urlsplit
+from contextlib import ExitStack
 
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from tests.api import patient
-from tests.api.test_serve import running
-from tests.ledgers import Trees
-from tests.servers import wait_until
+from tests.helpers import patient
+from tests.helpers.ledgers import Trees
+from tests.helpers.serve import running
+from tests.helpers.servers import wait_until
+from tests.helpers.streams_of_events import connected
 
 HALF = b"GET /api/v1/topologies HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 BODY = b"POST /api/v1/topologies/words/fail HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
-
-
-@contextmanager
-def connected(address: str, sent: bytes, source: str = "127.0.0.1") -> Iterator[socket.socket]:
-    where = urlsplit(address)
-    with socket.create_connection(
-        (where.hostname or "", where.port or 0), timeout=patient.SECONDS, source_address=(source, 0)
-    ) as connection:
-        connection.sendall(sent)
-        yield connection
 
 
 def is_closed(connection: socket.socket) -> bool:

@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from api import dashboard
-from tests.api import patient
-from tests.servers import wait_until
+from tests.helpers import patient
+from tests.helpers.servers import wait_until
 
 
 @pytest.fixture

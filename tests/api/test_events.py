@@ -11,11 +11,11 @@ import pytest
 from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
-from tests.api import patient
-from tests.api.conftest import READ, TOKENS, calling, serving
-from tests.api.test_connections import connected
-from tests.ledgers import Trees
-from tests.servers import wait_until
+from tests.helpers import patient
+from tests.helpers.api import READ, TOKENS, calling, serving
+from tests.helpers.ledgers import Trees
+from tests.helpers.servers import wait_until
+from tests.helpers.streams_of_events import connected
 
 EVENTS = "/topologies/words/events"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from api.logs import LINES, Lines
-from tests.servers import wait_until
+from tests.helpers.servers import wait_until
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from acker.streams import StreamReader
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
-from tests.api import patient
-from tests.api.conftest import READ
-from tests.ledgers import Trees, told
+from tests.helpers import patient
+from tests.helpers.api import READ
+from tests.helpers.ledgers import Trees, told
 
 
 def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:

@@ -12,7 +12,7 @@ from acker.streams import StreamReader
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
-from tests.ledgers import Trees, confirm_all
+from tests.helpers.ledgers import Trees, confirm_all
 
 HOSTILE = [b"<script>alert(1)</script>", b"\xff\xfe\x00", "é\u202e".encode(), b""]
 

@@ -13,9 +13,9 @@ from acker.store.client import Store
 from api import openapi
 from api.main import create_app
 from api.settings import Settings
-from tests.api import patient
-from tests.api.conftest import OPERATE, TOKENS, serving
-from tests.ledgers import Trees
+from tests.helpers import patient
+from tests.helpers.api import OPERATE, TOKENS, serving
+from tests.helpers.ledgers import Trees
 
 
 def schema() -> dict[str, dict[str, dict[str, dict[str, object]]]]:

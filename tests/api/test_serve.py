@@ -6,12 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -19,50 +16,13 @@ import pytest
 from acker.embedded import EmbeddedServer
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from tests.api import patient
-from tests.ledgers import Trees
-from tests.servers import wait_until
+from tests.helpers import patient
+from tests.helpers.ledgers import Trees
+from tests.helpers.serve import CLI, running
+from tests.helpers.servers import wait_until
 
 # The first to serve builds the dashboard, where that is not done.
 pytestmark = pytest.mark.timeout(600)
-
-CLI = [sys.executable, "-c", "from acker.cli import main; main()"]
-
-
-@dataclass
-class Running:
-    """An `acker serve` at `address`, which logs to `log`."""
-
-    address: str
-    process: "subprocess.Popen[str]"
-    log: Path
-
-    def end(self, by: signal.Signals) -> int:
-        """Asks it to end; its status."""
-        self.process.send_signal(by)
-        return self.process.wait(60)
-
-
-@contextmanager
-def running(*arguments: str, stderr: int | None = None, **environment: str) -> Iterator[Running]:
-    """`acker serve` on a free port. stderr: where its log goes to in place of a file."""
-    with (
-        tempfile.NamedTemporaryFile(suffix=".log") as log,
-        subprocess.Popen(
-            [*CLI, "serve", "--port", "0", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=stderr or log,
-            text=True,
-            env={**os.environ, **environment},
-        ) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            address = process.stdout.readline().strip()
-            assert address.startswith("http://"), Path(log.name).read_text()
-            yield Running(address, process, Path(log.name))
-        finally:
-            process.kill()
 
 
 def refused(*arguments: str, **environment: str) -> str:

@@ -10,9 +10,9 @@ from acker.store.client import Store
 from api.live import Live
 from api.service import Service
 from api.settings import Settings
-from tests.api.conftest import READ, calling
-from tests.damages import DAMAGES, SHARD, damage, two
-from tests.ledgers import Trees, confirm_all, told
+from tests.helpers.api import READ, calling
+from tests.helpers.damages import DAMAGES, SHARD, damage, two
+from tests.helpers.ledgers import Trees, confirm_all, told
 
 
 @pytest.fixture

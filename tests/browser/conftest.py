@@ -9,32 +9,23 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from acker import Topology
 from acker.embedded import EmbeddedServer
 from acker.ledger import ids
-from acker.ledger.client import Ledger, open_ledger
-from acker.store.client import Store
-from acker.streams import StreamReader
-from acker.streams.commits.roots import Tracking
-from acker.streams.spouts import settler
-from acker.streams.spouts.spout import StreamSpout
 from api.dashboard import prepare
 from docs.screenshots import ARGUMENTS
-from tests.api.conftest import serving
-from tests.browser.traffic import flowing
-from tests.ledgers import Trees
+from tests.helpers.api import serving
+from tests.helpers.browser import HOSTILE, NewPage, World, bury
+from tests.helpers.ledgers import Trees
+from tests.helpers.traffic import flowing
 
 ROOT = Path(__file__).parent.parent.parent
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
-HOSTILE = (b"<script>window.hacked=1</script>", b"\xff\x00bytes", "gpj\u202eexe.png".encode(), b"")
-NewPage = Callable[..., Page]
 
 expect.set_options(timeout=60_000)
 
@@ -61,18 +52,6 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
-@dataclass
-class World:
-    """A store with topologies of every kind, and a service of it."""
-
-    url: str
-    address: str
-
-    def ledger(self, name: str, **config: object) -> Ledger:
-        """The ledger of a topology, made where there is none."""
-        return open_ledger(Store(self.url), name, **config)  # type: ignore[arg-type]
-
-
 @pytest.fixture(scope="package")
 def dashboard() -> None:
     """The dashboard, built from what is in the checkout now."""
@@ -95,16 +74,6 @@ def world(dashboard: None) -> Iterator[World]:
         still.track(anchors, ids.new_ids(len(HOSTILE)), HOSTILE, spout="hostile")
         bury(made.ledger("letters", ackers=1))
         yield made
-
-
-def bury(ledger: Ledger, reason: str = "<b>bad</b>") -> None:
-    """Makes three dead letters."""
-    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1))
-    spout.write(pa.table({"id": [1, 2, 3], "text": ["one", "<b>two</b>", None]}))
-    reader = StreamReader(ledger, "lines")
-    ledger.fail([int(str(row["_acker"])) for row in reader.rows()], reason)
-    settler.settle(ledger)
-    reader.ack_all()
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from acker.streams import StreamReader
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
-from tests.browser.conftest import NewPage, World, bury
-from tests.ledgers import Trees
-from tests.servers import wait_until
+from tests.helpers.browser import NewPage, World, bury
+from tests.helpers.ledgers import Trees
+from tests.helpers.servers import wait_until
 
 
 def filled(world: World, name: str) -> tuple[Ledger, Trees]:

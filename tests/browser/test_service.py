@@ -11,10 +11,10 @@ from playwright.sync_api import Page, expect
 from acker.embedded import EmbeddedServer
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from tests.api import patient
-from tests.api.conftest import OPERATE, READ, TOKENS, serving
-from tests.browser.conftest import NewPage, World
-from tests.ledgers import Trees
+from tests.helpers import patient
+from tests.helpers.api import OPERATE, READ, TOKENS, serving
+from tests.helpers.browser import NewPage, World
+from tests.helpers.ledgers import Trees
 
 
 def test_a_token_is_asked_for_kept_for_the_tab_and_its_scope_respected(

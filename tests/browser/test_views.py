@@ -13,10 +13,10 @@ from acker.ledger import ids
 from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.client import Store
-from tests.api.conftest import serving
-from tests.browser.conftest import HOSTILE, NewPage, World, bury
-from tests.ledgers import Trees
-from tests.servers import wait_until
+from tests.helpers.api import serving
+from tests.helpers.browser import HOSTILE, NewPage, World, bury
+from tests.helpers.ledgers import Trees
+from tests.helpers.servers import wait_until
 
 VIEWS = {
     "overview": "/",

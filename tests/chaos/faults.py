@@ -26,7 +26,7 @@ from tests.chaos.pipeline import TOPOLOGY, Pipeline, Supervised
 from tests.chaos.plan import CLIENT_TIMEOUT, Fault
 from tests.chaos.records import HANG, POISON
 from tests.chaos.source import INTERRUPTS
-from tests.proxy import Proxy, every_call_once
+from tests.helpers.proxy import Proxy, every_call_once
 
 HOUR = 3600.0
 _STEPS = (10.0, -10.0, 2 * HOUR, -2 * HOUR, 48 * HOUR, -48 * HOUR)

@@ -1,4 +1,4 @@
-"""A network between the processes and a server, which delays, cuts, and delivers twice (tests/proxy.py)."""
+"""A network between the processes and a server, which delays, cuts, and delivers twice (helpers/proxy.py)."""
 
 import contextlib
 import random
@@ -7,7 +7,7 @@ import threading
 import time
 
 from tests.chaos.plan import CLIENT_TIMEOUT
-from tests.proxy import Proxy
+from tests.helpers.proxy import Proxy
 
 LONGEST = 8 << 20
 """Bytes of a request that are gathered at most; what is longer is passed on and not looked at."""

@@ -14,7 +14,7 @@ from acker.ledger.outcomes import OutcomeReader
 from acker.streams import StreamReader
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts.spout import StreamSpout
-from tests.cli.conftest import HOSTILE, Acker, good, one_error, positive_and_negative, track
+from tests.helpers.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
 
 
 def test_trees_are_failed_by_hand(acker: Acker, ledger: Ledger) -> None:

@@ -13,8 +13,8 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
-from tests.cli.conftest import HOSTILE, Acker, good, one_error, positive_and_negative, track
-from tests.damages import DAMAGES, damage, two
+from tests.helpers.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
+from tests.helpers.damages import DAMAGES, damage, two
 
 
 def test_topologies_are_listed(acker: Acker, ledger: Ledger) -> None:

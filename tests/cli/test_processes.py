@@ -14,8 +14,8 @@ import pytest
 from acker.embedded import EmbeddedServer
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
-from tests.cli.conftest import track
-from tests.servers import wait_until
+from tests.helpers.cli import track
+from tests.helpers.servers import wait_until
 
 # Real processes
 

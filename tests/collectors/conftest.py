@@ -1,17 +1,14 @@
 """Topologies for the tests of collectors, and what their spouts are told."""
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from acker import Outcome, StoreUnavailable, Topology
-from acker.collectors.spout import Spout
+from acker import Topology
 from acker.embedded import EmbeddedServer
+from tests.helpers.collectors import Make
 
-Make = Callable[..., Topology]
 NewServer = Callable[..., EmbeddedServer]
 
 
@@ -33,25 +30,3 @@ def make(url: str) -> Iterator[Make]:
 def away(new_server: NewServer) -> EmbeddedServer:
     """A server of the test's own, to be taken away; it keeps what it has through a restart."""
     return new_server(append_only=True, options={"appendfsync": "always"})
-
-
-def told(spout: Spout, count: int = 1) -> list[Outcome]:
-    """The next `count` outcomes of a spout, and proof that there are no more by now."""
-    spout.topology.flush()
-    return told_unflushed(spout, count)
-
-
-def told_unflushed(spout: Spout, count: int) -> list[Outcome]:
-    """The same where nothing is sent for it, and the store may be away."""
-    deadline, found = time.monotonic() + 60.0, list[Outcome]()
-    while len(found) < count and time.monotonic() < deadline:
-        found += spout.outcomes(timeout=0.2)
-    with contextlib.suppress(StoreUnavailable):
-        found += spout.outcomes()
-    assert len(found) == count, found
-    return found
-
-
-def statuses(outcomes: Sequence[Outcome]) -> dict[bytes, str]:
-    assert len({outcome.message_id for outcome in outcomes}) == len(outcomes)
-    return {outcome.message_id: outcome.status for outcome in outcomes}

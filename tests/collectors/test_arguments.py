@@ -10,7 +10,7 @@ from acker import (
     TupleError,
     ValidationError,
 )
-from tests.collectors.conftest import Make, statuses, told
+from tests.helpers.collectors import Make, statuses, told
 
 pytestmark = pytest.mark.cluster(slow=True)
 

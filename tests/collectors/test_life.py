@@ -12,8 +12,8 @@ from acker import (
     Tuple,
 )
 from acker.collectors.bolt import Bolt
-from tests.collectors.conftest import Make, statuses, told
-from tests.servers import wait_until
+from tests.helpers.collectors import Make, statuses, told
+from tests.helpers.servers import wait_until
 
 pytestmark = pytest.mark.cluster(slow=True)
 

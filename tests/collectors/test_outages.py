@@ -21,8 +21,8 @@ from acker.ledger.ids import slab_of
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.submissions import Submission
 from acker.ledger.writers import HORIZON
-from tests.collectors.conftest import told_unflushed
-from tests.servers import wait_until
+from tests.helpers.collectors import told_unflushed
+from tests.helpers.servers import wait_until
 
 # Crashes of the spout
 

@@ -12,8 +12,8 @@ import redis
 from acker import StoreUnavailable, Topology, Tuple
 from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
-from tests.collectors.conftest import told_unflushed
-from tests.proxy import proxied
+from tests.helpers.collectors import told_unflushed
+from tests.helpers.proxy import proxied
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from acker import (
     Topology,
     Tuple,
 )
-from tests.collectors.conftest import Make, statuses, told
+from tests.helpers.collectors import Make, statuses, told
 
 pytestmark = pytest.mark.cluster(slow=True)
 

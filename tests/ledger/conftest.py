@@ -3,7 +3,7 @@
 import pytest
 
 from acker.ledger.client import Ledger
-from tests.ledgers import opened
+from tests.helpers.ledgers import opened
 
 
 @pytest.fixture

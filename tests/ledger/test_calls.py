@@ -11,8 +11,8 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes import OutcomeReader, confirm
 from acker.ledger.submissions import Failed, NewSlab, Updated
-from tests.leaks import assert_settled
-from tests.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.leaks import assert_settled
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
 
 pytestmark = pytest.mark.cluster
 

@@ -9,9 +9,9 @@ import redis
 
 from acker.ledger import ids
 from acker.ledger.client import Ledger
-from tests.leaks import assert_settled
-from tests.ledger_state import shard_key
-from tests.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.leaks import assert_settled
+from tests.helpers.ledger_state import shard_key
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -1,7 +1,7 @@
 """Any history of calls, however cut up, mixed and resent, leaves the ledger as the model says.
 
-After every step all of the store is compared with tests/model.py: each tree's state, the buckets, each
-counter, and what the spouts were told.
+After every step all of the store is compared with tests/helpers/model.py: each tree's state, the buckets,
+each counter, and what the spouts were told.
 """
 
 import os
@@ -30,10 +30,10 @@ from acker.ledger.core import COUNTERS
 from acker.ledger.outcomes import Entry, OutcomeReader
 from acker.ledger.submissions import NewSlab, Submission
 from acker.store.client import Store
-from tests.leaks import assert_settled
-from tests.ledger_state import assert_same, read_all, trees_of
-from tests.model import Model, signed
-from tests.servers import raw_client
+from tests.helpers.leaks import assert_settled
+from tests.helpers.ledger_state import assert_same, read_all, trees_of
+from tests.helpers.model import Model, signed
+from tests.helpers.servers import raw_client
 
 pytestmark = pytest.mark.cluster(slow=True)
 

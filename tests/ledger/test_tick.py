@@ -13,9 +13,9 @@ from acker.ledger.client import Ledger
 from acker.ledger.submissions import Call, Ticked
 from acker.ledger.writers import HORIZON
 from acker.store.operation import Operation, Reply, Request
-from tests.ledger_state import age_writers, pass_time, shard_key
-from tests.ledgers import Trees, confirm_all, counted, opened, told
-from tests.servers import wait_until
+from tests.helpers.ledger_state import age_writers, pass_time, shard_key
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.servers import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -272,7 +272,7 @@ def test_one_client_leaves_few_writers_however_much_it_sends(ledger: Ledger, raw
 
 
 def test_waiting_and_finished_trees_leave_nothing_behind(ledger: Ledger, raw: "redis.Redis") -> None:
-    from tests.leaks import assert_settled
+    from tests.helpers.leaks import assert_settled
 
     for count in (1, 2, 90):
         Trees(count).complete(ledger)

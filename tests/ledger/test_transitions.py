@@ -11,9 +11,9 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.submissions import Failed, Updated
-from tests.leaks import WHILE_TREES_LIVE, assert_settled, kind_of
-from tests.ledger_state import WAITING_SLAB, shard_key
-from tests.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.leaks import WHILE_TREES_LIVE, assert_settled, kind_of
+from tests.helpers.ledger_state import WAITING_SLAB, shard_key
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
 
 pytestmark = pytest.mark.cluster
 

@@ -10,9 +10,9 @@ from acker.inspect import pages
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.submissions import Failed, Updated
-from tests.leaks import assert_settled
-from tests.ledger_state import WAITING_SLAB, shard_key
-from tests.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.leaks import assert_settled
+from tests.helpers.ledger_state import WAITING_SLAB, shard_key
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
 
 pytestmark = pytest.mark.cluster(slow=True)
 

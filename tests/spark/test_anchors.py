@@ -9,8 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.errors import ValidationError
 from acker.spark import Collector, anchors, bolt, job
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_exactness import consume
+from tests.helpers.exactness import consume
+from tests.helpers.pipeline import Pipeline
 
 NO_ANCHORS = r"rows for stream 'copies' have no anchors, .* say anchored=False"
 Work = Callable[[DataFrame, Collector], object]

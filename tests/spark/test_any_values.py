@@ -11,8 +11,8 @@ from acker.spark import Collector, bolt, dead_letters, track
 from acker.spark.once import digest
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
-from tests.spark.attempts import Attempts, at_once
-from tests.spark.pipeline import Diary, Pipeline
+from tests.helpers.attempts import Attempts, at_once
+from tests.helpers.pipeline import Diary, Pipeline
 
 VALUES = {
     "a.b`c": "17",

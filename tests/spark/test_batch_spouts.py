@@ -10,9 +10,9 @@ from acker.spark import FailedException, job, outcomes, track, watermark
 from acker.streams.commits import commit
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
-from tests.spark.attempts import Attempts, at_once, numbers, staged_by
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_spouts import consume, pending
+from tests.helpers.attempts import Attempts, at_once, numbers, staged_by
+from tests.helpers.pipeline import Pipeline
+from tests.helpers.spouts import consume, pending
 
 
 def tracked(pipeline: Pipeline, rows: DataFrame, **settings: Any) -> DataFrame:

@@ -13,13 +13,13 @@ from acker.spark.writing import Writer
 from acker.store.client import Store
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
-from tests.conftest import NewServer
-from tests.proxy import proxied
-from tests.servers import wait_until
-from tests.spark.moments import Asked, Meeting, publishes, refused_from, run_with_pauses, stores, threads
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_interruptions import LONG, keys_of
-from tests.spark.test_spouts import consume, pending
+from tests.helpers.interruptions import LONG, keys_of
+from tests.helpers.moments import Asked, Meeting, publishes, refused_from, run_with_pauses, stores, threads
+from tests.helpers.new_server import NewServer
+from tests.helpers.pipeline import Pipeline
+from tests.helpers.proxy import proxied
+from tests.helpers.servers import wait_until
+from tests.helpers.spouts import consume, pending
 
 
 def write(pipeline: Pipeline, **options: object) -> None:

@@ -12,9 +12,9 @@ from acker.inspect import pages, steps
 from acker.ledger.client import open_ledger
 from acker.spark import Collector, FailedException, bolt, job
 from acker.store.client import Store
-from tests.servers import wait_until
-from tests.spark.pipeline import Diary, Pipeline
-from tests.spark.test_exactness import consume
+from tests.helpers.exactness import consume
+from tests.helpers.pipeline import Diary, Pipeline
+from tests.helpers.servers import wait_until
 
 
 @pytest.mark.everywhere

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from acker.embedded.java import ensure_java
-from tests.spark import connect, standalone
+from tests.helpers import connect, standalone
 
 ROOT = Path(__file__).parent.parent.parent
 LOCAL = "local[2,4]"

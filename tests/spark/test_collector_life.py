@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.errors import AckerError, FailedException, SchemaMismatch, ValidationError
 from acker.spark import Collector, bolt, functions, job, track
-from tests.spark.pipeline import Diary, Pipeline
-from tests.spark.test_exactness import consume
+from tests.helpers.exactness import consume
+from tests.helpers.pipeline import Diary, Pipeline
 
 
 def test_threads_that_nobody_waits_for_are_of_the_batch_and_a_call_after_it_is_an_error(

@@ -16,7 +16,7 @@ from acker.store.operation import Request
 from acker.streams import StreamWriter, schemas
 from acker.streams.commits import inputs
 from acker.streams.subscriptions import Range
-from tests.spark.pipeline import Pipeline
+from tests.helpers.pipeline import Pipeline
 
 pytestmark = pytest.mark.skipif(not TOLD, reason="before Spark 4.2 a subscription has one query")
 

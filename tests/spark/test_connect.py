@@ -8,8 +8,8 @@ from acker.inspect import steps
 from acker.spark import Collector, bolt, outcomes, settling
 from acker.streams import Stream
 from acker.streams.spouts import kept
-from tests.spark.pipeline import Diary, Pipeline
-from tests.spark.test_exactness import consume, words
+from tests.helpers.exactness import consume, words
+from tests.helpers.pipeline import Diary, Pipeline
 
 pytestmark = pytest.mark.connect
 

@@ -2,76 +2,23 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import redis
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from acker.spark import Collector, bolt
 from acker.streams.commits import commit
-from tests.spark import attempts, standalone
-from tests.spark.attempts import BY, wait_for
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_exactness import consume, words
+from tests.helpers import attempts, standalone
+from tests.helpers.attempts import BY, wait_for
+from tests.helpers.crashes import LINES, assert_exact, run, staged
+from tests.helpers.exactness import words
+from tests.helpers.pipeline import Pipeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-LINES = [f"a{n} b{n}" for n in range(500)]
-
-
-def start(pipeline: Pipeline, checkpoint: Path, *arguments: object) -> "subprocess.Popen[bytes]":
-    """Starts a driver of its own (tests/spark/driver.py)."""
-    program = [sys.executable, "-m", "tests.spark.driver", "--url", pipeline.url]
-    command = [*program, "--checkpoint", checkpoint, *arguments]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(standalone.ROOT),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    return subprocess.Popen([str(word) for word in command], env=environment, cwd=standalone.ROOT)
-
-
-def run(pipeline: Pipeline, checkpoint: Path, *arguments: object) -> int:
-    """Runs one, and returns its status."""
-    driver = start(pipeline, checkpoint, *arguments)
-    try:
-        return driver.wait(400)
-    finally:
-        driver.kill()
-
-
-def staged(pipeline: Pipeline) -> int:
-    """How many vectors are staged."""
-    with redis.Redis.from_url(pipeline.url) as client:
-        return sum(1 for _ in client.scan_iter("*staged*", count=1000))
-
-
-def assert_exact(pipeline: Pipeline, rows: int | None = None, numbers: int = 0) -> None:
-    """The words are there once, the lines are acked, and so are all trees once the words are.
-
-    numbers: trees of another spout, whose rows were emitted, too.
-    """
-    found = [str(row["word"]) for row in pipeline.rows("words")]
-    assert len(found) == len(set(found))
-    assert rows is None or len(found) == rows
-    assert pipeline.rows("lines") == []
-    # Each line has two words, or was dropped and is acked with its batch.
-    dropped = 500 - len(found) // 2
-    assert pipeline.counters() == {"tracked": 500 + numbers, **({"acked": dropped} if dropped else {})}
-    if numbers:
-        assert sorted(str(row["id"]) for row in pipeline.rows("numbers")) == sorted(map(str, range(numbers)))
-        consume(pipeline, "numbers")
-    consume(pipeline, "words")
-    assert pipeline.counters() == {"tracked": 500 + numbers, "acked": 500 + numbers}
-    kinds = ("staged", "payload", "failing", "notes", "effects", "owed", "tracked:")
-    assert not pipeline.without_time_to_live(*kinds)
 
 
 @pytest.mark.parametrize("after", ["3", "after"])

@@ -13,7 +13,7 @@ from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters as letters
 from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
-from tests.spark.pipeline import Pipeline
+from tests.helpers.pipeline import Pipeline
 
 
 def bury(pipeline: Pipeline, *names: str, stream: str = "prices") -> None:

@@ -13,8 +13,8 @@ from acker.spark.collector import Collector
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams import Stream, downtime
-from tests.servers import raw_client, wait_until
-from tests.spark.pipeline import Diary, Pipeline
+from tests.helpers.pipeline import Diary, Pipeline
+from tests.helpers.servers import raw_client, wait_until
 
 
 @pytest.fixture

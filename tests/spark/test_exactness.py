@@ -6,18 +6,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import concat, explode, lit, split
+from pyspark.sql.functions import concat, lit
 
 from acker.spark import Collector, bolt, staging
 from acker.store.operation import Operation
-from acker.streams import StreamReader
 from acker.streams.commits import commit as commits
-from tests.spark.attempts import BY, Attempts, at_once, first_attempt, names_in, numbers, staged_by
-from tests.spark.pipeline import Diary, Pipeline
-
-
-def words(batch: DataFrame, *more: str) -> DataFrame:
-    return batch.select(explode(split("line", " ")).alias("word"), "_acker", *more)
+from tests.helpers.attempts import BY, Attempts, at_once, first_attempt, names_in, numbers, staged_by
+from tests.helpers.exactness import consume, words
+from tests.helpers.pipeline import Diary, Pipeline
 
 
 class FailingAfterStaging(staging.StageTask):
@@ -28,10 +24,6 @@ class FailingAfterStaging(staging.StageTask):
         if first_attempt():
             raise RuntimeError("on purpose")
         yield from staged
-
-
-def consume(pipeline: Pipeline, stream: str) -> None:
-    StreamReader(pipeline.ledger, stream).ack_all()
 
 
 @pytest.mark.parametrize("after_staging", [pytest.param(False, marks=pytest.mark.everywhere), True])

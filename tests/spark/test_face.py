@@ -15,7 +15,7 @@ from acker.errors import UnknownStream
 from acker.spark import Acker, Collector, keywords
 from acker.spark.options import BATCH_WRITE, ONLY, PARSERS, READ, TRACK, WRITE
 from acker.streams.spouts.replays import Stepped
-from tests.spark.pipeline import Pipeline
+from tests.helpers.pipeline import Pipeline
 
 NAMED = {"url", "topology", "stream", "run", "dead_letters"}
 """Options that calls have as arguments of their own, or stand for."""

@@ -12,7 +12,7 @@ from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
-from tests.spark.pipeline import Pipeline
+from tests.helpers.pipeline import Pipeline
 
 HOW = Tracking("shop", "orders", "name", attempts=2)
 

@@ -11,7 +11,7 @@ from acker.errors import FailedException, SchemaMismatch
 from acker.spark import Collector, bolt, track
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.replays import Stepped
-from tests.spark.pipeline import Pipeline
+from tests.helpers.pipeline import Pipeline
 
 
 def test_a_record_that_ends_its_worker_is_a_dead_letter_and_the_query_goes_on(pipeline: Pipeline) -> None:

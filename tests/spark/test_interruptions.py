@@ -8,7 +8,6 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
-import redis
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -17,15 +16,13 @@ from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
 from acker.store.client import Store
 from acker.streams import Stream
-from tests.conftest import NewServer
-from tests.proxy import proxied
-from tests.servers import wait_until
-from tests.spark.moments import Asked, publishes, refused_from, run_with_pauses, stores
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_exactness import consume, words
-
-LONG = 120
-"""Seconds that a request may be held up."""
+from tests.helpers.exactness import consume, words
+from tests.helpers.interruptions import LONG, keys_of
+from tests.helpers.moments import Asked, publishes, refused_from, run_with_pauses, stores
+from tests.helpers.new_server import NewServer
+from tests.helpers.pipeline import Pipeline
+from tests.helpers.proxy import proxied
+from tests.helpers.servers import wait_until
 
 both_sinks = pytest.mark.parametrize("sink", ["bolt", "writer"])
 
@@ -68,11 +65,6 @@ def assert_done(pipeline: Pipeline, sink: str) -> None:
     assert counted == {"tracked": 40, "acked": 40 - failed, **({"failed": 3} if failed else {})}
     assert not keys_of(pipeline.url, "*staged*")
     assert not pipeline.without_time_to_live("payload", "failing", "notes")
-
-
-def keys_of(url: str, pattern: str) -> int:
-    with redis.Redis.from_url(url) as client:
-        return sum(1 for _ in client.scan_iter(pattern, count=1000))
 
 
 @both_sinks

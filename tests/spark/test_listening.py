@@ -9,7 +9,7 @@ import pytest
 from acker.ledger.client import open_ledger
 from acker.spark import listening
 from acker.store.client import Store
-from tests.conftest import NewServer
+from tests.helpers.new_server import NewServer
 
 
 def test_the_end_of_a_query_does_not_wait_for_a_store_that_is_away(

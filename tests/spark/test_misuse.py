@@ -14,7 +14,7 @@ from acker.spark.versions import spark_schema
 from acker.store.client import Store
 from acker.streams import StreamReader, StreamWriter, schemas
 from acker.streams.subscriptions import Range
-from tests.spark.pipeline import Diary, Pipeline
+from tests.helpers.pipeline import Diary, Pipeline
 
 
 def test_a_second_bolt_for_a_batch_is_an_error_and_not_passed_over(pipeline: Pipeline) -> None:

@@ -13,9 +13,9 @@ from acker.store.client import Store
 from acker.streams import Stream
 from acker.streams.spouts import kept, settler
 from acker.streams.spouts.replays import Stepped
-from tests.servers import Servers, clean_database
-from tests.spark.pipeline import Diary, Pipeline
-from tests.spark.test_spouts import files, run, tracked
+from tests.helpers.pipeline import Diary, Pipeline
+from tests.helpers.servers import Servers, clean_database
+from tests.helpers.spouts import files, run, tracked
 
 pytestmark = pytest.mark.slow
 

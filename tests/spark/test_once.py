@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.errors import EffectsFull, ValidationError
 from acker.spark import Collector, bolt, job
-from tests.spark.pipeline import Diary, Pipeline
-from tests.spark.test_exactness import consume
+from tests.helpers.exactness import consume
+from tests.helpers.pipeline import Diary, Pipeline
 
 
 @dataclass

@@ -10,8 +10,8 @@ from acker.errors import AckerError
 from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt, job
 from acker.store.client import Store
-from tests.spark.pipeline import Diary, Pipeline
-from tests.spark.test_spouts import consume
+from tests.helpers.pipeline import Diary, Pipeline
+from tests.helpers.spouts import consume
 
 
 def write(pipeline: Pipeline, rows: DataFrame, **options: object) -> None:

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 from acker.spark import Collector, FailedException, bolt
-from tests.spark.pipeline import Diary, Pipeline
-from tests.spark.test_exactness import consume
-from tests.spark.test_spouts import tracked
+from tests.helpers.exactness import consume
+from tests.helpers.pipeline import Diary, Pipeline
+from tests.helpers.spouts import tracked
 
 
 def run(

@@ -17,8 +17,8 @@ from acker.spark.options import Options
 from acker.spark.reading import StreamReader as SparkReader
 from acker.spark.versions import spark_schema
 from acker.streams import Stream, schemas, subscriptions
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_exactness import consume
+from tests.helpers.exactness import consume
+from tests.helpers.pipeline import Pipeline
 
 
 def checks(works: Path) -> Callable[[str], Column]:

@@ -18,8 +18,8 @@ from acker.spark.options import Options
 from acker.spark.writing import StreamWriter as SparkWriter
 from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.commits import commit as commits
-from tests.servers import wait_until
-from tests.spark.pipeline import Pipeline
+from tests.helpers.pipeline import Pipeline
+from tests.helpers.servers import wait_until
 
 
 def copy(pipeline: Pipeline, name: str, stream: str, **options: object) -> Any:

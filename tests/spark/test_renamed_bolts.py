@@ -9,7 +9,7 @@ from acker.spark import renamed
 from acker.spark.microbatches import Batch
 from acker.streams.commits import commit
 from acker.streams.commits.commit import Commit
-from tests.streaming import emit, stage
+from tests.helpers.streaming import emit, stage
 
 
 def test_rows_that_are_held_under_the_old_name_of_a_bolt_are_named(

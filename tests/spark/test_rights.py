@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
 from acker.store.client import Store
-from tests.conftest import NewServer
-from tests.rights import users
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_exactness import consume
+from tests.helpers.exactness import consume
+from tests.helpers.new_server import NewServer
+from tests.helpers.pipeline import Pipeline
+from tests.helpers.rights import users
 
 
 def test_a_spout_and_a_bolt_work_with_the_rights_of_their_roles(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from acker.spark.shipping import Shipped, version
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_exactness import consume
+from tests.helpers.exactness import consume
+from tests.helpers.pipeline import Pipeline
 
 ROOT = Path(__file__).parent.parent.parent
 UNPACK = "import pickle, sys; print(pickle.load(sys.stdin.buffer).value)"
@@ -73,7 +73,7 @@ def test_executors_without_acker_need_its_wheel_and_tell_when_it_is_another(
     assert b"No module named 'acker'" in alone.stderr
 
     def run(files: Path) -> "subprocess.CompletedProcess[str]":
-        """Runs a driver of its own (tests/spark/driver.py) whose executors get these files."""
+        """Runs a driver of its own (tests/helpers/driver.py) whose executors get these files."""
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": str(python),
@@ -81,7 +81,7 @@ def test_executors_without_acker_need_its_wheel_and_tell_when_it_is_another(
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         environment.pop("PYTHONPATH", None)
-        program = [sys.executable, "-m", "tests.spark.driver", "--url", pipeline.url]
+        program = [sys.executable, "-m", "tests.helpers.driver", "--url", pipeline.url]
         more = ["--checkpoint", str(tmp_path / "checkpoint"), "--master", "local-cluster[2,1,1024]"]
         return subprocess.run(
             [*program, *more], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

@@ -11,8 +11,8 @@ from acker.spark import bolt
 from acker.spark.collector import Collector
 from acker.store.client import Store
 from acker.streams import Stream
-from tests.servers import wait_until
-from tests.spark.pipeline import Pipeline
+from tests.helpers.pipeline import Pipeline
+from tests.helpers.servers import wait_until
 
 
 def test_a_batch_that_is_slower_than_the_message_timeout_says_so(

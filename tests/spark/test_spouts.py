@@ -16,47 +16,14 @@ from acker.spark import (
     outcomes,
     replay,
     settling,
-    track,
     watermark,
 )
-from acker.streams import StreamReader
 from acker.streams.commits import commit
-from acker.streams.spouts import kept, settler
+from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
-from tests.spark.attempts import Attempts, at_once, numbers, staged_by
-from tests.spark.pipeline import Pipeline
-
-
-def files(pipeline: Pipeline, lines: list[str], parts: int = 2, name: str = "in") -> DataFrame:
-    """A streaming DataFrame of text files: one column, `value`."""
-    directory = pipeline.directory / name
-    directory.mkdir(exist_ok=True)
-    for part in range(parts):
-        (directory / f"{len(list(directory.iterdir()))}.txt").write_text(
-            "".join(f"{line}\n" for line in lines[part::parts])
-        )
-    return pipeline.spark.readStream.text(str(directory))
-
-
-def tracked(pipeline: Pipeline, rows: DataFrame, **settings: Any) -> DataFrame:
-    given: dict[str, Any] = {"spout": "s", "message_id": "value", "partitions": 2, **settings}
-    return track(rows, url=pipeline.url, topology="t", **given)
-
-
-def run(pipeline: Pipeline, rows: DataFrame, name: str, function: Any) -> None:
-    pipeline.finish(
-        rows.writeStream.foreachBatch(function)
-        .option("checkpointLocation", str(pipeline.directory / name))
-        .trigger(availableNow=True)
-    )
-
-
-def consume(pipeline: Pipeline, stream: str) -> None:
-    StreamReader(pipeline.ledger, stream).ack_all()
-
-
-def pending(pipeline: Pipeline) -> dict[str, int]:
-    return pipeline.ledger.run(kept.pending(pipeline.ledger.core, "s"))
+from tests.helpers.attempts import Attempts, at_once, numbers, staged_by
+from tests.helpers.pipeline import Pipeline
+from tests.helpers.spouts import consume, files, pending, run, tracked
 
 
 @pytest.mark.everywhere

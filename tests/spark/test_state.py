@@ -10,9 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.spark import Collector, bolt, track
 from acker.streams import Stream, StreamWriter
-from tests.servers import wait_until
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_exactness import consume
+from tests.helpers.exactness import consume
+from tests.helpers.pipeline import Pipeline
+from tests.helpers.servers import wait_until
 
 
 def clicks(pipeline: Pipeline, stream: str = "lines", **options: object) -> DataFrame:

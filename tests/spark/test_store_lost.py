@@ -19,7 +19,7 @@ from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams import StreamReader
 from acker.streams.spouts import settler
-from tests.spark.pipeline import Pipeline
+from tests.helpers.pipeline import Pipeline
 
 
 def test_a_query_ends_where_its_rows_are_lost_and_reads_them_again(

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from acker.spark import Collector, bolt, tuned
 from acker.spark.tuning import PIP_WORKERS, settings
-from tests.spark.pipeline import Pipeline
+from tests.helpers.pipeline import Pipeline
 
 
 def test_what_is_set_on_the_builder_afterwards_wins() -> None:

@@ -11,8 +11,8 @@ from acker.spark.microbatches import Batch
 from acker.store import keys
 from acker.streams.reader import entries
 from acker.streams.subscriptions import Range
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_exactness import consume, words
+from tests.helpers.exactness import consume, words
+from tests.helpers.pipeline import Pipeline
 
 
 def spoil(pipeline: Pipeline, stream: str, place: int) -> str:

@@ -19,11 +19,11 @@ import redis
 
 from acker.store import scripts
 from acker.streams.commits import commit
-from tests.proxy import Proxy, proxied
-from tests.spark import moments
-from tests.spark.moments import Asked
-from tests.spark.pipeline import Pipeline
-from tests.spark.test_crashes import LINES, assert_exact, run, staged, start
+from tests.helpers import moments
+from tests.helpers.crashes import LINES, assert_exact, run, staged, start
+from tests.helpers.moments import Asked
+from tests.helpers.pipeline import Pipeline
+from tests.helpers.proxy import Proxy, proxied
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

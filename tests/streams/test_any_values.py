@@ -12,9 +12,9 @@ from acker.streams.commits.roots import Tracking, message_ids
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
-from tests.kept_rows import consume, letters
-from tests.kept_rows import rows as rows_of
-from tests.streaming import counters
+from tests.helpers.kept_rows import consume, letters
+from tests.helpers.kept_rows import rows as rows_of
+from tests.helpers.streaming import counters
 
 LATIN = "café".encode("latin-1")
 """No UTF-8."""

@@ -26,9 +26,9 @@ from acker.streams.spouts import attempts, backoff, dead_letters, replays, settl
 from acker.streams.spouts.attempts import Attempt, decisive, with_attempt
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
-from tests.kept_rows import HOW, consume, letters, lines, pending, rows
-from tests.leaks import assert_settled
-from tests.ledger_state import read_all
+from tests.helpers.kept_rows import HOW, consume, letters, lines, pending, rows
+from tests.helpers.leaks import assert_settled
+from tests.helpers.ledger_state import read_all
 
 pytestmark = pytest.mark.cluster(slow=True)
 

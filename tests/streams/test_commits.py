@@ -16,8 +16,8 @@ from acker.streams.commits import commit as commits
 from acker.streams.commits import inputs, origins, vectors
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.origins import Origin
-from tests.servers import raw_client
-from tests.streaming import (
+from tests.helpers.servers import raw_client
+from tests.helpers.streaming import (
     commit,
     consume,
     counters,

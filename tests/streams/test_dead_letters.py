@@ -21,9 +21,9 @@ from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.dead_letters import Filter
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
-from tests.kept_rows import HOW, consume, fail, letters, lines, pending, rows
-from tests.leaks import assert_settled
-from tests.streaming import counters
+from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows
+from tests.helpers.leaks import assert_settled
+from tests.helpers.streaming import counters
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -11,10 +11,10 @@ from acker.store.client import Store
 from acker.streams import Stream, downtime, subscriptions
 from acker.streams.commits.commit import Commit
 from acker.streams.subscriptions import Range
-from tests.ledger_state import StoredShard, read_shards
-from tests.servers import raw_client, wait_until
-from tests.streaming import ack, commit, consume, counters, emit, stage, take, track
-from tests.tickers import running
+from tests.helpers.ledger_state import StoredShard, read_shards
+from tests.helpers.servers import raw_client, wait_until
+from tests.helpers.streaming import ack, commit, consume, counters, emit, stage, take, track
+from tests.helpers.tickers import running
 
 pytestmark = pytest.mark.cluster(slow=True)
 

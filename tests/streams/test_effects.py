@@ -17,8 +17,8 @@ from acker.streams.commits import commit, effects, staging
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.staging import FAILED, Staged, Staging
-from tests.servers import wait_until
-from tests.streaming import emit, run_cut, take
+from tests.helpers.servers import wait_until
+from tests.helpers.streaming import emit, run_cut, take
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -15,8 +15,8 @@ from acker.streams.commits import commit as commits
 from acker.streams.commits import giving_back
 from acker.streams.commits.commit import Commit
 from acker.streams.subscriptions import Range
-from tests.streaming import consume, counters, emit, stage, take
-from tests.streams.test_paused_drivers import one_by_one
+from tests.helpers.paused_drivers import one_by_one
+from tests.helpers.streaming import consume, counters, emit, stage, take
 
 
 def rows(ledger: Ledger, stream: str) -> list[Any]:

@@ -16,9 +16,9 @@ from acker.streams.commits.staging import Staging
 from acker.streams.spouts import kept, lost, replays, settler
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
-from tests.kept_rows import HOW, consume, fail, letters, lines, pending, rows
-from tests.leaks import kind_of
-from tests.streaming import counters, run_cut
+from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows
+from tests.helpers.leaks import kind_of
+from tests.helpers.streaming import counters, run_cut
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -18,8 +18,8 @@ from acker.streams.commits.roots import Tracking
 from acker.streams.commits.staging import Staged
 from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
-from tests.kept_rows import letters, lines, rows
-from tests.streaming import counters, emit, interleave, run_cut, stage, take
+from tests.helpers.kept_rows import letters, lines, rows
+from tests.helpers.streaming import counters, emit, interleave, run_cut, stage, take
 
 pytestmark = pytest.mark.cluster(slow=True)
 

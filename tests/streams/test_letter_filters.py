@@ -16,9 +16,9 @@ from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, letter_pages, letter_store, settler
 from acker.streams.spouts.dead_letters import Filter, Group
 from acker.streams.spouts.spout import StreamSpout
-from tests.kept_rows import consume, letters, lines, pending, rows
-from tests.leaks import assert_settled
-from tests.streams.test_paused_drivers import one_by_one
+from tests.helpers.kept_rows import consume, letters, lines, pending, rows
+from tests.helpers.leaks import assert_settled
+from tests.helpers.paused_drivers import one_by_one
 
 pytestmark = pytest.mark.cluster(slow=True)
 

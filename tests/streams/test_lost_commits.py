@@ -13,7 +13,7 @@ from acker.store.client import Store
 from acker.streams.commits import commit, staging
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.staging import FAILED, Staged, Staging
-from tests.streaming import consume, counters, emit, stage, take
+from tests.helpers.streaming import consume, counters, emit, stage, take
 
 Moment = dict[bytes, tuple[bytes, int]]
 

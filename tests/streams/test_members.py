@@ -15,7 +15,7 @@ from acker.streams.commits.commit import Commit
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.commits.staging import FAILED, Staged, Staging
 from acker.streams.subscriptions import Range
-from tests.streaming import counters, emit, stage, take
+from tests.helpers.streaming import counters, emit, stage, take
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -24,8 +24,9 @@ from acker.streams.commits.staging import FAILED, Staging
 from acker.streams.spouts import dead_letters, replays, settler
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import RERUN_TTL
-from tests.kept_rows import consume, letters, lines, pending, rows
-from tests.streaming import counters, stage, take
+from tests.helpers.kept_rows import consume, letters, lines, pending, rows
+from tests.helpers.paused_drivers import one_by_one
+from tests.helpers.streaming import counters, stage, take
 
 HOW = Tracking("s", "lines", "id", attempts=2)
 ROWS = 8
@@ -89,19 +90,6 @@ def dead_letter(ledger: Ledger) -> Driver:
     settler.settle(ledger)
     letter = letters(ledger)[0].id
     return lambda: dead_letters.replay(ledger.core, letter)
-
-
-def one_by_one(operation: Operation[Any]) -> Operation[Any]:
-    """The operation, with one request in each of its exchanges."""
-    replies = None
-    while True:
-        try:
-            asked: list[Request] = operation.send(replies)  # type: ignore[arg-type]
-        except StopIteration as end:
-            return end.value
-        replies = []
-        for request in asked:
-            replies += yield [request]
 
 
 def go_on(ledger: Ledger, operation: Operation[Any], asked: list[Request]) -> None:

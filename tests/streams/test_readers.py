@@ -10,7 +10,7 @@ from acker.store import keys
 from acker.store.operation import Request
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from acker.streams.commits.commit import Commit
-from tests.streaming import ack, commit, consume, counters, emit, kept, record_requests, take, taken
+from tests.helpers.streaming import ack, commit, consume, counters, emit, kept, record_requests, take, taken
 
 pytestmark = pytest.mark.cluster(slow=True)
 

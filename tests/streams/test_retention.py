@@ -8,8 +8,8 @@ from acker.streams import Stream, retention
 from acker.streams.commits import commit as commits
 from acker.streams.commits import publishing
 from acker.streams.commits.commit import Commit
-from tests.servers import raw_client, wait_until
-from tests.streaming import ack, commit, consume, counters, emit, kept, readable, rows, stage, take
+from tests.helpers.servers import raw_client, wait_until
+from tests.helpers.streaming import ack, commit, consume, counters, emit, kept, readable, rows, stage, take
 
 pytestmark = pytest.mark.cluster(slow=True)
 

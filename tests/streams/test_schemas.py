@@ -12,8 +12,8 @@ from acker.streams.commits import staging
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.staging import Staging
 from acker.streams.segments import Segment
-from tests.servers import raw_client
-from tests.streaming import commit, interleave, rows
+from tests.helpers.servers import raw_client
+from tests.helpers.streaming import commit, interleave, rows
 
 pytestmark = pytest.mark.cluster
 

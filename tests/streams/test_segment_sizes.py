@@ -10,7 +10,7 @@ from acker.streams.commits import roots, staging, vectors
 from acker.streams.commits.roots import KEPT_ROWS, Tracking
 from acker.streams.commits.staging import Staging
 from acker.streams.segments import ANCHORS, SEGMENT_ROWS
-from tests.servers import raw_client
+from tests.helpers.servers import raw_client
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -18,8 +18,8 @@ from acker.streams.spouts import kept, lost, settler
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.settler import Settler
 from acker.streams.spouts.spout import StreamSpout
-from tests.damages import DAMAGES, damage, two
-from tests.kept_rows import consume, lines, rows
+from tests.helpers.damages import DAMAGES, damage, two
+from tests.helpers.kept_rows import consume, lines, rows
 
 TIMEOUT = 60.0
 """Seconds after which a test gives up."""

@@ -20,10 +20,10 @@ from acker.streams.commits.staging import Staging
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.replays import Stepped, emit_recorded
 from acker.streams.spouts.spout import StreamSpout
-from tests.kept_rows import HOW, consume, fail, letters, lines, pending, rows
-from tests.leaks import assert_settled
-from tests.ledgers import confirm_all
-from tests.streaming import counters
+from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows
+from tests.helpers.leaks import assert_settled
+from tests.helpers.ledgers import confirm_all
+from tests.helpers.streaming import counters
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -15,8 +15,8 @@ from acker.streams.commits.commit import Commit
 from acker.streams.reader import payload_of
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import Range
-from tests.servers import raw_client
-from tests.streaming import ack, commit, emit, stage, take, taken, track
+from tests.helpers.servers import raw_client
+from tests.helpers.streaming import ack, commit, emit, stage, take, taken, track
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -14,17 +14,7 @@ from acker.streams import StreamReader, StreamWriter, schemas, segments
 from acker.streams.commits import staging
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.staging import FAILED, Staging
-from tests.streaming import (
-    commit,
-    consume,
-    counters,
-    emit,
-    kept,
-    rows,
-    stage,
-    take,
-    track,
-)
+from tests.helpers.streaming import commit, consume, counters, emit, kept, rows, stage, take, track
 
 pytestmark = pytest.mark.cluster
 

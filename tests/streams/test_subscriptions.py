@@ -16,7 +16,7 @@ from acker.store.operation import Operation
 from acker.streams import Stream, StreamWriter, segments, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits.commit import Commit
-from tests.streaming import (
+from tests.helpers.streaming import (
     ack,
     commit,
     consume,

@@ -15,7 +15,7 @@ from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import kept
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import Range
-from tests.streaming import consume, counters, emit, stage, take
+from tests.helpers.streaming import consume, counters, emit, stage, take
 
 pytestmark = pytest.mark.cluster(slow=True)
 

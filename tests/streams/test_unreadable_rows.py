@@ -16,8 +16,8 @@ from acker.streams.spouts import kept, lost, settler
 from acker.streams.spouts.kept import Settled
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
-from tests.kept_rows import consume, fail, letters, lines, pending, rows
-from tests.streams.test_unreadable_segments import BROKEN, put_away
+from tests.helpers.kept_rows import consume, fail, letters, lines, pending, rows
+from tests.helpers.unreadable_segments import BROKEN, put_away
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -8,33 +8,21 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import UnreadableRecord
-from acker.inspect.totals import unreadable
 from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams import Stream, StreamReader, StreamWriter, segments, subscriptions
+from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from acker.streams.commits import inputs, vectors
 from acker.streams.commits.commit import Commit
 from acker.streams.subscriptions import Range
-from tests.streaming import commit, consume, emit, rows, stage, take
+from tests.helpers.streaming import commit, consume, emit, rows, stage, take
+from tests.helpers.unreadable_segments import BROKEN, counted, put_away
 
 pytestmark = pytest.mark.cluster(slow=True)
 
 LINES = keys.Stream("t", "lines")
 
 
-def without_rows(payload: bytes) -> bytes:
-    schema = pa.ipc.open_stream(payload).schema
-    return segments.encode([pa.RecordBatch.from_pylist([], schema=schema)], "none")
-
-
-BROKEN: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda payload: b"",
-    "cut": lambda payload: payload[:-100],
-    "without rows": without_rows,
-    "other": lambda payload: b"x" * len(payload),
-    "torn": lambda payload: payload[: len(payload) // 2] + b"\xff" * 1000,
-}
 TOO_LARGE = struct.pack("<q", 1 << 60)
 
 
@@ -59,20 +47,6 @@ def read(ledger: Ledger, raw: Any, batch: Range) -> list[int]:
             found = ledger.run(inputs.rows(ledger.core, "lines", piece.segment, batch.slot, payload))
             counts.append(sum(part.num_rows for part in found))
     return counts
-
-
-def counted(ledger: Ledger) -> dict[str, int]:
-    """The counters of trees that are not zero, when all that still pends has expired."""
-    for _ in range(3):
-        ledger.tick(force=True)
-    return {name: n for name, n in ledger.counters().items() if n and name not in ("rotations", "duplicates")}
-
-
-def put_away(ledger: Ledger) -> list[str]:
-    """What is in quarantine; as much was counted."""
-    found = sorted(name.decode() for name in ledger.run(ledger.core.quarantined()))
-    assert ledger.run(unreadable(ledger.core)) == len(found)
-    return found
 
 
 @pytest.mark.parametrize("how", BROKEN)

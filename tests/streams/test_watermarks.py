@@ -13,8 +13,8 @@ from acker.streams.commits.staging import Staging
 from acker.streams.spouts import dead_letters, kept, lost, replays, settler
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
-from tests.kept_rows import consume, fail, letters, lines, rows
-from tests.streaming import run_cut
+from tests.helpers.kept_rows import consume, fail, letters, lines, rows
+from tests.helpers.streaming import run_cut
 
 pytestmark = pytest.mark.cluster(slow=True)
 

@@ -1,0 +1,41 @@
+"""What tests share with tests/browser/conftest.py."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from playwright.sync_api import Page
+
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.streams import StreamReader
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
+
+HOSTILE = (b"<script>window.hacked=1</script>", b"\xff\x00bytes", "gpj\u202eexe.png".encode(), b"")
+
+
+NewPage = Callable[..., Page]
+
+
+@dataclass
+class World:
+    """A store with topologies of every kind, and a service of it."""
+
+    url: str
+    address: str
+
+    def ledger(self, name: str, **config: object) -> Ledger:
+        """The ledger of a topology, made where there is none."""
+        return open_ledger(Store(self.url), name, **config)  # type: ignore[arg-type]
+
+
+def bury(ledger: Ledger, reason: str = "<b>bad</b>") -> None:
+    """Makes three dead letters."""
+    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1))
+    spout.write(pa.table({"id": [1, 2, 3], "text": ["one", "<b>two</b>", None]}))
+    reader = StreamReader(ledger, "lines")
+    ledger.fail([int(str(row["_acker"])) for row in reader.rows()], reason)
+    settler.settle(ledger)
+    reader.ack_all()

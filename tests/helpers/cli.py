@@ -1,0 +1,42 @@
+"""What tests share with tests/cli/conftest.py."""
+
+import json
+import re
+from collections.abc import Callable
+
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.ids import Ids
+
+HOSTILE = "\x1b[31mred[/]\x07\x7f\u202e[bold]"
+
+
+class Run:
+    """What a command did."""
+
+    def __init__(self, status: int, out: str, error: str) -> None:
+        self.status, self.out, self.error = status, out, error
+
+
+Acker = Callable[..., Run]
+
+
+def track(ledger: Ledger, *message_ids: bytes | str) -> Ids:
+    anchors = ids.new_anchors(len(message_ids))
+    ledger.track(anchors, ids.new_ids(len(message_ids)), message_ids, spout="lines")
+    return anchors
+
+
+def positive_and_negative(ledger: Ledger) -> list[int]:
+    return [int(track(ledger, "m", "other")[0]), int(track(ledger, "m")[0])]
+
+
+def good(run: Run) -> object:
+    assert run.status == 0, run.error
+    return json.loads(run.out)
+
+
+def one_error(run: Run, status: int) -> str:
+    assert (run.status, run.out) == (status, "")
+    assert re.fullmatch(r"acker: [^\n]+\n", run.error)
+    return run.error

@@ -1,0 +1,32 @@
+"""What tests share with tests/collectors/conftest.py."""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+from acker import Outcome, StoreUnavailable, Topology
+from acker.collectors.spout import Spout
+
+Make = Callable[..., Topology]
+
+
+def told(spout: Spout, count: int = 1) -> list[Outcome]:
+    """The next `count` outcomes of a spout, and proof that there are no more by now."""
+    spout.topology.flush()
+    return told_unflushed(spout, count)
+
+
+def told_unflushed(spout: Spout, count: int) -> list[Outcome]:
+    """The same where nothing is sent for it, and the store may be away."""
+    deadline, found = time.monotonic() + 60.0, list[Outcome]()
+    while len(found) < count and time.monotonic() < deadline:
+        found += spout.outcomes(timeout=0.2)
+    with contextlib.suppress(StoreUnavailable):
+        found += spout.outcomes()
+    assert len(found) == count, found
+    return found
+
+
+def statuses(outcomes: Sequence[Outcome]) -> dict[bytes, str]:
+    assert len({outcome.message_id for outcome in outcomes}) == len(outcomes)
+    return {outcome.message_id: outcome.status for outcome in outcomes}

@@ -1,0 +1,117 @@
+"""Connections that are not what they were: to a server that was demoted, is busy, or says no more."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from acker.errors import StoreUnavailable
+from acker.store import client as stores
+from acker.store.aio import AsyncStore
+from acker.store.client import Store
+from acker.store.operation import Request, command
+from tests.helpers.new_server import NewServer
+from tests.helpers.proxy import proxied
+from tests.helpers.servers import wait_until
+from tests.helpers.threads import Send, in_a_thread
+
+pytestmark = pytest.mark.timeout(300)
+
+KEY = b"acker:{lead}:turn"
+
+
+Connect = Callable[[str, float], Send]
+
+
+@pytest.fixture(params=["store", "twin"])
+async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
+    """Each of the two clients, for a URL and a time-out in seconds."""
+    twins: list[AsyncStore] = []
+
+    def made(url: str, timeout: float) -> Send:
+        if request.param == "store":
+            return in_a_thread(Store(url, timeout=timeout))
+        twins.append(AsyncStore(url, timeout=timeout))
+        return twins[-1].send
+
+    yield made
+    for twin in twins:
+        await twin.aclose()
+
+
+async def test_a_name_that_leads_to_another_server_after_a_failover_is_followed(
+    new_server: NewServer, kind: str, connect: Connect
+) -> None:
+    old, new = new_server(kind, append_only=False), new_server(kind, append_only=False)
+    with proxied(old.url) as proxy:
+        send = connect(proxy.url, 60.0)
+        await asyncio.gather(*(send([command("SET", KEY, "old")]) for _ in range(4)))
+        with redis.Redis.from_url(old.url) as client:
+            client.replicaof("127.0.0.1", new.port)
+        proxy.lead(new.url)
+        # The old connections are whole, and lead to a replica that takes nothing.
+        assert [bytes(reply) for reply in await send([command("SET", KEY, "new")])] == [b"OK"]
+    with redis.Redis.from_url(new.url) as client:
+        assert client.get(KEY) == b"new"
+
+
+async def test_replies_that_come_one_by_one_in_their_own_time_do_not_add_up(
+    valkey_url: str, connect: Connect
+) -> None:
+    slow = [Request(KEY, ["BLPOP", KEY, 0.8]) for _ in range(10)]
+    with pytest.raises(StoreUnavailable):
+        await connect(valkey_url, 2.0)(slow)
+
+
+async def test_a_server_that_is_busy_with_a_script_is_waited_for(
+    new_server: NewServer, kind: str, connect: Connect
+) -> None:
+    server = new_server(kind, append_only=False, options={"busy-reply-threshold": "20"})
+    with proxied(server.url) as proxy, ThreadPoolExecutor(1) as other:
+        known, fresh = connect(proxy.url, 60.0), connect(proxy.url, 61.0)
+        assert await known([command("EXISTS", KEY)]) == [0]
+        for send, asked in ((known, b"EXISTS"), (fresh, b"INFO")):
+            told = threading.Event()
+
+            def answered(request: bytes, asked: bytes = asked, told: threading.Event = told) -> bool:
+                if asked in request:
+                    told.set()
+                return False
+
+            endless = other.submit(run_endless, server.url)
+            await asyncio.to_thread(wait_until, lambda: is_busy(server.url))
+            proxy.swallow = answered
+            waiting = asyncio.ensure_future(send([command("EXISTS", KEY)]))
+            assert await asyncio.to_thread(told.wait, 60)
+            with redis.Redis.from_url(server.url) as client:
+                client.script_kill()
+            assert await waiting == [0]
+            assert "killed" in endless.result(60)
+
+
+def run_endless(url: str) -> str:
+    with redis.Redis.from_url(url, socket_timeout=120) as client:
+        try:
+            client.eval("while true do end", 0)
+        except redis.ResponseError as error:
+            return str(error)
+    return "it ended"
+
+
+def is_busy(url: str) -> bool:
+    with redis.Redis.from_url(url) as client:
+        try:
+            return not client.ping()
+        except redis.ResponseError as error:
+            return str(error).startswith("BUSY")
+
+
+def test_the_connections_of_stores_that_are_no_more_used_are_forgotten(valkey_url: str) -> None:
+    for number in range(stores.CLIENTS + 10):
+        # As where a password is a token that is made anew every hour.
+        assert Store(valkey_url, timeout=10 + number / 100).send([command("EXISTS", KEY)]) == [0]
+    assert len(stores._clients) == stores.CLIENTS
+    assert Store(valkey_url, timeout=10).send([command("EXISTS", KEY)]) == [0]
