@@ -111,10 +111,12 @@ def configure(stored: TopologyConfig, asked: Settings) -> Operation[TopologyConf
 
 
 def _check_wait(wanted: TopologyConfig) -> Operation[None]:
-    """Raises StoreError where a server lacks the command, or the file, that a track is to wait for."""
+    """Raises StoreError where a server lacks the command, the file or the replicas that a track waits for."""
+    places = [keys.config(wanted.name), *(keys.Shard(wanted.name, n).clock for n in range(wanted.ackers))]
     if wanted.wait_fsync:
-        clocks = [keys.Shard(wanted.name, number).clock for number in range(wanted.ackers)]
-        yield [Request(one, ["WAITAOF", 1, 0, 1]) for one in (keys.config(wanted.name), *clocks)]
+        yield [Request(one, ["WAITAOF", 1, 0, 1]) for one in places]
+    if wanted.wait_replicas:
+        yield [Request(one, ["TYPE", one], wait=(0, wanted.wait_replicas)) for one in places]
 
 
 def _stored(config: TopologyConfig, settings: Iterable[str]) -> list[str | int | float | bytes]:

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from acker.errors import TopologyConfigError, TopologyInUse, UnknownTopology, ValidationError
+from acker.errors import (
+    StoreUnavailable,
+    TopologyConfigError,
+    TopologyInUse,
+    UnknownTopology,
+    ValidationError,
+)
 from acker.inspect.configuring import configure
 from acker.ledger import ids
 from acker.ledger.client import Ledger, follow, open_ledger
@@ -41,6 +47,14 @@ def test_bounds_change_while_trees_are_in_flight_and_for_all_that_open_the_topol
     assert ledger.run(configure("shop", Settings())) == found
     track(again := follow(ledger, ledger.store, "shop"))
     assert again.track_slabs([NewSlab(ids.new_anchors(3), ids.new_ids(3), [b"m"] * 3)], spout="s") == ["R"]
+
+
+def test_replicas_that_a_server_lacks_are_not_waited_for(url: str) -> None:
+    ledger = open_ledger(Store(url, timeout=1.0), "shop", ackers=2)
+    with pytest.raises(StoreUnavailable, match="0 of 9 replicas"):
+        ledger.run(configure("shop", Settings(wait_replicas=9, downtime=9)))
+    assert stored(ledger) == ledger.config
+    track(follow(ledger, ledger.store, "shop"))
 
 
 def test_the_message_timeout_changes_when_nothing_is_in_flight_and_the_ticker_follows(ledger: Ledger) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -336,10 +337,41 @@ def test_what_can_not_be_replayed_is_named_and_holds_nothing_up(several: Ledger,
     assert set(why) == {unnamed.id, other.id}
     assert "its message id is null or too long" in why[unnamed.id]
     assert "can not be read" in why[other.id]
-    with pytest.raises(UnreadableRecord, match=other.id):
-        letters(several, Filter(spout="s"))
-    assert several.run(dead_letters.discard(several.core, [other.id])) == []
     assert [one.id for one in letters(several, Filter(spout="s"))] == [unnamed.id]
+    with pytest.raises(UnreadableRecord, match=other.id):
+        several.run(dead_letters.get(several.core, other.id))
+    assert several.run(dead_letters.discard(several.core, [other.id])) == []
+
+
+def test_damaged_entries_are_passed_over_also_where_a_page_has_no_others(
+    ledger: Ledger, raw: "redis.Redis", caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead(ledger, 4, "bad")
+    monkeypatch.setattr(letter_store, "READ", 2)
+    own = Spout("t", "s")
+    damaged = [b"%d-1" % n for n in (1, 2, 3)]
+    entries = raw.xrange(own.dead)
+    end = entries[-1][0].split(b"-")[0] + b"-9"
+    raw.delete(own.dead)  # entries are put in by the order of their numbers only
+    for number, fields in [*((one, {"from": "elsewhere"}) for one in damaged), *entries]:
+        raw.xadd(own.dead, fields, id=number)
+    raw.xadd(own.dead, {"message_id": "x", "anchor": "none"}, id=end)
+    assert sorted(all_pages(ledger, Filter(), limit=2)) == [0, 1, 2, 3]
+    named = "".join(record.getMessage() for record in caplog.records)
+    assert all(f"{one.decode()}@s" in named for one in [*damaged, end])
+    assert len(ledger.run(dead_letters.replay_some(ledger.core, Filter())).anchors) == 4
+    for one in [*damaged, end]:
+        assert ledger.run(dead_letters.discard(ledger.core, [f"{one.decode()}@s"])) == []
+    assert raw.xlen(own.dead) == 0
+
+
+def test_replays_of_different_letters_at_once_all_take_effect(ledger: Ledger) -> None:
+    dead(ledger, 12, "bad")
+    ids = [one.id for one in letters(ledger, Filter())]
+    with ThreadPoolExecutor(len(ids)) as pool:
+        anchors = list(pool.map(lambda one: ledger.run(dead_letters.replay(ledger.core, one)), ids))
+    assert len(set(anchors)) == len(ids)
+    assert letters(ledger, Filter()) == []
 
 
 def test_a_page_ends_where_its_rows_are_large(several: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,8 +146,7 @@ def replay_some(
 
     cursor, until: as of `discard_some`. Where there is no room for all of them it goes as far as there is,
     and says in `waits` why no further: its cursor goes on from there. Any number may do it at once: each dead
-    letter is replayed once. Raises ValidationError, and UnreadableRecord for one that can not be found out
-    about.
+    letter is replayed once. Raises ValidationError.
     """
     check_number(limit, "limit", 1, STEP, int)
     position = yield from letter_pages.start(core, asked, cursor, until)

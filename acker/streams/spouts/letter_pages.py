@@ -107,7 +107,7 @@ def scan(
 ) -> Operation[tuple[list[Head], Position | None]]:
     """The next dead letters that are meant, `most` at most, and where the reading came to; None at its end.
 
-    look: how many it looks at, at most. Raises UnreadableRecord, which names one that can not be read.
+    look: how many it looks at, at most.
     """
     names = yield from _spouts(core, asked)
     now = yield from _now(core)
@@ -122,17 +122,17 @@ def scan(
             if not look:
                 return found, position
             count = min(look, letter_store.READ)
-            heads = yield from letter_store.heads(core, name, position.after, position.end, count)
+            read = yield from letter_store.heads(core, name, position.after, position.end, count)
             passed = position.after
-            for one in heads:
+            for one in read.found:
                 if asked.takes(one, now):
                     if len(found) == most:
                         return found, replace(position, after=passed)
                     found.append(one)
                 passed = one.number
-            position = replace(position, after=passed)
-            look -= len(heads)
-            if len(heads) < count:
+            position = replace(position, after=read.last)
+            look -= read.count
+            if read.count < count:
                 break
     return found, None
 
@@ -142,8 +142,8 @@ def page(
 ) -> Operation[Page]:
     """A page of at most `limit` (1 to 1,000) dead letters with their rows, of 16 MiB or so at most.
 
-    asked: which; None for all. Raises ValidationError, also for a cursor of another query, and
-    UnreadableRecord, which names the one that can not be read.
+    asked: which; None for all. Each that can not be read is passed over, and logged with its id. Raises
+    ValidationError, also for a cursor of another query.
     """
     check_number(limit, "limit", 1, PAGE, int)
     asked = asked or Filter()
@@ -155,10 +155,13 @@ def page(
         rest = yield from after(core, position, heads[-1])
     letters = []
     for one, stored in zip(heads, (yield from letter_store.stored(core, heads)), strict=True):
-        if isinstance(stored, UnreadableRecord):
-            raise stored
-        if stored is not None:  # else it was replayed or discarded meanwhile
-            letters.append(letter_store.whole(one, stored))
+        try:
+            if isinstance(stored, UnreadableRecord):
+                raise stored
+            if stored is not None:  # else it was replayed or discarded meanwhile
+                letters.append(letter_store.whole(one, stored))
+        except UnreadableRecord as error:
+            letter_store.passed_over(core, error)
     return Page(tuple(letters), encoded(rest, asked))
 
 

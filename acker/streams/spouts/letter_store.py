@@ -3,6 +3,7 @@
 So what looks for some of them reads short entries only, however large their rows are.
 """
 
+import logging
 import re
 import struct
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ ROW_BYTES = 16 << 20
 _ROWS = 100
 _ID = re.compile(r"([0-9]{1,20}-[0-9]{1,20})@([A-Za-z0-9._-]{1,64})\Z")
 _LENGTHS = struct.Struct("<II")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,19 @@ class Head:
     def number(self) -> str:
         """Its id without the spout: those of a spout ascend."""
         return self.id.partition("@")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Some entries of a spout's dead letters, oldest first.
+
+    found: those that can be read. count: how many entries there are. last: the number of the last of them,
+    readable or not.
+    """
+
+    found: list[Head]
+    count: int
+    last: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +124,25 @@ def newest(core: Core, spouts: Sequence[str], end: str = "+") -> Operation[list[
     return [reply[0][0].decode() if reply else FIRST for reply in replies]
 
 
-def heads(core: Core, spout: str, after: str, end: str, most: int) -> Operation[list[Head]]:
-    """At most `most` (`READ`) dead letters after a number, up to and including `end`, oldest first.
+def heads(core: Core, spout: str, after: str, end: str, most: int) -> Operation[Heads]:
+    """At most `most` (`READ`) dead letters after a number, up to and including `end`.
 
-    Raises UnreadableRecord, which names the one that can not be read.
+    Each that can not be read is passed over, and logged with its id.
     """
     own = keys.Spout(core.config.name, spout)
     [entries] = yield [command("XRANGE", own.dead, f"({after}", end, "COUNT", most)]
-    return [_head(entry, spout) for entry in entries]
+    found = []
+    for entry in entries:
+        try:
+            found.append(_head(entry, spout))
+        except UnreadableRecord as error:
+            passed_over(core, error)
+    return Heads(found, len(entries), entries[-1][0].decode() if entries else after)
+
+
+def passed_over(core: Core, error: UnreadableRecord) -> None:
+    """Logs a dead letter that can not be read: it stays until it is discarded by its id."""
+    _log.error("%s: %s", core.config.name, error)
 
 
 def head(core: Core, letter: str) -> Operation[Head]:

@@ -39,10 +39,10 @@ def last(core: Core, spout: str, after: str, end: str, most: int) -> Operation[s
         [newest] = yield from letter_store.newest(core, [spout], end)
         return after if newest == letter_store.FIRST else newest
     while most > 0:
-        found = yield from letter_store.heads(core, spout, after, end, min(most, letter_store.READ))
-        if not found:
+        read = yield from letter_store.heads(core, spout, after, end, min(most, letter_store.READ))
+        if not read.count:
             break
-        after, most = found[-1].number, most - len(found)
+        after, most = read.last, most - read.count
     return after
 
 
@@ -52,12 +52,13 @@ def table(
     """The next page of a spout's dead letters, up to number `end`, and its last number; None at the end.
 
     Only those whose replays are published in the stream. row: the columns of their rows (`table_schema`).
-    Raises UnreadableRecord, which names the letter.
+    Raises UnreadableRecord, which names the letter, where its row can not be read: a table that lacks one
+    without a word would be taken for all there are.
     """
-    found = yield from letter_store.heads(core, check_name(spout, "spout"), after, end, letter_store.READ)
-    if not found:
+    read = yield from letter_store.heads(core, check_name(spout, "spout"), after, end, letter_store.READ)
+    if not read.count:
         return None
-    found = found[: (yield from letter_store.fitting(core, found))]
+    found = read.found[: (yield from letter_store.fitting(core, read.found))]
     columns: list[list[object]] = [[] for _ in FIELDS]
     rows: list[pa.RecordBatch] = []
     wanted = [one for one in found if one.stream == stream]
@@ -82,7 +83,7 @@ def table(
         empty = [pa.array([], field.type) for field in row]
         arrays.append(pa.StructArray.from_arrays(parts or empty, fields=list(row)))
     batch = pa.RecordBatch.from_arrays(arrays, schema=table_schema(row))
-    return batch, found[-1].number
+    return batch, found[-1].number if len(found) < len(read.found) else read.last
 
 
 def table_schema(row: pa.Schema) -> pa.Schema:
