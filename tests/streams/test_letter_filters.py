@@ -350,7 +350,7 @@ def test_damaged_entries_are_passed_over_also_where_a_page_has_no_others(
     monkeypatch.setattr(letter_store, "READ", 2)
     own = Spout("t", "s")
     damaged = [b"%d-1" % n for n in (1, 2, 3)]
-    entries = raw.xrange(own.dead)
+    entries: Any = raw.xrange(own.dead)
     end = entries[-1][0].split(b"-")[0] + b"-9"
     raw.delete(own.dead)  # entries are put in by the order of their numbers only
     for number, fields in [*((one, {"from": "elsewhere"}) for one in damaged), *entries]:
