@@ -71,7 +71,7 @@ class StoreUnavailable(AckerError):
 
 
 class StoreMisconfigured(AckerError):
-    """The store can not keep acker's promises: it may evict keys, or is older than 7.0."""
+    """The store cannot keep acker's promises: it may evict keys, or is older than 7.0."""
 
 
 class StoreError(AckerError):
@@ -174,7 +174,7 @@ class UnknownSubscription(AckerError):
 
 
 class UnknownQuery(AckerError):
-    """On Spark Connect, a bolt can not tell which query has called it: name that after the bolt."""
+    """On Spark Connect, a bolt cannot tell which query has called it: name that after the bolt."""
 
 
 class SchemaMismatch(AckerError):

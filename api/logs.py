@@ -71,7 +71,7 @@ class Lines(logging.Handler):
             self._waiting.put_nowait(self.format(record))
         except queue.Full:
             self._dropped += 1
-        except Exception:  # noqa: BLE001 - as every handler: a line that can not be written fails no request
+        except Exception:  # noqa: BLE001 - as every handler: a line that cannot be written fails no request
             self.handleError(record)
 
     def close(self) -> None:

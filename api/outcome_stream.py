@@ -56,7 +56,7 @@ async def page(
 class Seen:
     """The entries that a stream has told: they are not told again, unless they are not confirmed for long.
 
-    That they may is what makes up for all that an id can not know: a store that lost its latest moments gives
+    That they may is what makes up for all that an id cannot know: a store that lost its latest moments gives
     entries that nobody has seen ids from before those that were seen.
     """
 

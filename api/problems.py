@@ -224,7 +224,7 @@ _DESCRIPTIONS = {
     422: "The request is not what this schema says.",
     429: "Too many requests, or too many event streams.",
     502: "The store refused a command.",
-    503: "The store is away, or set up so that it can not keep its promises. Try again.",
+    503: "The store is away, or set up so that it cannot keep its promises. Try again.",
 }
 _KINDS = {
     400: "bad-request",

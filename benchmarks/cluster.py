@@ -4,7 +4,7 @@
 
 One topology of 12 shards with a million trees in slabs of 1,024 on clusters of embedded servers on
 loopback, no replicas; two client processes emit to every tree and ack it. Where the machine has fewer cores
-than masters and clients together, all of them share these, and the total can not grow with the masters:
+than masters and clients together, all of them share these, and the total cannot grow with the masters:
 then the processor time of all masters together for an update is what tells whether a cluster costs more
 than a server does.
 """

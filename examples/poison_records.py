@@ -1,4 +1,4 @@
-"""Records that can not be processed: tried again, then dead letters, and driven again when the bug is mended.
+"""Records that cannot be processed: tried again, then dead letters, and driven again when the bug is mended.
 
 python -m examples.poison_records [--url redis://127.0.0.1:6379/0]
 """

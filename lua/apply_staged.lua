@@ -12,7 +12,7 @@
 -- Returns "LOST" where `made` holds less: the store has lost what the commit emitted or failed here, and
 --       nothing is acked. Otherwise what update.lua does, after its two numbers one more: deltas for trees
 --       that nobody knew of, which wait for their track now. "0 0 0" where the chunk was there already, or
---       the segment gone. An error where what was staged can not be read: nothing is applied then.
+--       the segment gone. An error where what was staged cannot be read: nothing is applied then.
 -- An ack for a tree that the commit has failed itself is not applied: it is not late. One for a slab that
 --       nobody knows of is late, and does not wait: a slab is tracked before its tuples are published.
 -- The hash is deleted when all its chunks are acked.

@@ -69,7 +69,7 @@ if not full and given < most then
   local found = redis.call('XRANGE', KEYS[1], '(' .. cursor, ARGV[6], 'COUNT', 500)
   more = #found == 500
   for _, one in ipairs(found) do
-    local of = tonumber(one[2][4]) -- an entry without can not be read: it is passed over, its trees expire
+    local of = tonumber(one[2][4]) -- an entry without cannot be read: it is passed over, its trees expire
     if of and one[2][6] and string.find(',' .. one[2][6] .. ',', ',' .. slot .. ',', 1, true) then
       full = not room(of)
       if full then break end
@@ -83,7 +83,7 @@ if seen ~= cursor then redis.call('HSET', KEYS[2], 'cursor:' .. slot, seen) end
 local known = redis.call('HGET', KEYS[5], reader)
 local logged, seen_at = string.match(known or '0 0', '^([01]) (%d+)$')
 if given > 0 or not logged or math.abs(now - tonumber(seen_at)) > 10000 then
-  -- Of one that can not be read, it is taken that Spark has logged a batch: it keeps what it has.
+  -- Of one that cannot be read, it is taken that Spark has logged a batch: it keeps what it has.
   redis.call('HSET', KEYS[5], reader, (logged or '1') .. ' ' .. now)
   redis.call('EXPIRE', KEYS[4], ARGV[7])
   redis.call('EXPIRE', KEYS[5], ARGV[7])

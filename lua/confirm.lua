@@ -9,7 +9,7 @@
 -- Returns {trees that were confirmed, entries that were looked at}: the caller asks again for the rest. An
 --       entry confirmed before is passed over, and one that says something else: a store that lost its
 --       latest
---       moments, and whose clock is behind, gives an id again. One that can not be read is put into
+--       moments, and whose clock is behind, gives an id again. One that cannot be read is put into
 --       quarantine.
 -- Bounded: takes no further entry after 1,000 slabs, or 16 MiB of message ids, and no entry has more than
 --       one call can touch.
@@ -47,7 +47,7 @@ local function fits(packed, head, size)
   return at == #packed + 1
 end
 
--- What an entry tells of: whole, part, and the digest of it; nil where it can not be read.
+-- What an entry tells of: whole, part, and the digest of it; nil where it cannot be read.
 local function parse(fields)
   local entry = {}
   for f = 1, #fields, 2 do entry[fields[f]] = fields[f + 1] end
@@ -63,7 +63,7 @@ local function count_of(slab, header)
   return facts and facts.count or quarantine.count(slab)
 end
 
--- Confirms all trees of slabs; those whose header can not be read are put away.
+-- Confirms all trees of slabs; those whose header cannot be read are put away.
 local function confirm_whole(whole)
   local headers = call('HMGET', SLABS, unpack(whole))
   for k = 1, #whole do

@@ -10,7 +10,7 @@
 -- Returns {expired, orphaned, slabs left in the set, slabs put into quarantine}.
 -- Tells the spouts: expired for each tree still pending. Waiting trees are dropped and counted as orphaned.
 -- Bounded by the caller: at most 200 slabs a call; stops by itself after 16,384 trees.
--- A slab whose record can not be read goes into quarantine and is counted.
+-- A slab whose record cannot be read goes into quarantine and is counted.
 -- Any number of tickers may run and die: a slab is drained by whoever takes it out of the set, in one step.
 --- @include "shard"
 --- @include "id_pieces"
@@ -39,14 +39,14 @@ local function facts_of(slab, header, value)
   if waited then return facts, waited end
 end
 
--- Counts a waiting slab that can not be read as gone, with what its parts take.
+-- Counts a waiting slab that cannot be read as gone, with what its parts take.
 local function leave(slab, header, value)
   local vector = vectors.is_one(slab) and '' or value or ''
   local parts = #vector + call('HSTRLEN', EARLY, slab) + call('HSTRLEN', FAILURES, slab)
   waiting.leave(header and slabs.facts(header) or {}, WAITING_SLAB + parts)
 end
 
--- Puts a slab whose record can not be read away, and counts as gone what its vector and message ids tell
+-- Puts a slab whose record cannot be read away, and counts as gone what its vector and message ids tell
 -- of.
 local function put_away(slab, header, value)
   unreadable[#unreadable + 1] = slab

@@ -30,7 +30,7 @@ for _, entry in ipairs(redis.call('XREVRANGE', KEYS[1], ARGV[3], ARGV[4])) do
   local fields = entry[2]
   local trees = fields[#fields]
   -- The search for the name is the server's own loop; only where it is somewhere are the trees walked over.
-  -- One that can not be read has none.
+  -- One that cannot be read has none.
   if find(trees, slab, 1, true) then
     local read, there = pcall(has, trees)
     if read and there then return entry end

@@ -1,4 +1,4 @@
--- Puts away a segment, or kept rows, that can not be read: once, however many read it, and however often.
+-- Puts away a segment, or kept rows, that cannot be read: once, however many read it, and however often.
 --
 -- KEYS  the shard's (includes/shard.lua), then quarantine (includes/quarantine.lua)
 -- ARGV  1 spouts

@@ -16,7 +16,7 @@
 -- it: never more than it is, and time in which nobody looks after the shard does not count.
 --- @include "shard"
 local rotation, period, horizon = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local UNDRAINED = 100 -- rotations that are drained again where it can not be read which ones were
+local UNDRAINED = 100 -- rotations that are drained again where it cannot be read which ones were
 local rotated_at, drained, measured, passed, writers_at =
   unpack(call('HMGET', CLOCK, 'rotated_at', 'drained', 'measured', 'passed', 'writers_at'))
 

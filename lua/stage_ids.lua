@@ -9,7 +9,7 @@
 --       7 piece    0 to 15
 --       8 message ids of the piece, packed
 -- Returns K kept, R rejected: over a limit (nothing changed), D tracked before with these ids, C tracked
---       before with others, U refused: what is held of it can not be read.
+--       before with others, U refused: what is held of it cannot be read.
 -- Bounded by the caller: a piece is of 256 trees at most.
 --- @include "shard"
 --- @include "once"

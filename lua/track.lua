@@ -15,7 +15,7 @@
 -- Returns one letter for each slab: A tracked, D tracked before with the same content, C tracked before
 -- with
 --       other content (nothing changed), R rejected: over the limit (nothing changed), W rejected: message
---       ids that were to be sent ahead are missing (nothing changed), U refused: what is held of it can not
+--       ids that were to be sent ahead are missing (nothing changed), U refused: what is held of it cannot
 --       be read (nothing changed).
 -- An error where the shard has too many spouts already: nothing has changed then.
 -- Tells the spout: acked for trees whose ack value is zero by now, failed for those that failed before.

@@ -9,7 +9,7 @@
 --       8 deltas of slabs of one
 --       9 ... one delta vector for each slab of the dense part; then the names of the slabs of one
 -- Returns "late orphaned": how many of the deltas were for finished trees, and for trees that may not wait;
---       after that the slabs that were refused, 16 hexadecimal digits each: their record can not be read.
+--       after that the slabs that were refused, 16 hexadecimal digits each: their record cannot be read.
 -- Tells the spouts: acked.
 --- @include "shard"
 --- @include "once"

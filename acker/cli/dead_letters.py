@@ -284,7 +284,7 @@ def _opened(output: str) -> Iterator[IO[str]]:
     try:
         file = Path(output).open("w", encoding="utf-8")  # noqa: SIM115 - what the block raises is not about it
     except OSError as error:
-        raise ValidationError(f"--output: {output!r} can not be written: {error.strerror}") from error
+        raise ValidationError(f"--output: {output!r} cannot be written: {error.strerror}") from error
     with file:
         yield file
 
@@ -303,7 +303,7 @@ def _show_replayed(done: dict[str, int], refused: list[Any], as_json: bool) -> N
             }
         )
         return
-    show(f"{len(done):,} replayed" + (f", {len(refused):,} can not be: {refused[0].why}" if refused else ""))
+    show(f"{len(done):,} replayed" + (f", {len(refused):,} cannot be: {refused[0].why}" if refused else ""))
 
 
 def _text(one: "DeadLetter") -> str:

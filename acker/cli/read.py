@@ -62,7 +62,7 @@ def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) ->
     show(made if found else "no topologies")
     for one in found:
         if isinstance(one, Damaged):
-            show(f"topology {one.topology!r} can not be read: {one.reason}")
+            show(f"topology {one.topology!r} cannot be read: {one.reason}")
 
 
 def _look(store: Store, name: str) -> tuple[TopologyConfig, Totals, Health] | Damaged | None:

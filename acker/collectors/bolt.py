@@ -23,7 +23,7 @@ class Bolt:
 
     What it does is buffered, and sent within the topology's linger or by `Topology.flush`. As in Storm, the
     children of a tuple are registered with its ack, in one message, so a tree never looks complete in
-    between. Every method raises StoreUnavailable or StoreError where the buffer is full and can not be sent;
+    between. Every method raises StoreUnavailable or StoreError where the buffer is full and cannot be sent;
     nothing has changed then.
     """
 

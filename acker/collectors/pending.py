@@ -200,7 +200,7 @@ class Pending:
                         "R": self._outbox.ledger.config.rejection("R"),
                         "W": self._outbox.ledger.config.rejection("W"),
                         "C": f"slab {slab.first} is tracked with other content",
-                        "U": f"what the store holds of slab {slab.first} can not be read",
+                        "U": f"what the store holds of slab {slab.first} cannot be read",
                     }
                     self.tell_all(slab, "rejected", reasons[letter])
 

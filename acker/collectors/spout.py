@@ -73,7 +73,7 @@ class Spout:
         while 100,000 outcomes are not taken.
 
         Raises ValidationError; SpoutPendingFull over `max_spout_pending` where `wait` is False or the timeout
-        is over; StoreUnavailable or StoreError where the buffer is full and can not be sent. Nothing is
+        is over; StoreUnavailable or StoreError where the buffer is full and cannot be sent. Nothing is
         emitted then.
         """
         check_targets(targets)

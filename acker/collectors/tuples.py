@@ -112,13 +112,13 @@ class Tuple:
         """Raises TupleError where the tuple is another topology's, or was acked or failed already."""
         self.check_owner(owner, doing)
         if self.settled:
-            raise TupleError(f"tuple {shown(str(self))} was {self.settled} before: it can not be {doing}")
+            raise TupleError(f"tuple {shown(str(self))} was {self.settled} before: it cannot be {doing}")
 
     def check_owner(self, owner: Owner, doing: str) -> None:
         """Raises TupleError where the tuple is known to be another topology's."""
         if self._owner is not None and self._owner != owner:
             raise TupleError(
-                f"tuple {shown(str(self))} is of topology {self._owner[1]!r}: it can not be {doing} "
+                f"tuple {shown(str(self))} is of topology {self._owner[1]!r}: it cannot be {doing} "
                 f"in {owner[1]!r} of another store or name"
             )
 

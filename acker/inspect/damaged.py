@@ -1,4 +1,4 @@
-"""A topology that can not be read: told by its name, and why, so that all others are seen as ever."""
+"""A topology that cannot be read: told by its name, and why, so that all others are seen as ever."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ _OF_DATA = (AttributeError, LookupError, OverflowError, RecursionError, TypeErro
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A topology that can not be read, and why: one line of at most `REASON` characters."""
+    """A topology that cannot be read, and why: one line of at most `REASON` characters."""
 
     topology: str
     reason: str
@@ -41,7 +41,7 @@ def readable(topology: str) -> Iterator[None]:
     except AckerError:
         raise
     except _OF_DATA as error:
-        raise UnreadableRecord(f"topology {topology!r} can not be read: {_reason(error)}") from error
+        raise UnreadableRecord(f"topology {topology!r} cannot be read: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """The latest trees that failed or expired, kept after their spouts have confirmed them.
 
 lua/includes/recent.lua writes them; each shard keeps at least the topology's `outcomes_kept` of them. They
-are for people to look at: a spout is told by `acker.ledger.outcomes`. What can not be read of them is passed
+are for people to look at: a spout is told by `acker.ledger.outcomes`. What cannot be read of them is passed
 over.
 """
 
@@ -96,7 +96,7 @@ class _Entry:
     packed: bytes
 
     def trees(self) -> list[Recent]:
-        """Its trees, in their order; none where they can not be read."""
+        """Its trees, in their order; none where they cannot be read."""
         try:
             return list(self._trees())
         except (ValidationError, struct.error, IndexError) as error:
@@ -131,7 +131,7 @@ class _Entry:
 
 
 def _names(packed: bytes, count: int) -> list[bytes]:
-    """Message ids; none where they can not be read."""
+    """Message ids; none where they cannot be read."""
     try:
         return encoding.unpack_message_ids(packed, count)
     except ValidationError as error:
@@ -299,7 +299,7 @@ def _entries(
 
 
 def _parse(shard: int, told: Reply) -> _Entry:
-    """An entry; one without trees, as of the latest moment there is, where it can not be read."""
+    """An entry; one without trees, as of the latest moment there is, where it cannot be read."""
     entry_id, fields = told
     number = int(entry_id.split(b"-")[0])
     try:

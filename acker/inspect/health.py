@@ -138,7 +138,7 @@ class Trouble:
 class Health:
     """How a topology is, at `at` (Unix seconds by the store's clock). ticking: no rotation is overdue.
 
-    dead_letters: how many each spout has that has any. streams: as they were read; none where one can not be.
+    dead_letters: how many each spout has that has any. streams: as they were read; none where one cannot be.
     """
 
     at: float
@@ -293,7 +293,7 @@ def _dead_letters_full(facts: Facts, _: float) -> Found | None:
 
 def _unreadable(facts: Facts, limit: float) -> Found | None:
     if facts.damage:
-        return Found(f"a record can not be read: {facts.damage}")
+        return Found(f"a record cannot be read: {facts.damage}")
     count = facts.totals.unreadable
     return Found(f"{count:,} records could not be read, and are in quarantine") if count >= limit else None
 
@@ -350,9 +350,9 @@ def health(core: Core, read: Totals | None = None, *, note: bool = False) -> Ope
 
 
 def unread(damage: Damaged) -> Trouble:
-    """The trouble of a topology that can not be read at all."""
+    """The trouble of a topology that cannot be read at all."""
     [advice] = [rule.advice for rule in RULES if rule.code == "unreadable"]
-    return Trouble("unreadable", f"the topology can not be read: {damage.reason}", advice, None)
+    return Trouble("unreadable", f"the topology cannot be read: {damage.reason}", advice, None)
 
 
 def set_thresholds(core: Core, changes: Mapping[str, float]) -> Operation[Thresholds]:
@@ -472,7 +472,7 @@ def _unconfirmed(core: Core, at: float) -> Operation[dict[str, float]]:
     except ImportError:  # no pyarrow: only ages are told
         return found
     for spout, entries in oldest.items():
-        if entries:  # those that can not be read wait for nothing
+        if entries:  # those that cannot be read wait for nothing
             found[spout] = yield from overdue(core, spout, entries, at)
     return found
 

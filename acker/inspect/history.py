@@ -226,7 +226,7 @@ def _at(entry_id: bytes) -> int:
 
 
 def _parse(entries: Reply) -> list[Reading]:
-    """Readings; what can not be read is passed over: the next one has its counts, too."""
+    """Readings; what cannot be read is passed over: the next one has its counts, too."""
     found = [Reading(_at(entry_id), fields[1]) for entry_id, fields in entries]
     kept = [reading for reading in found if _readable(reading.packed)]
     if len(kept) < len(found):

@@ -44,7 +44,7 @@ _RECEIPT = re.compile(RECEIPT_PATTERN)
 
 @dataclass(frozen=True, slots=True)
 class ToldTree:
-    """A tree that has its outcome. message_id: None where it can not be read; latency: seconds."""
+    """A tree that has its outcome. message_id: None where it cannot be read; latency: seconds."""
 
     anchor: int
     message_id: bytes | None
@@ -122,7 +122,7 @@ def page(
     """Outcomes of a spout that are not confirmed, at most `limit` trees (1 to `PAGE`).
 
     It goes through the shards from any of them on, in each from the oldest entry on: so all shards have
-    their turn, however many come. skip: leaves out an entry. An entry that can not be read is put into
+    their turn, however many come. skip: leaves out an entry. An entry that cannot be read is put into
     quarantine and counted; the spout's own timer tells of its trees. Raises ValidationError for a cursor of
     no such page.
     """
@@ -229,7 +229,7 @@ def _trees(
 ) -> Iterator[tuple[int, ToldTree]]:
     """The trees of a slab from the `begin`-th on, each with its number.
 
-    Where the message ids can not be read, the trees that are named are told without; of a slab that is named
+    Where the message ids cannot be read, the trees that are named are told without; of a slab that is named
     as a whole nobody knows then how many it had, and the spout's own timer tells of them.
     """
     count = max(one.indexes or (-1,)) + 1 if message_ids is None else len(message_ids)

@@ -322,7 +322,7 @@ def _indexes_in(pieces: Sequence[tuple[bytes | None, int]], wanted: bytes) -> li
 
 def _indexes(packed: bytes, count: int, wanted: bytes) -> list[int]:
     """Where a message id is among those of a slab (packed as in acker/ledger/calls.py)."""
-    if len(packed) < 2 * count or packed.find(wanted, 2 * count) < 0:  # too short: it can not be read
+    if len(packed) < 2 * count or packed.find(wanted, 2 * count) < 0:  # too short: it cannot be read
         return []
     lengths = np.frombuffer(packed, dtype="<u2", count=count).astype(np.int64)
     starts = np.cumsum(lengths) - lengths + 2 * count

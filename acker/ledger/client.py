@@ -24,7 +24,7 @@ _BLOCK = 1.0
 class Ledger:
     """The ledger of one topology, for any thread. It pickles, and a forked child makes its own connections.
 
-    Every method raises StoreUnavailable, after the store's bounded time, where the store can not be reached.
+    Every method raises StoreUnavailable, after the store's bounded time, where the store cannot be reached.
     A call that changes the ledger takes effect once, however often it had to be sent. WritersFull where that
     takes a writer that is new to a shard, and the shard can remember no further one.
     """
@@ -76,7 +76,7 @@ class Ledger:
     def track_slabs(self, slabs: Sequence[NewSlab], *, spout: str) -> list[str]:
         """Tracks many slabs at once; a letter for each.
 
-        A tracked, D tracked before, C conflict, R rejected, U: what is held of it can not be read.
+        A tracked, D tracked before, C conflict, R rejected, U: what is held of it cannot be read.
         """
         self.register_spout(spout)
         if not self.config.ackers:

@@ -50,12 +50,12 @@ def check_name(name: object, what: str) -> str:
 
 
 def check_text(text: str, what: str) -> bytes:
-    """A text as UTF-8 bytes, which can not hold half of a pair of surrogates; else ValidationError."""
+    """A text as UTF-8 bytes, which cannot hold half of a pair of surrogates; else ValidationError."""
     try:
         return text.encode()
     except UnicodeEncodeError:
         raise ValidationError(
-            f"{what}: expected text of whole characters, got {text[:100]!r}, which UTF-8 can not hold"
+            f"{what}: expected text of whole characters, got {text[:100]!r}, which UTF-8 cannot hold"
         ) from None
 
 

@@ -196,7 +196,7 @@ class Core:
         """XORs a delta into the ack value of each tree named; several of one tree are folded first.
 
         The result of this, of `fail` and of `reset_timeout` raises UnreadableRecord where slabs were passed
-        over, for their record can not be read; all else was done.
+        over, for their record cannot be read; all else was done.
         """
         limit = self.config.waiting_bytes
         calls = [

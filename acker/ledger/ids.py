@@ -81,7 +81,7 @@ def anchors_from(first: int, count: int) -> Ids:
 
 
 def are_anchors(values: Ids) -> bool:
-    """Whether all of them can be anchors; what a float was made of on the way can not."""
+    """Whether all of them can be anchors; what a float was made of on the way cannot."""
     return bool((values & 1).all())
 
 

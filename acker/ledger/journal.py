@@ -180,7 +180,7 @@ def finish_stale(core: Core) -> Operation[bool]:
     try:
         yield from _carry_out(core, wanted, named, keyed=True)
     except ValidationError as error:
-        _log.error("a call of the journal can not be finished: %s", error)
+        _log.error("a call of the journal cannot be finished: %s", error)
         yield [command("HDEL", journal, name)]
     return True
 

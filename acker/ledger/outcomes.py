@@ -114,7 +114,7 @@ def id_parts(entry_id: bytes) -> tuple[int, int]:
 
 
 def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[tuple[int, bytes]]]:
-    """Entries of a shard's stream, and those that can not be read, by shard and id."""
+    """Entries of a shard's stream, and those that cannot be read, by shard and id."""
     found, unreadable = [], []
     for entry_id, fields in entries:
         try:
@@ -132,7 +132,7 @@ class OutcomeReader:
     some that were confirmed. So each reading counts: where a shard holds more entries than were read and
     not confirmed since (`confirmed`), all of that shard are read again, told before or not.
 
-    An entry that can not be read is put into quarantine, and counted: the spout's timer tells of its trees.
+    An entry that cannot be read is put into quarantine, and counted: the spout's timer tells of its trees.
     """
 
     def __init__(self, core: Core, spout: str) -> None:
@@ -169,7 +169,7 @@ class OutcomeReader:
         )
 
     def take(self, reply: Reply) -> list[Entry]:
-        """The entries that `blocking` was answered with. The next `read` puts away those it can not read."""
+        """The entries that `blocking` was answered with. The next `read` puts away those it cannot read."""
         if not reply:
             return []
         numbers = {key: number for number, key in enumerate(self.keys())}
@@ -290,7 +290,7 @@ def put_away(
             try:
                 yield from core.ask([call])
             except AckerError as error:
-                _log.warning("what can not be read of shard %d is still to be put away: %s", number, error)
+                _log.warning("what cannot be read of shard %d is still to be put away: %s", number, error)
                 return False
     return True
 
@@ -307,7 +307,7 @@ def pieces(core: Core, slab: bytes, packed: bytes, count: int) -> Operation[list
 def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, list[bytes]]]:
     """The message ids of slabs that are not forgotten yet: slab -> one for each tree.
 
-    Those that can not be read are put into quarantine, and left out.
+    Those that cannot be read are put into quarantine, and left out.
     """
     found: dict[bytes, list[bytes]] = {}
     unreadable: list[bytes] = []

@@ -12,7 +12,7 @@ _REGISTRY = re.compile(r"(\d+),\d+((?:/\d+:[A-Za-z0-9._-]{1,64})*)")
 
 @lru_cache(maxsize=4096)
 def spouts(registry: bytes) -> tuple[tuple[int, str], ...]:
-    """Number and name of each spout of a shard, in their order; none where they can not be read."""
+    """Number and name of each spout of a shard, in their order; none where they cannot be read."""
     found = _REGISTRY.fullmatch(registry.decode("utf-8", "replace"))
     if found is None:
         return ()

@@ -144,7 +144,7 @@ class Schedule:
 
 
 def _rotations(core: Core) -> Operation[list[int]]:
-    """How many rotations each shard has made; -1 where that can not be read."""
+    """How many rotations each shard has made; -1 where that cannot be read."""
     made: list[int] = []
     for first in range(0, len(core.shards), FLIGHT_SHARDS):
         shards = core.shards[first : first + FLIGHT_SHARDS]

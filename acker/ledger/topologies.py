@@ -183,7 +183,7 @@ def _config(name: str, values: dict[str, str]) -> TopologyConfig:
         return TopologyConfig(name, message_timeout=int(values[_STORED_TIMEOUT]) / 1000, **counts)
     except (KeyError, ValueError, OverflowError) as error:
         raise UnreadableRecord(
-            f"the configuration of topology {name!r} can not be read: {error!r:.200}"
+            f"the configuration of topology {name!r} cannot be read: {error!r:.200}"
         ) from error
 
 

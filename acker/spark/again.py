@@ -26,7 +26,7 @@ def read_again(
     batch: which one; by default the first of which rows waited, as the checkpoint has noted, or 0. All
     rows from there on come again, also those that were done: at least once. For a query that does not run,
     with a checkpoint in a directory that this process sees. One with Spark's own state (deduplication,
-    aggregates) can not be set back, and what a source has deleted does not come again (`cleanSource`).
+    aggregates) cannot be set back, and what a source has deleted does not come again (`cleanSource`).
     settings: as of the data source. Raises ValidationError, before anything is changed.
     """
     place = Path(checkpoint.removeprefix("file://").removeprefix("file:"))
@@ -36,7 +36,7 @@ def read_again(
         raise ValidationError(f"checkpoint: expected the directory of one, got {checkpoint!r}") from error
     if any((place / "state").glob("*/*")):
         raise ValidationError(
-            f"checkpoint {checkpoint!r} has state of Spark's own, which can not be set back: start the query "
+            f"checkpoint {checkpoint!r} has state of Spark's own, which cannot be set back: start the query "
             "with a new checkpoint, which reads all again"
         )
     planned = _batches(place / "offsets")

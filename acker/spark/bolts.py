@@ -119,11 +119,11 @@ class Bolt(Shipped):
         _note_done(ledger, at, self.name)
 
     def _check_topology(self, ledger: Ledger, plan: Plan | None) -> None:
-        """Raises AckerError where a batch reads streams that the bolt's commit can not ack."""
+        """Raises AckerError where a batch reads streams that the bolt's commit cannot ack."""
         others = ", ".join(sorted(plan.topologies - {ledger.config.name})) if plan is not None else ""
         if others:
             raise AckerError(
-                f"bolt {self.name!r} is of topology {ledger.config.name!r}, so it can not ack what its batch "
+                f"bolt {self.name!r} is of topology {ledger.config.name!r}, so it cannot ack what its batch "
                 f"reads of {others}: a query reads the streams of one topology"
             )
 
@@ -165,7 +165,7 @@ class Bolt(Shipped):
     ) -> bool:
         """Whether the function has read all of its batch, so that all inputs are known.
 
-        Where that can not be known, one that has emitted or failed rows is taken to have.
+        Where that cannot be known, one that has emitted or failed rows is taken to have.
         """
         if not inputs:
             return False

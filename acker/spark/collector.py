@@ -237,7 +237,7 @@ class Collector:
         horizon: float = HORIZON,
         limit: int = EFFECTS,
     ) -> DataFrame:
-        """The rows whose key no earlier batch has had here: for a sink that can not upsert.
+        """The rows whose key no earlier batch has had here: for a sink that cannot upsert.
 
         key: columns that are the same for each attempt of a record. One row is left for each key, anchored to
         the trees of all rows with it; one without a key fails. keep: the name of a boolean column that is

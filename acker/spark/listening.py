@@ -47,7 +47,7 @@ def listen(spark: SparkSession) -> None:
         _heard[name] = listener = _Listener(spark)
         spark._jsparkSession.streams().addListener(wrapper(listener))
     except _BROKEN as error:
-        _log.warning("queries of this Spark can not be told of: %s", error)
+        _log.warning("queries of this Spark cannot be told of: %s", error)
     while len(_heard) > _MOST_SESSIONS:
         del _heard[next(iter(_heard))]
 
@@ -70,7 +70,7 @@ class _Listener:
             query, run = str(event.id().toString()), str(event.runId().toString())
             self._begin(event, query, run)
         except (*_BROKEN, AckerError) as error:
-            _log.warning("a query that has started can not be looked at: %s", error)
+            _log.warning("a query that has started cannot be looked at: %s", error)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Nothing."""
@@ -91,7 +91,7 @@ class _Listener:
             if _TEMPORARY in str(execution.resolvedCheckpointRoot()):
                 _give_back(ledgers, execution)
         except (*_BROKEN, AckerError) as error:
-            _log.warning("a query that has ended can not be looked at: %s", error)
+            _log.warning("a query that has ended cannot be looked at: %s", error)
 
     def _begin(self, event: Any, query: str, run: str) -> None:
         active = self._spark._jsparkSession.sharedState().activeStreamingQueries()

@@ -145,7 +145,7 @@ class RecordMapper(Shipped):
     def _records(
         self, parts: Iterator[pa.RecordBatch], taken: deque[tuple[pa.RecordBatch, dict[int, str]]]
     ) -> Iterator[list[Record]]:
-        """The records of parts of batches. Those that Python can not have are left out, and failed."""
+        """The records of parts of batches. Those that Python cannot have are left out, and failed."""
         makes = [
             (field.name, make)
             for field in self.rows.fields

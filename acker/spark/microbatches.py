@@ -207,7 +207,7 @@ def _remote(root: SparkSession | None, number: int, bolt: str) -> Batch:
         found = [query for query in active if query.name == bolt]
     if not found:
         raise UnknownQuery(
-            f"on Spark Connect, bolt {bolt!r} can not tell which of {len(active)} queries of its session has "
+            f"on Spark Connect, bolt {bolt!r} cannot tell which of {len(active)} queries of its session has "
             f"called it: start that query with .queryName({bolt!r})"
         )
     [query] = found

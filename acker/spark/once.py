@@ -99,7 +99,7 @@ def check_new(rows: DataFrame) -> None:
 
 
 def check_keep(rows: DataFrame, keep: object) -> None:
-    """Raises ValidationError where a column of that name can not be added."""
+    """Raises ValidationError where a column of that name cannot be added."""
     if not isinstance(keep, str) or not keep:
         raise ValidationError(f"keep: expected the name of the column that is added, got {keep!r}")
     if keep.lower() in {name.lower() for name in (*rows.columns, ANCHORS, EFFECT, FAILED, RUN)}:

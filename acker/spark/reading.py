@@ -40,7 +40,7 @@ from acker.streams.subscriptions import Range
 
 Offset: TypeAlias = dict[str, Any]
 ONLY = "only"
-"""The reader of a subscription on a Spark that does not tell a source where it was: it can not be shared."""
+"""The reader of a subscription on a Spark that does not tell a source where it was: it cannot be shared."""
 PARTITION_ROWS = 16_384
 """Rows below which another partition costs more than it brings."""
 _PARTITIONS = 8
@@ -227,7 +227,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         their trees were over, mostly because they had expired: batches take too long. rows_stale: rows that
         were dropped when they were read, for their trees were over. unread_ms: age of
         the oldest segment that no reader has taken; -1 where all are taken. segments, bytes: what the
-        stream holds. None where that can not be read.
+        stream holds. None where that cannot be read.
         """
         ledger, options, slot = self._rows.ledger, self._rows.options, self.slot
         try:
@@ -330,7 +330,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ledger.run(subscriptions.knows(ledger.core, stream, self.slot, name))
 
     def _miss(self, end: Offset) -> None:
-        """What a batch was to read is not there: raises UnknownOffset, but where it can not come back."""
+        """What a batch was to read is not there: raises UnknownOffset, but where it cannot come back."""
         options, made = self._rows.options, end.get("made", self._made)
         place = _place(options.topology, options.stream, options.subscription)
         if made != self._made:

@@ -62,7 +62,7 @@ class AckerSource(DataSource):
 
     def _appending(self, overwrite: bool, *uses: str) -> Options:
         if overwrite:
-            raise ValidationError("a stream can not be overwritten, only appended to: use mode('append')")
+            raise ValidationError("a stream cannot be overwritten, only appended to: use mode('append')")
         return self._used(*uses)
 
     def _used(self, *uses: str) -> Options:

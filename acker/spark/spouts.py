@@ -116,7 +116,7 @@ _READING = ("after_loss", "url", "topology", "cluster", "timeout", "max_rows", "
 def _hashable(name: str, kind: DataType) -> Column:
     if any(shape in kind.json() for shape in ("geometry(", "geography(")):
         raise ValidationError(
-            f"track: column {name}: got {kind.simpleString()}, which Spark can not hash: give it st_asbinary"
+            f"track: column {name}: got {kind.simpleString()}, which Spark cannot hash: give it st_asbinary"
         )
     return F.to_json(F.struct(quoted(name))) if _has_no_hash(kind) else quoted(name)
 
@@ -246,7 +246,7 @@ def replay(
 
     As `acker.streams.spouts.dead_letters.replay` and `replay_some`, to the end. Raises ValidationError,
     UnknownDeadLetter, and SpoutPendingFull or TrackRejected where there is no room: those before that are
-    replayed. How many of a filter's can not be, and why, is logged.
+    replayed. How many of a filter's cannot be, and why, is logged.
     """
     if (letter is None) == (matching is None):
         raise ValidationError("replay: expected letter, the id of a dead letter, or matching, a filter")
@@ -259,7 +259,7 @@ def replay(
         done = ledger.run(letters.replay_some(ledger.core, matching, cursor=cursor))
         count, cursor = count + len(done.anchors), done.cursor
         if done.refused:
-            _log.warning("%d dead letters can not be replayed: %s", len(done.refused), done.refused[0].why)
+            _log.warning("%d dead letters cannot be replayed: %s", len(done.refused), done.refused[0].why)
         if done.waits:
             raise SpoutPendingFull(f"{count:,} dead letters were replayed, and no more now: {done.waits}")
         if cursor is None:

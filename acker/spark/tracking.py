@@ -180,7 +180,7 @@ def parse_registered(batch: Batch, found: Reply) -> tuple[Roots, ...]:
         return tuple(_roots_of(batch, fields))
     except (*UNREADABLE, UnreadableRecord) as error:
         raise UnreadableRecord(
-            f"what was tracked of batch {batch.number} can not be read: {error!r:.200}"
+            f"what was tracked of batch {batch.number} cannot be read: {error!r:.200}"
         ) from error
 
 
@@ -191,7 +191,7 @@ def _roots_of(batch: Batch, fields: Mapping[str, str]) -> Iterator[Roots]:
         if most < len(entries):
             raise AckerError(
                 f"batch {batch.number} was evaluated several times, with other rows or partitions each time, "
-                "so its rows can not be tracked: persist what is tracked, or evaluate it once"
+                "so its rows cannot be tracked: persist what is tracked, or evaluate it once"
             )
         for entry in sorted(entries):
             found = map(Roots.parse, json.loads(fields[f"{source}|roots:{entry}"]))
@@ -218,7 +218,7 @@ def time_of(ledger: Ledger, batch: Batch) -> str:
 def unread(ledger: Ledger, batch: Batch) -> str:
     """What is wrong with a batch of anchored rows of which nobody knows what it was read from."""
     return (
-        f"nobody knows what batch {batch.number} was read from, so rows can not be anchored to it: is its "
+        f"nobody knows what batch {batch.number} was read from, so rows cannot be anchored to it: is its "
         f"stream of another topology than {ledger.config.name!r}? Or do its rows come from Spark's own state "
         "(an aggregate, a join of streams)? What went into that was acked when it was read: collector.hold "
         "keeps rows for a later batch"

@@ -45,7 +45,7 @@ _UNTRUSTED = re.compile(r"\[SSL(?!: UNEXPECTED_EOF)|CERTIFICATE|No such file or 
 
 
 def check_server(facts: dict[str, Any], url: str, cluster: bool = False) -> None:
-    """Raises StoreMisconfigured if a server's INFO shows that it can not keep acker's promises."""
+    """Raises StoreMisconfigured if a server's INFO shows that it cannot keep acker's promises."""
     version = str(facts.get("redis_version", "0"))
     numbers = tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])
     if numbers < OLDEST_SERVER:
@@ -221,7 +221,7 @@ class Batch:
         if rights.missing(reply):
             raise rights.lacking(self._url, reply, "WAITAOF" if parcel.wait[0] else "WAIT")
         if isinstance(reply, redis.ResponseError):
-            raise StoreMisconfigured(f"{shown(self._url)} can not wait for what it has to wait for: {reply}")
+            raise StoreMisconfigured(f"{shown(self._url)} cannot wait for what it has to wait for: {reply}")
         file, replicas = reply if isinstance(reply, list) else (0, reply)
         if file >= parcel.wait[0] and replicas >= parcel.wait[1]:
             return True

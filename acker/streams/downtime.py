@@ -54,7 +54,7 @@ def beat(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
 def keep(core: Core) -> Operation[int]:
     """Sends back to the nursery what the next rotation would expire though nobody works on it.
 
-    Returns how many slabs were sent back; the same again changes nothing. Streams that can not be read are
+    Returns how many slabs were sent back; the same again changes nothing. Streams that cannot be read are
     passed over and logged: their trees expire as if somebody worked on them.
     """
     if not core.config.downtime or not core.shards:

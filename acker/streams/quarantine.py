@@ -1,4 +1,4 @@
-"""Segments and kept rows that can not be read: put away and counted, once, while all else goes on.
+"""Segments and kept rows that cannot be read: put away and counted, once, while all else goes on.
 
 No tuple of such a segment is acked any more, so its trees expire, and their spouts replay them. Rows that a
 spout keeps are the last there is of them: they stay, too, as what is not done (kept.py).
@@ -13,7 +13,7 @@ from acker.store.operation import Operation
 from acker.streams.segments import Segment
 
 UNREAD = Segment("", 0, 0, 0, (), ())
-"""Stands for a segment whose record can not be read: it has no rows, no vectors, and is owed to nobody."""
+"""Stands for a segment whose record cannot be read: it has no rows, no vectors, and is owed to nobody."""
 _BYTES = 16384
 _log = logging.getLogger(__name__)
 
@@ -45,4 +45,4 @@ def _put_away(core: Core, name: str, record: bytes, what: str) -> Operation[None
         args: list[bytes | str | int] = [name, record[:_BYTES]]
         new = yield from core.ask([Call(0, "quarantine_segment", [core.shards[0].quarantine], args)])
     if new[0]:
-        _log.error("%s: %s can not be read", core.config.name, what)
+        _log.error("%s: %s cannot be read", core.config.name, what)

@@ -33,7 +33,7 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
 
 
 def _segment(core: Core, own: keys.Stream, entry: Reply) -> Iterator[bytes]:
-    """What an entry leads to; nothing where it can not be read."""
+    """What an entry leads to; nothing where it cannot be read."""
     try:
         segment = Segment.parse(entry[1][1])
         places = vectors.places(core, segment)

@@ -44,7 +44,7 @@ def limit(
 def retain(core: Core, stream: str) -> Operation[int]:
     """Drops what is over the limits, the oldest first, though never the newest; returns how many segments.
 
-    Where the limits, or what the stream holds, can not be read, that is logged and nothing is dropped.
+    Where the limits, or what the stream holds, cannot be read, that is logged and nothing is dropped.
     """
     own = keys.Stream(core.config.name, stream)
     dropped = 0

@@ -80,7 +80,7 @@ def record(core: Core, stream: str, schema: pa.Schema) -> Operation[pa.Schema]:
 
     A writer has the columns of the first writer, of the same types; those added since, and `_acker`, it may
     leave out. Raises SchemaMismatch that lists the differences, and ValidationError for a type that Spark has
-    not, or can not read from a stream, or that `_acker` can not have. Nothing is recorded then.
+    not, or cannot read from a stream, or that `_acker` cannot have. Nothing is recorded then.
     """
     wanted = normal(schema)
     for field in wanted:

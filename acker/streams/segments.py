@@ -84,7 +84,7 @@ def new_seed() -> int:
 
 
 def check_anchors_type(kind: pa.DataType) -> None:
-    """Raises ValidationError where a column of that type can not hold anchors."""
+    """Raises ValidationError where a column of that type cannot hold anchors."""
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not pa.types.is_int64(kind.value_type if listed else kind):
         raise ValidationError(f"column {ANCHORS}: expected bigint or array<bigint>, got {kind}")

@@ -42,7 +42,7 @@ def rows(
 ) -> Operation[list[pa.RecordBatch]]:
     """The rows of a segment (`acker.streams.commits.inputs.rows`) but for the stale ones, which are counted.
 
-    A row is stale where it has trees, and none of them is pending. What of a tree can not be read is none
+    A row is stale where it has trees, and none of them is pending. What of a tree cannot be read is none
     that is over.
     """
     found = yield from inputs.rows(core, stream, segment, slot, payload)

@@ -175,7 +175,7 @@ def fenced(stream: str, reader: str) -> ReaderFenced:
 def taken(core: Core, what: Range, count: int = MOST_GIVEN) -> Operation[list[Taken]]:
     """The first segments of a range, `count` of them at most. Those that were forgotten are left out.
 
-    One whose record can not be read is put into quarantine, and stands there as `quarantine.UNREAD`.
+    One whose record cannot be read is put into quarantine, and stands there as `quarantine.UNREAD`.
     """
     if what.end <= what.start:
         return []
@@ -354,7 +354,7 @@ def take_back(
 def readers(core: Core, stream: str, slot: int) -> Operation[dict[str, tuple[bool, float]]]:
     """The readers of a subscription -> whether a batch of theirs was logged, and seconds since they asked.
 
-    One of which that can not be read is passed over and logged: it keeps what it has taken.
+    One of which that cannot be read is passed over and logged: it keeps what it has taken.
     """
     key = keys.Stream(core.config.name, stream).readers(slot)
     [found, instant] = yield [command("HGETALL", key), Request(key, ["TIME"])]
@@ -367,7 +367,7 @@ def readers(core: Core, stream: str, slot: int) -> Operation[dict[str, tuple[boo
                 raise ValueError("expected 0 or 1 first")
             known[name.decode()] = (logged == b"1", max(0.0, now - whole(seen, "when it was seen") / 1000))
         except (ValueError, UnreadableRecord) as error:
-            _log.error("stream %s, reader %.100r: %.100r can not be read: %s", stream, name, text, error)
+            _log.error("stream %s, reader %.100r: %.100r cannot be read: %s", stream, name, text, error)
     return known
 
 

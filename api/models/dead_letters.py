@@ -119,7 +119,7 @@ class Replayed(Answer):
 
 
 class Refusal(Answer):
-    """A dead letter that can not be tried again."""
+    """A dead letter that cannot be tried again."""
 
     id: DeadLetterId
     why: str
@@ -131,7 +131,7 @@ class ReplayResult(Answer):
     replayed: list[Replayed]
     unknown: list[DeadLetterId] = Field(description="Are no dead letters, or no more.")
     rejected: list[DeadLetterId] = Field(description="There was no room for a further tree: try again later.")
-    refused: list[Refusal] = Field(description="Can not be replayed at all: discard them.")
+    refused: list[Refusal] = Field(description="Cannot be replayed at all: discard them.")
     waits: str | None = Field(
         description="Why a filter's were not taken further; null where nothing hinders."
     )

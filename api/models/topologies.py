@@ -181,7 +181,7 @@ class UnreadableTopology(Answer):
     """A topology of which nothing can be told."""
 
     topology: Name
-    reason: str = Field(max_length=REASON, description="What can not be read, in words.")
+    reason: str = Field(max_length=REASON, description="What cannot be read, in words.")
 
 
 class Topologies(Answer):
@@ -189,7 +189,7 @@ class Topologies(Answer):
 
     topologies: list[TopologySummary]
     unreadable: list[UnreadableTopology] = Field(
-        description="Those of the page that can not be read: they are not among the others."
+        description="Those of the page that cannot be read: they are not among the others."
     )
     cursor: Name | None = Field(description="Of the next page; null at the end.")
 

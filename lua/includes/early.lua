@@ -6,7 +6,7 @@
 local early = {PAIR = 10}
 
 -- The vector with those pairs in it that are for its first `length` words, which it has by then where there
--- are such; and the pairs that are left. nil where they can not be read. At most one step for each pair.
+-- are such; and the pairs that are left. nil where they cannot be read. At most one step for each pair.
 function early.merge(vector, packed, length)
   if packed == '' then return vector, '' end
   local pieces, n, next_word, at = {vector}, 1, #vector / 8, 1
@@ -22,7 +22,7 @@ function early.merge(vector, packed, length)
   return table.concat(pieces), string.sub(packed, at)
 end
 
--- Failures as a list of {indexes = packed, reason =}, up to what can not be read, and whether there is
+-- Failures as a list of {indexes = packed, reason =}, up to what cannot be read, and whether there is
 -- such. At most one for each of 4,096 trees.
 function early.groups(packed)
   local groups, at = {}, 1

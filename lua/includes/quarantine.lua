@@ -1,4 +1,4 @@
--- Puts away records that can not be read, as a newer version or a hand may leave them: for people to look
+-- Puts away records that cannot be read, as a newer version or a hand may leave them: for people to look
 -- at,
 -- while all else goes on. Of their trees the spout's own timer tells.
 -- @needs shard, id_pieces
@@ -21,7 +21,7 @@ function quarantine.put_entry(key, stream, id, fields)
   quarantine.put(key, 'outcomes:' .. spout .. ':' .. id, table.concat(fields, '\n'))
 end
 
--- How many trees a slab has whose header can not be read, as its message ids tell: there are that many
+-- How many trees a slab has whose header cannot be read, as its message ids tell: there are that many
 -- lengths, and the bytes of all, and nothing else. nil where they do not tell. At most 4,096 steps.
 local function count_in(packed)
   local bytes = 0

@@ -47,7 +47,7 @@ function trees.vector(key, slab)
   return early.merge(vector, call('HGET', EARLY, slab) or '', 4096) or vector
 end
 
--- The failures that wait for a slab's track, up to what can not be read: index -> reason.
+-- The failures that wait for a slab's track, up to what cannot be read: index -> reason.
 function trees.failures(slab)
   return early.reasons((early.groups(call('HGET', FAILURES, slab) or '')))
 end

@@ -39,7 +39,7 @@
 -- A header is kind, number of its spout, count of trees, rotation it entered the nursery at, time tracked
 -- (ms),
 -- digest.
--- Nothing that is read back is taken for granted: no operation ends in the middle for what it can not read.
+-- Nothing that is read back is taken for granted: no operation ends in the middle for what it cannot read.
 -- A word is the 8-byte ack value of one tree; zero is a tree that is not pending.
 local call, sub, find, rep, byte = redis.call, string.sub, string.find, string.rep, string.byte
 local pack, unpack_from, bxor, floor = struct.pack, struct.unpack, bit.bxor, math.floor
@@ -119,7 +119,7 @@ function counters.add(name, by)
   counters.changes[name] = (counters.changes[name] or 0) + by
 end
 
--- Raises a count by so many. One that can not be read begins anew: to end here would leave a call half
+-- Raises a count by so many. One that cannot be read begins anew: to end here would leave a call half
 -- done.
 function counters.raise(hash, name, by)
   local raised = redis.pcall('HINCRBY', hash, name, by)
@@ -169,13 +169,13 @@ function slabs.facts_of(fixed)
   return facts
 end
 
--- What a header says; nil where it can not be read.
+-- What a header says; nil where it cannot be read.
 function slabs.facts(header)
   if #header ~= HEADER_BYTES + 8 then return nil end
   return slabs.facts_of(sub(header, 1, HEADER_BYTES))
 end
 
--- Notes a slab whose record can not be read, as a newer version or a hand may leave it. It is passed over
+-- Notes a slab whose record cannot be read, as a newer version or a hand may leave it. It is passed over
 -- and
 -- named in the reply, and all else that a call does is done: an error in the middle would leave the call
 -- half

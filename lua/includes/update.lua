@@ -30,7 +30,7 @@ local function items(packed, format, size)
   return found
 end
 
--- What is known of a slab, or of one that is made to wait now; false where its record can not be read, nil
+-- What is known of a slab, or of one that is made to wait now; false where its record cannot be read, nil
 -- where no further slab may wait, or none is to.
 local function facts_of(slab)
   local header = call('HGET', SLABS, slab) or update.waits and waiting.open(slab)
@@ -59,7 +59,7 @@ end
 -- The n-th of `counts` (u16) says how many of `indexes` (u16) and `deltas` (words) are for the n-th key
 -- from
 -- `first` on. Touches only the words named: the cost does not depend on the size of the slabs. A record is
--- read where it matters: for words that are zero, or become zero. Where it can not be, the slab is passed
+-- read where it matters: for words that are zero, or become zero. Where it cannot be, the slab is passed
 -- over from there on.
 -- Bounded by the caller: at most 1,000 words a call.
 function update.sparse(first, counts, indexes, deltas)
@@ -315,7 +315,7 @@ local function complete_ones(names)
   if #names > 0 then call('HDEL', ONES, unpack(names)) end
 end
 
--- Words of slabs of one as they are to be XORed: zero where there is none, or where it can not be read.
+-- Words of slabs of one as they are to be XORed: zero where there is none, or where it cannot be read.
 -- Such
 -- a slab is refused.
 local function sound_words(names, values)

@@ -34,7 +34,7 @@ local waiting = lazy(function(waiting)
   end
 
   -- What waits for a slab that has this vector ('' for none): its words (a vector), its failures (index ->
-  -- reason), and the bytes counted for all of it. nil where it can not be read.
+  -- reason), and the bytes counted for all of it. nil where it cannot be read.
   function waiting.read(slab, vector)
     local one = vectors.is_one(slab)
     local pairs_of = not one and call('HGET', EARLY, slab) or ''
@@ -116,7 +116,7 @@ local waiting = lazy(function(waiting)
   end
 
   -- XORs deltas for trees of a slab of many that have no word in its vector, or one of zero. Returns how
-  -- many of them waited with no word before, and for how many there is no room; nil where it can not be
+  -- many of them waited with no word before, and for how many there is no room; nil where it cannot be
   -- read. Bounded: by the trees of a call and MOST_PAIRS.
   function waiting.add(key, slab, indexes, deltas)
     local length, before = call('STRLEN', key), call('HGET', EARLY, slab) or ''
@@ -146,7 +146,7 @@ local waiting = lazy(function(waiting)
   end
 
   -- Makes room in a slab's vector for a delta that is XORed into all of it. Returns the vector without
-  -- it, or nil where there is no room, or its pairs can not be read (false).
+  -- it, or nil where there is no room, or its pairs cannot be read (false).
   function waiting.room_for(key, slab, value, delta)
     local before = call('HGET', EARLY, slab) or ''
     local vector, packed = early.merge(value, before, #delta / 8)
@@ -187,7 +187,7 @@ local waiting = lazy(function(waiting)
   end
 
   -- Fails trees of a slab, by their packed indexes, before its track; the first reason of each stands.
-  -- Returns for how many there is no room; nil where what waits can not be read.
+  -- Returns for how many there is no room; nil where what waits cannot be read.
   function waiting.fail(slab, indexes, reason)
     local packed = call('HGET', FAILURES, slab) or ''
     local new, groups, torn = {}, early.groups(packed)

@@ -102,7 +102,7 @@ def test_what_is_not_confirmed_comes_again_and_what_is_makes_room(
 def test_an_entry_of_many_pages_is_confirmed_with_its_last(
     client: httpx.Client, ledger: Ledger, limit: int
 ) -> None:
-    """Whoever has read a part of an entry can confirm nothing, so the rest can not be lost."""
+    """Whoever has read a part of an entry can confirm nothing, so the rest cannot be lost."""
     slabs = []
     for count in (1, 10, 3, 1, 20):
         anchors = ids.new_anchors(count)

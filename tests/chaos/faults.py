@@ -39,7 +39,7 @@ _FAILOVER = 5.0
 
 
 class NoEffect(Exception):
-    """The fault can not take effect now, for the reason given: it is to be tried again later."""
+    """The fault cannot take effect now, for the reason given: it is to be tried again later."""
 
 
 class Injected:
@@ -58,7 +58,7 @@ class Injected:
 
 
 def inject(pipeline: Pipeline, fault: Fault) -> Injected:
-    """Brings a fault about. Raises NoEffect where it can not be: its target is not there."""
+    """Brings a fault about. Raises NoEffect where it cannot be: its target is not there."""
     try:
         return _FAULTS[fault.kind](pipeline, fault)
     except redis.RedisError as error:

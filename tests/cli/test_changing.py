@@ -117,7 +117,7 @@ def test_dead_letters_are_grouped_filtered_written_and_discarded(
     assert acker("dead-letters", "words", "--reason", "MALFORMED", "--output", file).out == ""
     rows = [json.loads(line)["row"]["n"] for line in file.read_text().splitlines()]
     assert rows == [0, 1, 2, 3]
-    assert "can not be written" in one_error(acker("dead-letters", "words", "--output", tmp_path), 2)
+    assert "cannot be written" in one_error(acker("dead-letters", "words", "--output", tmp_path), 2)
     [first, *_] = file.read_text().splitlines()
     one = acker("dead-letter", "words", json.loads(first)["id"])
     assert re.search(r"^reason +row 0 of 4711 is malformed *$", one.out, re.MULTILINE)

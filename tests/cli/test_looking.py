@@ -46,8 +46,8 @@ def test_a_topology_that_can_not_be_read_is_named_and_hides_no_other(
     assert (damaged["topology"], damaged["pending"], damaged["held"]) == ("damaged", None, None)
     [trouble] = damaged["health"]["troubles"]
     assert trouble["code"] == "unreadable"
-    assert trouble["text"].startswith("the topology can not be read: ")
-    assert "topology 'damaged' can not be read: " in shown.out
+    assert trouble["text"].startswith("the topology cannot be read: ")
+    assert "topology 'damaged' cannot be read: " in shown.out
     assert (words["topology"], words["pending"], words["health"]["troubles"]) == ("words", 0, [])
 
 

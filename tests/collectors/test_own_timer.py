@@ -1,4 +1,4 @@
-"""The spout's own timer: what the store has lost, or can not be asked for, is told in time all the same."""
+"""The spout's own timer: what the store has lost, or cannot be asked for, is told in time all the same."""
 
 import itertools
 import pickle

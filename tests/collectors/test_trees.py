@@ -158,7 +158,7 @@ def test_a_child_is_registered_with_its_parents_ack_in_one_message(make: Make) -
     [source] = spout.emit("m")
     [child] = bolt.emit(source)
     bolt.ack(child)
-    told(spout, 0)  # own id XOR child is missing still: the tree can not look complete
+    told(spout, 0)  # own id XOR child is missing still: the tree cannot look complete
     bolt.ack(source)
     assert statuses(told(spout)) == {b"m": "acked"}
 

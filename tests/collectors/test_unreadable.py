@@ -1,4 +1,4 @@
-"""Collectors where the store holds what can not be read: who flushes is told."""
+"""Collectors where the store holds what cannot be read: who flushes is told."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def test_who_flushes_is_told_of_slabs_that_were_passed_over_and_the_thread_logs_
             bolt.fail(Tuple([(anchor - 2 * (one.count > 1), 7)]), "bad")
 
     act()
-    with pytest.raises(UnreadableRecord, match="can not be read, all else was done") as caught:
+    with pytest.raises(UnreadableRecord, match="cannot be read, all else was done") as caught:
         topology.flush()
     assert set(caught.value.anchors) == {first(one) for one in bad}
     counted(topology.ledger, tracked=404, acked=1, failed=1)

@@ -1,4 +1,4 @@
-"""Records that can not be read keep no page, series or list from the others."""
+"""Records that cannot be read keep no page, series or list from the others."""
 
 from typing import Any
 

@@ -29,7 +29,7 @@ WAYS = [(1, 1), (5, 1), (400, 400)]
 """Trees of a slab, and how many of them are updated: as a slab of one, sparse, dense."""
 
 
-# A call that names several slabs, one of which can not be read
+# A call that names several slabs, one of which cannot be read
 
 
 @pytest.mark.parametrize("how", BROKEN)
@@ -43,7 +43,7 @@ def test_an_update_passes_over_what_is_unreadable_and_does_the_rest_once(
     break_header(ledger, raw, bad, how)
     update = ledger.core.update(*together(members, touched))
     for _ in range(3):  # however often it is sent
-        with pytest.raises(UnreadableRecord, match="1 slabs can not be read") as caught:
+        with pytest.raises(UnreadableRecord, match="1 slabs cannot be read") as caught:
             ledger.send(update)
         assert caught.value.anchors == (first(bad),)
         for call in update.calls:

@@ -1,4 +1,4 @@
-"""Buckets, clocks and counts that can not be read: ticks and calls go on, and end nothing half done."""
+"""Buckets, clocks and counts that cannot be read: ticks and calls go on, and end nothing half done."""
 
 from contextlib import suppress
 from typing import Any

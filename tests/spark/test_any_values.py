@@ -180,7 +180,7 @@ def test_a_type_is_read_as_it_was_written_or_refused_when_it_is_written(pipeline
         "value", *(f"{value} as {name}" for value, name in zip(OTHERS.values(), names, strict=True))
     )
     pipeline.finish(pipeline.writing("write", rows, "values", message_id="value"))
-    with pytest.raises(ValidationError, match=r"column c0: .* geometry\(0\), which Spark can not hash"):
+    with pytest.raises(ValidationError, match=r"column c0: .* geometry\(0\), which Spark cannot hash"):
         track(rows, **options(pipeline, spout="s", message_id="value"))
     shown = [f"{text.replace('(x', f'({name}')} as {name}" for text, name in zip(OTHERS, names, strict=True)]
     seen = Diary(pipeline.directory / "seen")

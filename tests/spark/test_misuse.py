@@ -59,7 +59,7 @@ def test_what_is_read_of_another_topology_is_an_error(pipeline: Pipeline) -> Non
         pipeline.finish(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True))
 
     together = pipeline.read_stream("lines").union(theirs).writeStream.foreachBatch(both)
-    with pytest.raises(Exception, match="so it can not ack what its batch reads of other"):
+    with pytest.raises(Exception, match="so it cannot ack what its batch reads of other"):
         run(together, "both")
     pipeline.spout(["c"], stream="more")
     across = pipeline.read_stream("more").writeStream.format("acker").options(**other, stream="words")

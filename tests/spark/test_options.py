@@ -116,4 +116,4 @@ def test_a_replay_of_many_tells_of_dead_letters_that_can_not_be_replayed(
     found = ledger.run(dead_letters.count(ledger.core))
     assert spouts.replay(url=url, topology="t", matching=Filter()) == 0
     assert found == 2
-    assert "2 dead letters can not be replayed: dead letter " in caplog.text
+    assert "2 dead letters cannot be replayed: dead letter " in caplog.text

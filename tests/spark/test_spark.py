@@ -84,7 +84,7 @@ def test_a_wrong_schema_is_an_error_before_anything_is_written(pipeline: Pipelin
         wrong.write.format("acker").options(**options).mode("append").save()
     with pytest.raises(Exception, match="nothing is missing, not string"):
         pipeline.spark.read.format("acker").schema("nothing string").options(**options).load().collect()
-    with pytest.raises(Exception, match="can not be overwritten"):
+    with pytest.raises(Exception, match="cannot be overwritten"):
         pipeline.spark.range(3).write.format("acker").options(**options).mode("overwrite").save()
     assert len(pipeline.rows("numbers")) == 3
 

@@ -315,5 +315,5 @@ def test_a_dataframe_that_can_not_be_tracked_is_refused(pipeline: Pipeline, tmp_
         tracked(pipeline, stream, message_id="nope")
     with pytest.raises(ValidationError, match="unknown option 'attemts'"):
         tracked(pipeline, stream, attemts=3)
-    with pytest.raises(ValidationError, match="have trees: they can not be tracked again"):
+    with pytest.raises(ValidationError, match="have trees: they cannot be tracked again"):
         tracked(pipeline, stream.withColumn("_acker", F.lit(1).cast("long")))

@@ -1,4 +1,4 @@
-"""Segments whose rows can not be read: a query goes on without them, and their trees are told as expired."""
+"""Segments whose rows cannot be read: a query goes on without them, and their trees are told as expired."""
 
 import pytest
 import redis
@@ -78,7 +78,7 @@ def test_what_tasks_noted_and_can_not_be_read_is_a_typed_error(
     assert tracking.inputs(ledger, batch) == (read,)
     tracked = keys.tracked("t", batch.query, batch.run, batch.number)
     valkey_raw.hset(tracked, mapping=broken)  # type: ignore[arg-type]
-    with pytest.raises(UnreadableRecord, match="what was tracked of batch 3 can not be read"):
+    with pytest.raises(UnreadableRecord, match="what was tracked of batch 3 cannot be read"):
         tracking.inputs(ledger, batch)
     valkey_raw.delete(tracked)
     valkey_raw.sadd(keys.notes("t", batch.query, batch.run, batch.number), "[7]")

@@ -336,7 +336,7 @@ def test_what_can_not_be_replayed_is_named_and_holds_nothing_up(several: Ledger,
     why = {one.id: one.why for one in step.refused}
     assert set(why) == {unnamed.id, other.id}
     assert "its message id is null or too long" in why[unnamed.id]
-    assert "can not be read" in why[other.id]
+    assert "cannot be read" in why[other.id]
     assert [one.id for one in letters(several, Filter(spout="s"))] == [unnamed.id]
     with pytest.raises(UnreadableRecord, match=other.id):
         several.run(dead_letters.get(several.core, other.id))

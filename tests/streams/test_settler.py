@@ -96,7 +96,7 @@ def test_a_spout_that_can_not_be_looked_after_keeps_no_other_from_it(
     with pytest.raises(DeadLettersFull):
         settler.recover(ledger)
     assert looked == ["b"]
-    assert Settler(ledger.store, ["t"]).step() == 0  # that it settled both it can not tell
+    assert Settler(ledger.store, ["t"]).step() == 0  # that it settled both it cannot tell
     assert looked == ["b", "b"]
     assert (pending(ledger, "a"), pending(ledger, "b")) == (0, 0)
 

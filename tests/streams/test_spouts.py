@@ -229,7 +229,7 @@ def test_a_row_without_a_message_id_that_can_be_tracked_is_a_dead_letter_at_once
     assert (long.attempts, long.row) == (
         1, {"id": 2, "line": "line 2", "offset": 2, "name": "ü" * 600, "attempt": 1},
     )  # fmt: skip
-    with pytest.raises(ValidationError, match="can not be replayed: its message id is null or too long"):
+    with pytest.raises(ValidationError, match="cannot be replayed: its message id is null or too long"):
         ledger.run(dead_letters.replay(ledger.core, long.id))
     assert letters(ledger) == [none, long]
     assert not list(raw.scan_iter(b"*rows:*"))

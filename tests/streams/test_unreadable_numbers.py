@@ -1,4 +1,4 @@
-"""Numbers beside streams that can not be read: a typed error that names them, and queries that go on."""
+"""Numbers beside streams that cannot be read: a typed error that names them, and queries that go on."""
 
 import logging
 from typing import Any

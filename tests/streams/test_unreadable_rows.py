@@ -1,4 +1,4 @@
-"""Rows that a spout keeps and that can not be read: put away once, not done, while all else is settled."""
+"""Rows that a spout keeps and that cannot be read: put away once, not done, while all else is settled."""
 
 from collections.abc import Callable
 from typing import Any

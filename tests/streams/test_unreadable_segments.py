@@ -1,4 +1,4 @@
-"""Segments that can not be read: put away once, while writers, readers and owners of their stream go on."""
+"""Segments that cannot be read: put away once, while writers, readers and owners of their stream go on."""
 
 import struct
 from collections.abc import Callable

@@ -320,7 +320,7 @@ def _advancing(core: Core, writer: str, number: int, text: str, start: str, to: 
 def _hold(core: Core, what: Commit, writer: str, number: int, attempt: str) -> Operation[AckerError | None]:
     """Binds the readers of a commit to it, and gives all that it needs a long time to live.
 
-    Returns why it can not be carried out: a reader's segments were given back, or something is missing.
+    Returns why it cannot be carried out: a reader's segments were given back, or something is missing.
     Nothing that lives for ever is given a time to live: another driver may have kept or published it
     meanwhile. The rows of a segment that was published have a time of their own.
     """

@@ -29,7 +29,7 @@ def give_back(core: Core, stream: str, slot: int, reader: str) -> Operation[int]
             last = yield from subscriptions.given_back(core, stream, slot, reader)
             for what in dropped:
                 if any(one.reader == reader and one.start < last for one in what.ranges()):
-                    yield from commit.discard(core, what)  # it can not become final any more
+                    yield from commit.discard(core, what)  # it cannot become final any more
             return back
         ended = bound
         for one in bound:

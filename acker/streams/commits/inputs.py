@@ -76,7 +76,7 @@ def ack(
 def rows(
     core: Core, stream: str, segment: Segment, slot: int, payload: bytes
 ) -> Operation[list[pa.RecordBatch]]:
-    """The rows of a segment that are to be acked for a subscription; none where they can not be read.
+    """The rows of a segment that are to be acked for a subscription; none where they cannot be read.
 
     Such a segment is put into quarantine, and loses its vectors: whatever is committed, its tuples are never
     acked, and its trees expire. Raises UnreadableRecord for one without trees, which nobody would replay, and

@@ -53,7 +53,7 @@ class Origin:
         return json.dumps(self.dump(), separators=(",", ":"))
 
     def contradicts(self, other: "Origin") -> bool:
-        """Whether a batch of this origin can not be one of the other origin, as far as both are known."""
+        """Whether a batch of this origin cannot be one of the other origin, as far as both are known."""
         if self.others and other.others and self.others != other.others:
             kinds = _kind(self.others), _kind(other.others)
             # A run knows which batches it has planned itself, others may be of any earlier one.

@@ -185,7 +185,7 @@ class Roots:
 
 
 def readable(record: bytes | None) -> Roots | None:
-    """Roots as they are stored; None where there are none, or where they can not be read, which is logged."""
+    """Roots as they are stored; None where there are none, or where they cannot be read, which is logged."""
     try:
         return None if record is None else Roots.parse(record)
     except UnreadableRecord as error:
@@ -194,7 +194,7 @@ def readable(record: bytes | None) -> Roots | None:
 
 
 def _named(rows: pa.Table, column: str) -> pa.ChunkedArray:
-    """The column of message ids, as text or bytes; ValidationError where it is not there, or can not be."""
+    """The column of message ids, as text or bytes; ValidationError where it is not there, or cannot be."""
     place = rows.schema.get_field_index(column) if column in rows.schema.names else -1
     if place < 0:
         raise ValidationError(
@@ -206,7 +206,7 @@ def _named(rows: pa.Table, column: str) -> pa.ChunkedArray:
     try:
         return found.cast(pa.string())
     except pa.ArrowException as error:
-        raise ValidationError(f"message_id: column {column!r} of {found.type} can not be text") from error
+        raise ValidationError(f"message_id: column {column!r} of {found.type} cannot be text") from error
 
 
 def _bad(named: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -325,7 +325,7 @@ def emit(
 def anchored_schema(schema: pa.Schema, how: Tracking) -> pa.Schema:
     """The schema of rows when they are roots."""
     if ANCHORS in schema.names:
-        raise ValidationError(f"rows with the column {ANCHORS} have trees: they can not be tracked again")
+        raise ValidationError(f"rows with the column {ANCHORS} have trees: they cannot be tracked again")
     if attempts.COLUMN in schema.names:
         raise ValidationError(f"rows must not have the column {attempts.COLUMN}: it is added to kept rows")
     if how.attempt:
@@ -380,7 +380,7 @@ def rows_of(core: Core, roots: Roots) -> Operation[pa.Table | None]:
 
 
 def kept_rows(core: Core, roots: Roots) -> Operation[pa.Table | None]:
-    """As `rows_of`; None also where they can not be read: they are in quarantine then, and stay for people.
+    """As `rows_of`; None also where they cannot be read: they are in quarantine then, and stay for people.
 
     Raises UnreadableRecord where memory did not suffice.
     """

@@ -46,7 +46,7 @@ def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operat
     replays: they take the place of trees that are not confirmed yet, or of a dead letter, which has looked
     for room before its commit was stored; so no limit applies to them.
     Raises SpoutPendingFull and TrackRejected; what there was room for is kept and tracked then. TrackConflict
-    and UnreadableRecord for a slab that is somebody else's, or whose record can not be read: nothing of the
+    and UnreadableRecord for a slab that is somebody else's, or whose record cannot be read: nothing of the
     commit is applied or published then.
     """
     for roots in members:
@@ -91,7 +91,7 @@ def _raise_highest(core: Core, members: Sequence[Roots]) -> Operation[None]:
 def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[None]:
     """Tracks some slabs of kept roots, by their numbers, over any limit: they were held before."""
     yield from core.register_spout(roots.how.spout, ask=True)
-    # One that can not be read is put away by a drain, and looked after again.
+    # One that cannot be read is put away by a drain, and looked after again.
     yield from _track(core, roots, _NO_LIMIT, numbers, again=True)
 
 
@@ -100,7 +100,7 @@ def _track(
 ) -> Operation[None]:
     rows = yield from kept_rows(core, roots)
     if rows is None:
-        return  # all of it was tracked before, and settled; or nobody can track what can not be read
+        return  # all of it was tracked before, and settled; or nobody can track what cannot be read
     named = _packed(message_ids(rows, roots.how.message_id), roots.slab)
     anchors, values = roots.anchors(), roots.values()
     staged = {shard: key for key, shard in places(core, roots)}
@@ -118,7 +118,7 @@ def _track(
             if letter == "C":
                 raise TrackConflict(
                     f"the slab of anchor {anchor} is tracked with other content, so rows of spout "
-                    f"{roots.how.spout!r} can not be: try the same again when its trees have expired"
+                    f"{roots.how.spout!r} cannot be: try the same again when its trees have expired"
                 )
             if letter == "U":
                 raise UnreadableRecord(unreadable([anchor]), [anchor])

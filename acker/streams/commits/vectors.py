@@ -57,7 +57,7 @@ class Made:
 def apply(core: Core, places: Sequence[Place], to: str, made: Made | None = None) -> Operation[Applied]:
     """Brings all chunks of vectors to a state (lua/apply_staged.lua); the same again changes nothing.
 
-    Vectors that are not there were acked. Slabs whose record can not be read are passed over, and logged. So
+    Vectors that are not there were acked. Slabs whose record cannot be read are passed over, and logged. So
     is what is to be acked where the store has lost some of what its commit has made: its trees expire.
     """
     limit, late, unknown, lost = core.config.waiting_bytes, 0, 0, 0
@@ -112,4 +112,4 @@ def chunks(key: bytes, states: bytes, layout: bytes, names: bytes) -> list[tuple
             raise ValueError(f"{len(names)} bytes of names")
         return list(zip(states.decode(), slabs, strict=True))
     except (TypeError, ValueError) as error:
-        raise UnreadableRecord(f"the staged vectors {key!r} can not be read: {error!r:.200}") from error
+        raise UnreadableRecord(f"the staged vectors {key!r} cannot be read: {error!r:.200}") from error

@@ -89,7 +89,7 @@ def parse(packed: bytes | None) -> History:
 
 
 def check(rows: pa.Table) -> None:
-    """Raises UnreadableRecord where kept rows have a column of attempts that can not be read."""
+    """Raises UnreadableRecord where kept rows have a column of attempts that cannot be read."""
     if COLUMN in rows.column_names:
         for packed in set(rows.column(COLUMN).to_pylist()):
             parse(packed)

@@ -40,7 +40,7 @@ STEP = 500
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a step has replayed. anchors: id -> the anchor of its new tree. refused: what can not be.
+    """What a step has replayed. anchors: id -> the anchor of its new tree. refused: what cannot be.
 
     waits: why it went no further, "" where nothing hinders it. cursor: where the next step goes on, None at
     the end.

@@ -81,7 +81,7 @@ class _Settling:
 def places(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[bytes, Place]]:
     """Where the rows of slabs are. One that is settled, or whose rows nobody keeps, is left out.
 
-    So is one of which that can not be read: its rows stay where they are, for people.
+    So is one of which that cannot be read: its rows stay where they are, for people.
     """
     own = keys.Spout(core.config.name, spout)
     found: dict[bytes, tuple[int, int, str]] = {}
@@ -162,7 +162,7 @@ def settle_entries(
 ) -> Operation[None]:
     """Settles the trees of outcomes, makes dead letters of those that had their last attempt, and confirms.
 
-    What is to be replayed must have been: this is its end. Rows that can not be read, or are gone, were not:
+    What is to be replayed must have been: this is its end. Rows that cannot be read, or are gone, were not:
     they stay pending (unreadable: tokens of such roots), so that the watermark never passes them.
     """
     known = yield from places(core, spout, slabs_of(entries))

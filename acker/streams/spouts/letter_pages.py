@@ -142,7 +142,7 @@ def page(
 ) -> Operation[Page]:
     """A page of at most `limit` (1 to 1,000) dead letters with their rows, of 16 MiB or so at most.
 
-    asked: which; None for all. Each that can not be read is passed over, and logged with its id. Raises
+    asked: which; None for all. Each that cannot be read is passed over, and logged with its id. Raises
     ValidationError, also for a cursor of another query.
     """
     check_number(limit, "limit", 1, PAGE, int)

@@ -37,7 +37,7 @@ _RACES_OF_ONE = 100
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A dead letter that can not be replayed, and why: it stays until it is discarded."""
+    """A dead letter that cannot be replayed, and why: it stays until it is discarded."""
 
     id: str
     why: str
@@ -152,7 +152,7 @@ def _stage(
 
 
 def _prepared(one: Head, row: Stored | UnreadableRecord) -> tuple[Tracking, list[pa.RecordBatch]]:
-    """How a row is emitted again; ValidationError or UnreadableRecord where it can not be."""
+    """How a row is emitted again; ValidationError or UnreadableRecord where it cannot be."""
     if isinstance(row, UnreadableRecord):
         raise row
     # The watermark has passed it, and never goes back.
@@ -160,7 +160,7 @@ def _prepared(one: Head, row: Stored | UnreadableRecord) -> tuple[Tracking, list
     batches = letter_store.batches(one, row)
     if not trackable(pa.Table.from_batches(batches), how.message_id):
         raise ValidationError(
-            f"dead letter {one.id!r} can not be replayed: its message id is null or too long; write its "
+            f"dead letter {one.id!r} cannot be replayed: its message id is null or too long; write its "
             "row again with another, and discard it"
         )
     return how, batches

@@ -127,7 +127,7 @@ def newest(core: Core, spouts: Sequence[str], end: str = "+") -> Operation[list[
 def heads(core: Core, spout: str, after: str, end: str, most: int) -> Operation[Heads]:
     """At most `most` (`READ`) dead letters after a number, up to and including `end`.
 
-    Each that can not be read is passed over, and logged with its id.
+    Each that cannot be read is passed over, and logged with its id.
     """
     own = keys.Spout(core.config.name, spout)
     [entries] = yield [command("XRANGE", own.dead, f"({after}", end, "COUNT", most)]
@@ -141,7 +141,7 @@ def heads(core: Core, spout: str, after: str, end: str, most: int) -> Operation[
 
 
 def passed_over(core: Core, error: UnreadableRecord) -> None:
-    """Logs a dead letter that can not be read: it stays until it is discarded by its id."""
+    """Logs a dead letter that cannot be read: it stays until it is discarded by its id."""
     _log.error("%s: %s", core.config.name, error)
 
 
@@ -170,7 +170,7 @@ def fitting(core: Core, found: Sequence[Head]) -> Operation[int]:
 
 
 def stored(core: Core, found: Sequence[Head]) -> Operation[list[Stored | UnreadableRecord | None]]:
-    """Their rows; None where one is gone meanwhile, an error that names it where it can not be read."""
+    """Their rows; None where one is gone meanwhile, an error that names it where it cannot be read."""
     rows: list[Stored | UnreadableRecord | None] = []
     for first in range(0, len(found), _ROWS):
         part = found[first : first + _ROWS]
@@ -242,4 +242,4 @@ def _stored(letter: str, reply: bytes | None) -> Stored | UnreadableRecord | Non
 
 
 def _unreadable(letter: str, error: Exception) -> UnreadableRecord:
-    return UnreadableRecord(f"dead letter {letter!r} can not be read: {error!r:.200}")
+    return UnreadableRecord(f"dead letter {letter!r} cannot be read: {error!r:.200}")

@@ -52,7 +52,7 @@ def table(
     """The next page of a spout's dead letters, up to number `end`, and its last number; None at the end.
 
     Only those whose replays are published in the stream. row: the columns of their rows (`table_schema`).
-    Raises UnreadableRecord, which names the letter, where its row can not be read: a table that lacks one
+    Raises UnreadableRecord, which names the letter, where its row cannot be read: a table that lacks one
     without a word would be taken for all there are.
     """
     read = yield from letter_store.heads(core, check_name(spout, "spout"), after, end, letter_store.READ)

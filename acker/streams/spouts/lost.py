@@ -1,7 +1,7 @@
 """Trees that nobody tells an outcome of: the ledger lost them, or the commit that was to track them ended.
 
 They are failed and tracked again, in this order, so that the ledger tells of them as of any other. Those
-whose rows can not be read are left: there is nothing to be replayed.
+whose rows cannot be read are left: there is nothing to be replayed.
 """
 
 import numpy as np
@@ -67,7 +67,7 @@ def _recover(core: Core, own: keys.Spout, one: Roots) -> Operation[int]:
         return 0
     anchors = one.anchors()
     trees = anchors[np.isin(np.arange(one.rows) // one.slab, lost)]
-    # What can not be read of them a drain puts away first.
+    # What cannot be read of them a drain puts away first.
     yield from core.submit(Submission(core.fail(trees, Cause(REASON).encode()).calls, lambda _: None))
     yield from tracking.track_again(core, one, lost)
     return len(trees)

@@ -172,7 +172,7 @@ def _stage_replays(
 ) -> Operation[tuple[list[Staged], list[Roots], set[str]]]:
     """Stages a new root, and a tuple of the stream, for each row that is to be tried again.
 
-    Returns the tokens, too, of those whose rows can not be read, or are gone.
+    Returns the tokens, too, of those whose rows cannot be read, or are gone.
     """
     again: dict[str, tuple[Roots, dict[int, Attempt]]] = {}
     expired = ""

@@ -112,7 +112,7 @@ def _claimed(ledger: Ledger, spout: str | None, told: bool) -> Operation[list[st
 
 
 def _marks(counts: list[bytes]) -> Operation[list[Reply]]:
-    """Whether each spout is told of its outcomes; None where that can not be read: settling it says why."""
+    """Whether each spout is told of its outcomes; None where that cannot be read: settling it says why."""
     try:
         return (yield [command("HGET", key, "told") for key in counts])
     except MissingRights:

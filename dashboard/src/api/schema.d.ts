@@ -1420,7 +1420,7 @@ export interface components {
         };
         /**
          * Refusal
-         * @description A dead letter that can not be tried again.
+         * @description A dead letter that cannot be tried again.
          */
         Refusal: {
             /**
@@ -1460,7 +1460,7 @@ export interface components {
             cursor: string | null;
             /**
              * Refused
-             * @description Can not be replayed at all: discard them.
+             * @description Cannot be replayed at all: discard them.
              */
             refused: components["schemas"]["Refusal"][];
             /**
@@ -2099,7 +2099,7 @@ export interface components {
             topologies: components["schemas"]["TopologySummary"][];
             /**
              * Unreadable
-             * @description Those of the page that can not be read: they are not among the others.
+             * @description Those of the page that cannot be read: they are not among the others.
              */
             unreadable: components["schemas"]["UnreadableTopology"][];
         };
@@ -2538,7 +2538,7 @@ export interface components {
         UnreadableTopology: {
             /**
              * Reason
-             * @description What can not be read, in words.
+             * @description What cannot be read, in words.
              */
             reason: string;
             /**
@@ -2735,7 +2735,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2745,7 +2745,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -2867,7 +2867,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2877,7 +2877,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -3014,7 +3014,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3024,7 +3024,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -3208,7 +3208,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3218,7 +3218,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -3375,7 +3375,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3385,7 +3385,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -3577,7 +3577,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3587,7 +3587,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -3742,7 +3742,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3752,7 +3752,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -3927,7 +3927,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3937,7 +3937,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -4089,7 +4089,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4099,7 +4099,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -4254,7 +4254,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4264,7 +4264,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -4439,7 +4439,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4449,7 +4449,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -4587,7 +4587,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4597,7 +4597,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -4735,7 +4735,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4745,7 +4745,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -4917,7 +4917,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4927,7 +4927,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -5079,7 +5079,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5089,7 +5089,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -5264,7 +5264,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5274,7 +5274,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -5469,7 +5469,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5479,7 +5479,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -5622,7 +5622,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5632,7 +5632,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -5807,7 +5807,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5817,7 +5817,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -5981,7 +5981,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5991,7 +5991,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -6146,7 +6146,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6156,7 +6156,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -6300,7 +6300,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6310,7 +6310,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -6506,7 +6506,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6516,7 +6516,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -6669,7 +6669,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6679,7 +6679,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -6819,7 +6819,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6829,7 +6829,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -7004,7 +7004,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7014,7 +7014,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -7164,7 +7164,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7174,7 +7174,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -7313,7 +7313,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7323,7 +7323,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -7500,7 +7500,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7510,7 +7510,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -7683,7 +7683,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7693,7 +7693,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -7832,7 +7832,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7842,7 +7842,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"
@@ -7871,7 +7871,7 @@ export interface operations {
                     "application/json": components["schemas"]["Alive"];
                 };
             };
-            /** @description The store is away, or set up so that it can not keep its promises. Try again. */
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7881,7 +7881,7 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "detail": "The store is away, or set up so that it can not keep its promises. Try again.",
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
                      *       "status": 503,
                      *       "title": "Service Unavailable",
                      *       "type": "urn:acker:store-unavailable"

@@ -65,7 +65,7 @@ export function LetterAction({
       verb === "replay" ? `${plural(total, "row")} will be tried again` : `${plural(total, "row")} discarded`,
     ];
     if (unknown) told.push(`${count(unknown)} were dead letters no more`);
-    if (refused) told.push(`${count(refused)} can not be replayed: ${why}`);
+    if (refused) told.push(`${count(refused)} cannot be replayed: ${why}`);
     if (step.waits !== null) throw new Error(`${told.join(", ")}, and no more now: ${step.waits}.`);
     done(`${told.join(", ")}.`);
   };
