@@ -4,14 +4,12 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 
+from acker.collectors.session import Session
 from acker.collectors.tuples import MAX_ROOTS, Tuple, add_children, check_targets, shown
 from acker.errors import FailedException, PermanentFailure, TupleError, ValidationError
 from acker.ledger import causes, config
-
-if TYPE_CHECKING:
-    from acker.collectors.topology import Topology
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,7 +25,7 @@ class Bolt:
     nothing has changed then.
     """
 
-    def __init__(self, topology: "Topology", name: str) -> None:
+    def __init__(self, topology: Session, name: str) -> None:
         self.topology = topology
         self.name = config.check_name(name, "bolt")
 

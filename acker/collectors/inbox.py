@@ -9,17 +9,14 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from acker.collectors.pending import ASK, CONFIRMED, PENDING, Outcome, Pending, Slab, still_held
+from acker.collectors.session import Session
 from acker.errors import AckerError
 from acker.ledger import config, ids
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes import Entry, OutcomeReader, Place, SlabOutcome
 from acker.store.client import Store
-
-if TYPE_CHECKING:
-    from acker.collectors.topology import Topology
 
 WAIT = 0.1
 """Seconds for which one read waits for outcomes at most."""
@@ -51,7 +48,7 @@ class Inbox:
     pending: the trees that have none yet, and the outcomes that are not taken yet.
     """
 
-    def __init__(self, topology: "Topology", spout: str) -> None:
+    def __init__(self, topology: Session, spout: str) -> None:
         self.topology = topology
         self.spout = spout
         self._config = topology.config

@@ -2,22 +2,19 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from acker.collectors.inbox import WAIT, Inbox
 from acker.collectors.outbox import Part, log
 from acker.collectors.pending import Outcome, Slab
+from acker.collectors.session import Session
 from acker.collectors.telling import TOLD_A_CALL, Telling
 from acker.collectors.tuples import Tuple, check_targets
 from acker.errors import AckerError, SpoutPendingFull, UnreadableRecord, ValidationError
 from acker.ledger import config, ids
 from acker.ledger.ids import Ids, IdsLike, as_ids
 from acker.ledger.submissions import NewSlab
-
-if TYPE_CHECKING:
-    from acker.collectors.topology import Topology
 
 
 class Spout:
@@ -27,7 +24,7 @@ class Spout:
     time: the next one is told again what this one was told and has not confirmed.
     """
 
-    def __init__(self, topology: "Topology", name: str, max_spout_pending: int | None = None) -> None:
+    def __init__(self, topology: Session, name: str, max_spout_pending: int | None = None) -> None:
         self.topology = topology
         self.name = config.check_name(name, "spout")
         if max_spout_pending is not None:
@@ -46,7 +43,7 @@ class Spout:
     def __repr__(self) -> str:
         return f"Spout({self.name!r} of {self.topology.name!r})"
 
-    def __reduce__(self) -> tuple[type, tuple["Topology", str, int | None]]:
+    def __reduce__(self) -> tuple[type, tuple[Session, str, int | None]]:
         return type(self), (self.topology, self.name, self.max_spout_pending)
 
     @property

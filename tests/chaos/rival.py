@@ -27,17 +27,17 @@ class Rival:
             topology = Topology(
                 self._url, self._name, message_timeout=self._message_timeout, timeout=CLIENT_TIMEOUT
             )
-            self._spout = self._stack.enter_context(topology).spout("rival")
+            self._bolt = self._stack.enter_context(topology).bolt("rival")
+            self._spout = topology.spout("rival")
         return self._spout
 
     def work(self) -> None:
         """Emits and acks under the message ids of what the source has in flight. Raises AckerError."""
         spout = self._opened()
-        bolt = spout.topology.bolt("rival")
         for name in self._records.flying(_MOST):
             [own] = spout.emit(name, timeout=CLIENT_TIMEOUT)
             self._anchors.update(own.anchors)
-            bolt.ack(own)
+            self._bolt.ack(own)
         spout.topology.flush()
         self.take()
 
