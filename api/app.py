@@ -1,7 +1,7 @@
 """The app for `uvicorn api.app:app`, set up by the environment (`api.settings`)."""
 
 from acker.errors import AckerError
-from api import logs
+from api.asgi import logs
 from api.main import create_app, freeze
 from api.settings import settings
 

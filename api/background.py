@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from acker.ledger.aio import AsyncTicker
 from acker.store.client import Store
 from acker.streams.spouts.settler import Settler
-from api.live import Live
 from api.service import Service
+from api.streams.live import Live
 
 _ATTEMPTS = 20
 _log = logging.getLogger(__name__)

@@ -14,12 +14,11 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
 from api import background, openapi, problems
-from api.access import Access
-from api.dashboard import Dashboard
-from api.head import Head
-from api.live import Live
-from api.logs import Requests
-from api.prefix import Prefix
+from api.asgi.access import Access
+from api.asgi.dashboard import Dashboard
+from api.asgi.head import Head
+from api.asgi.logs import Requests
+from api.asgi.prefix import Prefix
 from api.routes import (
     access,
     dead_letters,
@@ -35,6 +34,7 @@ from api.routes import (
 )
 from api.service import Service
 from api.settings import Settings
+from api.streams.live import Live
 
 PREFIX = "/api/v1"
 

@@ -1,7 +1,5 @@
-"""The schema of the service; `python -m api.openapi` prints it, for clients to be made from."""
+"""The schema of the service."""
 
-import json
-import sys
 from typing import Any
 
 from fastapi import FastAPI
@@ -58,11 +56,3 @@ def _add(known: dict[str, Any], model: type[BaseModel]) -> None:
     made = model.model_json_schema(ref_template=_REF, mode="serialization")
     for name, definition in {**made.pop("$defs", {}), model.__name__: made}.items():
         known.setdefault(name, definition)
-
-
-if __name__ == "__main__":
-    from api.main import create_app
-    from api.settings import Settings
-
-    json.dump(build(create_app(Settings())), sys.stdout, indent=2, sort_keys=True)
-    sys.stdout.write("\n")

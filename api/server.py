@@ -7,9 +7,9 @@ import sys
 import uvicorn
 
 from acker.errors import ValidationError
-from api import logs
-from api.access import is_loopback
-from api.connections import limited
+from api.asgi import logs
+from api.asgi.access import is_loopback
+from api.asgi.connections import limited
 from api.main import create_app, freeze
 from api.settings import Settings
 

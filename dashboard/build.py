@@ -116,7 +116,7 @@ def check() -> None:
 def _types() -> str:
     """TypeScript of the service's schema."""
     schema = subprocess.run(
-        [sys.executable, "-m", "api.openapi"], cwd=ROOT.parent, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "api"], cwd=ROOT.parent, capture_output=True, text=True, check=False
     )
     if schema.returncode:
         raise BuildFailed(f"the service gives no schema:\n{schema.stderr}")

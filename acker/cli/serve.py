@@ -37,7 +37,7 @@ def serve(
         raise ValidationError(f"--port: expected 0 to 65,535, got {port}")
     if embedded and url:
         raise ValidationError("--embedded starts a store of its own: it goes with no --url and no ACKER_URL")
-    from api.dashboard import preparing
+    from api.asgi.dashboard import preparing
     from api.server import check_address
     from api.server import serve as run
     from api.settings import settings

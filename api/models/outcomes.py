@@ -4,7 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from api.fields import Answer, Cursor, Id, Instant, MessageIdFields, Name, Seconds
+from acker.inspect.failures import Recent
+from acker.inspect.plain import message_id_fields
+from api.fields import Answer, Cursor, Id, Instant, MessageIdFields, Name, Seconds, instant
 
 
 class Outcome(MessageIdFields):
@@ -26,3 +28,19 @@ class Outcomes(Answer):
 
     outcomes: list[Outcome]
     cursor: Cursor | None = Field(description="Of the next page; null at the end.")
+
+
+def outcome(tree: Recent) -> Outcome:
+    """An outcome as it is told."""
+    return Outcome(
+        id=tree.id,
+        status=tree.status,
+        reason=tree.cause.reason,
+        step=tree.cause.step,
+        anchor=str(tree.anchor),
+        spout=tree.spout,
+        at=instant(tree.at),
+        age=tree.age,
+        shard=tree.shard,
+        **message_id_fields(tree.message_id),
+    )

@@ -4,12 +4,14 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import Field
 
+from acker.inspect import history
 from acker.inspect.buckets import Bucket
 from api.fields import Answer, Count, InstantText, Name
 from api.models.topologies import Latency
 
 Window = Literal["10m", "3h", "1d", "all"]
 """All is 30 days."""
+COUNTED = tuple(name for name in history.COUNTED if name != "rotations")
 Series = list[Count]
 Counts = TypeVar("Counts")
 

@@ -4,11 +4,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from acker.inspect import health as rules
 from acker.inspect.buckets import Bucket
 from acker.inspect.damaged import REASON
 from acker.inspect.health import Code
 from acker.ledger.config import RANGES
-from api.fields import Answer, Count, Instant, Name, Numbers, Seconds
+from api.fields import Answer, Count, Instant, Name, Numbers, Seconds, instant
 
 
 class Configuration(Answer):
@@ -265,3 +266,19 @@ class TopologyState(TopologySummary):
     dead_letters_of: dict[Name, Count] = Field(description="Of the spouts that have any.")
     streams: list[StreamState]
     steps: list[Step] = Field(description="Spouts and bolts of Spark jobs, the one seen last first.")
+
+
+def health(found: rules.Health) -> Health:
+    """Whether a topology needs a human, as it is told."""
+    return Health(
+        ticking=found.ticking,
+        troubles=[
+            Trouble(
+                code=one.code,
+                text=one.text,
+                advice=one.advice,
+                since=None if one.since is None else instant(one.since),
+            )
+            for one in found.troubles
+        ],
+    )

@@ -12,8 +12,8 @@ from acker.errors import SpoutPendingFull, TrackRejected, UnknownDeadLetter, Val
 from acker.inspect.aio import AsyncLedger
 from acker.streams.spouts import dead_letters, letter_json
 from acker.streams.spouts.dead_letters import Filter
+from api.asgi.logs import note
 from api.fields import Cursor, instant
-from api.logs import note
 from api.models.dead_letters import (
     DeadLetter,
     DeadLetterId,

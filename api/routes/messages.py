@@ -10,7 +10,7 @@ from acker.errors import ValidationError
 from acker.ledger import ids, journal
 from acker.ledger.causes import Cause
 from acker.ledger.journal import Messages, Sent
-from api.logs import note
+from api.asgi.logs import note
 from api.models.messages import (
     Ack,
     AckResult,

@@ -18,9 +18,9 @@ from acker.inspect.damaged import Damaged, damaged
 from acker.inspect.health import CODES, Health
 from acker.inspect.history import COLUMNS
 from acker.ledger import histogram
-from api.live import LiveDep
 from api.problems import declared
 from api.service import Service, ServiceDep
+from api.streams.live import LiveDep
 
 TOPOLOGIES = 200
 """Most topologies that are told of: what has a label costs the one who scrapes."""

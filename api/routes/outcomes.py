@@ -7,10 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from acker.errors import ValidationError
 from acker.inspect import failures
-from acker.inspect.failures import Recent
-from acker.inspect.plain import message_id_fields
-from api.fields import Cursor, Name, instant
-from api.models.outcomes import Outcome, Outcomes
+from api.fields import Cursor, Name
+from api.models.outcomes import Outcomes, outcome
 from api.problems import declared, unknown_cursor, unknown_spout
 from api.service import LedgerDep
 
@@ -56,19 +54,3 @@ async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query
     except ValidationError as error:
         raise unknown_cursor() from error
     return Outcomes(outcomes=[outcome(tree) for tree in page.trees], cursor=page.cursor)
-
-
-def outcome(tree: Recent) -> Outcome:
-    """An outcome as it is told."""
-    return Outcome(
-        id=tree.id,
-        status=tree.status,
-        reason=tree.cause.reason,
-        step=tree.cause.step,
-        anchor=str(tree.anchor),
-        spout=tree.spout,
-        at=instant(tree.at),
-        age=tree.age,
-        shard=tree.shard,
-        **message_id_fields(tree.message_id),
-    )

@@ -10,14 +10,14 @@ from starlette.responses import StreamingResponse
 
 from acker.errors import ValidationError
 from acker.inspect import outcome_pages
-from api import outcome_stream
+from api.asgi.logs import note
 from api.fields import Cursor, Name
-from api.live import CountedStream, LiveDep
-from api.logs import note
 from api.models.spouts import ConfirmBody, Confirmed, Spout, SpoutOutcomes, SpoutOutcomesPage
 from api.problems import conflicts, declared, not_found, unknown_cursor, unknown_spout
 from api.routes.messages import IdempotencyKey
 from api.service import LedgerDep, ServiceDep
+from api.streams import outcomes
+from api.streams.live import CountedStream, LiveDep
 
 LONGEST_WAIT = 30.0
 """Seconds for which a page waits at most."""
@@ -92,7 +92,7 @@ async def list_spout_outcomes(
     wait = min(query.wait, service.settings.stream_seconds)
     try:
         with live.place(request.state.client) if wait else nullcontext():
-            found = await outcome_stream.page(
+            found = await outcomes.page(
                 live,
                 ledger,
                 spout,
@@ -103,9 +103,7 @@ async def list_spout_outcomes(
             )
     except ValidationError as error:
         raise unknown_cursor() from error
-    return SpoutOutcomesPage(
-        outcomes=[outcome_stream.outcome(told) for told in found.told], cursor=found.cursor
-    )
+    return SpoutOutcomesPage(outcomes=[outcomes.outcome(told) for told in found.told], cursor=found.cursor)
 
 
 LastEventId = Annotated[
@@ -115,7 +113,7 @@ LastEventId = Annotated[
         max_length=4_096,
         pattern=(
             r"^([0-9]{1,4}-[0-9]{1,20}-[0-9]{1,20}(,[0-9]{1,4}-[0-9]{1,20}-[0-9]{1,20})"
-            rf"{{0,{outcome_stream.EVENT_SHARDS - 1}}})?$"
+            rf"{{0,{outcomes.EVENT_SHARDS - 1}}})?$"
         ),
         description="The id of the last event that was seen: what came before it waits to be confirmed.",
         examples=["0-1795230245678-0,2-1795230245679-0"],
@@ -163,7 +161,7 @@ async def stream_spout_outcomes(
     What is not confirmed within a minute, or a message timeout where that is shorter, comes again. Of a
     shard at most 100 entries wait to be confirmed; more are told when these are.
     """
-    events = outcome_stream.events(service, live, ledger.config.name, spout, last_event_id)
+    events = outcomes.follow(service, live, ledger.config.name, spout, last_event_id)
     return CountedStream(live, request.state.client, events)
 
 

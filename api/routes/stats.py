@@ -11,14 +11,13 @@ from starlette.responses import Response
 from acker.inspect import history
 from acker.inspect.buckets import BUCKETS
 from acker.inspect.series import Series, series
-from api.models.stats import LatencySeries, Stats, Window, WindowTotals
+from api.models.stats import COUNTED, LatencySeries, Stats, Window, WindowTotals
 from api.models.topologies import Latency
 from api.problems import declared
 from api.service import LedgerDep, ServiceDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["stats"])
 
-COUNTED = tuple(name for name in history.COUNTED if name != "rotations")
 _DEFAULT_STEPS: dict[Window, int] = {"all": 3600}
 
 

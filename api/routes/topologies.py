@@ -33,7 +33,6 @@ from api.models.topologies import (
     BucketState,
     Configuration,
     Counters,
-    Health,
     Latency,
     Removed,
     ShardState,
@@ -47,8 +46,8 @@ from api.models.topologies import (
     TopologySettings,
     TopologyState,
     TopologySummary,
-    Trouble,
     UnreadableTopology,
+    health,
 )
 from api.problems import Refused, contradiction, declared, differs
 from api.service import LedgerDep, Service, ServiceDep
@@ -200,22 +199,6 @@ async def set_thresholds(service: ServiceDep, ledger: LedgerDep, body: Threshold
     wanted = await ledger.run(rules.set_thresholds(ledger.core, body.model_dump(exclude_none=True)))
     service.forget_health(ledger.config.name)
     return Thresholds(**asdict(wanted))
-
-
-def health(found: rules.Health) -> Health:
-    """Whether a topology needs a human, as it is told."""
-    return Health(
-        ticking=found.ticking,
-        troubles=[
-            Trouble(
-                code=one.code,
-                text=one.text,
-                advice=one.advice,
-                since=None if one.since is None else instant(one.since),
-            )
-            for one in found.troubles
-        ],
-    )
 
 
 def _configuration(config: TopologyConfig) -> Configuration:

@@ -11,8 +11,8 @@ from acker.inspect import by_hand, failures, pages, trees
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.buckets import Bucket
 from acker.inspect.plain import message_id_fields
+from api.asgi.logs import note
 from api.fields import Cursor, Id, MessageIdBase64, Name, instant
-from api.logs import note
 from api.models.trees import (
     FailBody,
     FailManyBody,

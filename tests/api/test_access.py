@@ -10,7 +10,7 @@ import pytest
 from acker.errors import ValidationError
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
-from api.access import Rate, is_loopback
+from api.asgi.access import Rate, is_loopback
 from api.settings import Settings, settings
 from api.tokens import Tokens
 from tests.helpers import patient

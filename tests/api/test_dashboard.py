@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api import dashboard
+from api.asgi import dashboard
 from tests.helpers import patient
 from tests.helpers.servers import wait_until
 

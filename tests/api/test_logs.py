@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.logs import LINES, Lines
+from api.asgi.logs import LINES, Lines
 from tests.helpers.servers import wait_until
 
 

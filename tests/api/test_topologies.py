@@ -7,9 +7,9 @@ from acker.inspect import history, steps
 from acker.ledger import histogram
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
-from api.live import Live
 from api.service import Service
 from api.settings import Settings
+from api.streams.live import Live
 from tests.helpers.api import READ, calling
 from tests.helpers.damages import DAMAGES, SHARD, damage, two
 from tests.helpers.ledgers import Trees, confirm_all, told

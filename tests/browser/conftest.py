@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 from acker import Topology
 from acker.embedded import EmbeddedServer
 from acker.ledger import ids
-from api.dashboard import prepare
+from api.asgi.dashboard import prepare
 from docs.screenshots import ARGUMENTS
 from tests.helpers.api import serving
 from tests.helpers.browser import HOSTILE, NewPage, World, bury

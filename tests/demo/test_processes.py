@@ -14,7 +14,7 @@ import pytest
 from acker.demo.children import Child, ChildFailed, Children
 from acker.demo.directory import temporary_directory
 from acker.demo.service import Service
-from api.dashboard import folder
+from api.asgi.dashboard import folder
 from tests.helpers.servers import wait_until
 
 
@@ -119,7 +119,9 @@ def test_a_service_tells_once_where_it_is_and_why_it_has_no_dashboard(
 ) -> None:
     builder = tmp_path / "build.py"
     builder.write_text("raise SystemExit('no Node')")
-    broken = f"import pathlib, api.dashboard; api.dashboard._BUILDER = pathlib.Path({str(builder)!r}); "
+    broken = (
+        f"import pathlib, api.asgi.dashboard; api.asgi.dashboard._BUILDER = pathlib.Path({str(builder)!r}); "
+    )
     monkeypatch.setattr("acker.demo.service._PROGRAM", broken + "from acker.cli import main; main()")
     told: list[str] = []
     service = Service(tmp_path / "log", {**os.environ, "ACKER_URL": valkey_url}, 0, told.append)

@@ -15,7 +15,7 @@ from acker.demo.text import words
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from acker.streams.spouts import dead_letters
-from api.dashboard import prepare
+from api.asgi.dashboard import prepare
 from tests.helpers.demo_run import PROGRAM, Run
 from tests.helpers.new_server import NewServer
 from tests.helpers.servers import wait_until

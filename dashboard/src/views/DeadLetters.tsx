@@ -13,8 +13,6 @@ const DEFAULTS = { ...FILTER, view: "groups", cursor: "" };
 const VIEWS = ["groups", "rows"] as const;
 const VIEW_NAMES = { groups: "By cause", rows: "Rows" };
 
-export type Ask = (verb: LetterVerb, target: Target) => void;
-
 /** Rows that were given up: by cause first, then one by one; to be tried again, or discarded. */
 export function DeadLetters() {
   const { topology = "" } = useParams();

@@ -12,6 +12,9 @@ export type LetterVerb = "replay" | "discard";
 /** What is meant: dead letters by their ids, or those of a filter up to a time, of which there were so many. */
 export type Target = { ids: string[] } | { matching: Matching; until: string; count: number };
 
+/** Asks the user whether that is meant. */
+export type Ask = (verb: LetterVerb, target: Target) => void;
+
 interface Done {
   done: number;
   unknown: number;

@@ -9,7 +9,7 @@ import { RefreshControl } from "../components/RefreshControl";
 import { Reason } from "../components/Text";
 import { useRefresh } from "../hooks/refresh";
 import { count, instant, plural } from "../lib/format";
-import type { Ask } from "./DeadLetters";
+import type { Ask } from "./LetterAction";
 import {
   exactly,
   groupId,

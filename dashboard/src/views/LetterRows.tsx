@@ -16,7 +16,7 @@ import { MOST_CALLS, MOST_ROWS } from "../lib/export";
 import { count, instant, plural } from "../lib/format";
 import { collect } from "../lib/pages";
 import { printable } from "../lib/text";
-import type { Ask } from "./DeadLetters";
+import type { Ask } from "./LetterAction";
 import { reader, type DeadLetter, type Matching } from "./letterFilter";
 
 const PAGE = 50;

@@ -1,7 +1,16 @@
 import type { Schemas } from "../api/client";
 import { Choice, Entry } from "../components/Fields";
 import { BUCKETS } from "../lib/series";
-import type { TREE_FILTER } from "./Trees";
+
+export const TREE_FILTER = {
+  bucket: "",
+  spout: "",
+  shard: "",
+  state: "",
+  older_than: "",
+  message_id: "",
+  message_id_base64: "",
+};
 
 type Filter = typeof TREE_FILTER;
 

@@ -19,19 +19,10 @@ import { MOST_CALLS, MOST_ROWS } from "../lib/export";
 import { duration, plural } from "../lib/format";
 import { collect, type ReadPage } from "../lib/pages";
 import { TreeAction, type Action } from "./actions";
-import { TreeFilter } from "./TreeFilter";
+import { TREE_FILTER, TreeFilter } from "./TreeFilter";
 
 type TreeRow = Schemas["Tree"];
 
-export const TREE_FILTER = {
-  bucket: "",
-  spout: "",
-  shard: "",
-  state: "",
-  older_than: "",
-  message_id: "",
-  message_id_base64: "",
-};
 const DEFAULTS = { ...TREE_FILTER, cursor: "" };
 const PAGE = 50;
 

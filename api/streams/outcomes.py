@@ -16,12 +16,12 @@ from acker.inspect.aio import AsyncLedger
 from acker.inspect.outcome_pages import Page, Told
 from acker.inspect.plain import message_id_fields
 from acker.ledger.outcomes import Place
-from api.events import RETRY_MS
 from api.fields import instant
-from api.live import Live
 from api.models.spouts import SpoutOutcomes, ToldTree
 from api.service import Service
-from api.stream import PING_SECONDS
+from api.streams.encoding import RETRY_MS
+from api.streams.events import PING_SECONDS
+from api.streams.live import Live
 
 AGAIN_SECONDS = 60.0
 """Seconds after which a stream tells again what is not confirmed; a message timeout where that is less."""
@@ -104,7 +104,7 @@ class Seen:
         )
 
 
-async def events(
+async def follow(
     service: Service, live: Live, topology: str, spout: str, last_event_id: str
 ) -> AsyncIterator[bytes]:
     """The outcomes of a spout that are not confirmed, then those that come.

@@ -12,10 +12,9 @@ from acker.inspect.history import Reading
 from acker.inspect.series import series
 from api.fields import instant
 from api.models.events import OutcomeSummary, Sample
-from api.models.topologies import Latency
-from api.routes.outcomes import outcome
-from api.routes.stats import COUNTED
-from api.routes.topologies import health
+from api.models.outcomes import outcome
+from api.models.stats import COUNTED
+from api.models.topologies import Latency, health
 
 RETRY_MS = 1_000
 """After how many ms a client that lost its stream comes again."""

@@ -13,7 +13,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
-from api.dashboard import SERVICES
+from api.asgi.dashboard import SERVICES
 from api.problems import Refused
 from api.settings import Settings
 from api.tokens import Scope as TokenScope

@@ -25,10 +25,10 @@ from acker.inspect.failures import Numbers, Recent
 from acker.inspect.health import Health
 from acker.inspect.history import Reading
 from acker.ledger import journal
-from api import events
-from api.events import Told
 from api.problems import Refused
 from api.service import Service
+from api.streams import encoding
+from api.streams.encoding import Told
 
 SINGLE = 20
 """Most outcomes that are told one by one in a second."""
@@ -275,10 +275,10 @@ def told(
     found: Health, readings: Sequence[Reading], trees: Sequence[Recent], failed: int, expired: int
 ) -> list[Told]:
     """The events of the readings after the first, and of what ended meanwhile: trees, and how many more."""
-    samples = [Told(after.at, events.sample(found, before, after)) for before, after in pairwise(readings)]
+    samples = [Told(after.at, encoding.sample(found, before, after)) for before, after in pairwise(readings)]
     last = samples.pop()
     # The sample comes last: its id says that all before it was told.
-    ended = events.outcomes(trees) + events.summary(last.at, failed, expired)
+    ended = encoding.outcomes(trees) + encoding.summary(last.at, failed, expired)
     return [*samples, Told(last.at, ended + last.data)]
 
 

@@ -24,7 +24,8 @@ from acker.errors import AckerError
 _log = logging.getLogger(__name__)
 SERVICES = ("/api/", "/metrics")
 """Paths below which nothing is the dashboard's."""
-_BUILDER = Path(__file__).parent.parent / "dashboard" / "build.py"
+_API = Path(__file__).parent.parent
+_BUILDER = _API.parent / "dashboard" / "build.py"
 _FAILED = "the dashboard could not be built"
 _NOT_BUILT = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="3"><title>acker</title></head>
@@ -39,15 +40,14 @@ its schema is at <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
 
 def folder() -> Path | None:
     """Where the built files are: in a wheel inside of this package, in a checkout where they are built."""
-    here = Path(__file__).parent
-    for place in (here / "static", here.parent / "dashboard" / "dist"):
+    for place in (_API / "static", _API.parent / "dashboard" / "dist"):
         if (place / "index.html").is_file():
             return place.resolve()
     return None
 
 
 def _is_checkout() -> bool:
-    return not (Path(__file__).parent / "static").is_dir() and _BUILDER.is_file()
+    return not (_API / "static").is_dir() and _BUILDER.is_file()
 
 
 def prepare() -> Path:

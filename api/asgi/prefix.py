@@ -4,7 +4,7 @@ from starlette._utils import get_route_path
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.dashboard import SERVICES
+from api.asgi.dashboard import SERVICES
 
 
 class Prefix:

@@ -13,7 +13,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api import problems
-from api.access import HEADERS
+from api.asgi.access import HEADERS
 from api.settings import Settings
 
 _SPARE_FILES = 128

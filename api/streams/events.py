@@ -10,8 +10,8 @@ from acker.inspect import failures, history
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.failures import Recent
 from acker.inspect.history import STEPS, WINDOWS, Reading
-from api.events import Told
-from api.live import Live, told
+from api.streams.encoding import Told
+from api.streams.live import Live, told
 
 MISSED = 200
 """Most outcomes that were missed and are told one by one."""
@@ -20,7 +20,7 @@ PING_SECONDS = 10.0
 _PAGES = 20
 
 
-async def events(live: Live, ledger: AsyncLedger, after: int | None, seconds: float) -> AsyncIterator[bytes]:
+async def follow(live: Live, ledger: AsyncLedger, after: int | None, seconds: float) -> AsyncIterator[bytes]:
     """Events of a topology: those after the time `after` (ms) first, or only the newest sample.
 
     It ends after about `seconds`, when the client does not keep up, or when the service stops.

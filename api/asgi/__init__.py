@@ -1,0 +1,1 @@
+"""What stands around the routes: who may call, how much, what is logged, and the dashboard."""
