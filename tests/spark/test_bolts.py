@@ -85,6 +85,7 @@ def test_a_bolt_that_derives_nothing_needs_no_anchors_to_ack(pipeline: Pipeline)
 
 
 @pytest.mark.everywhere
+@pytest.mark.masters
 def test_held_rows_wait_for_a_later_batch_also_over_restarts_and_reruns(pipeline: Pipeline) -> None:
     """Pairs: a row is held until its partner comes, in one of the next batches."""
     calls = Diary(pipeline.directory / "calls")

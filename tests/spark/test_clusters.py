@@ -1,4 +1,4 @@
-"""The tests that are marked "everywhere", on each kind of cluster that they do not run on anyway.
+"""The tests that are marked "everywhere" or "masters", on each kind of cluster that they do not run on anyway.
 
 A process has one Spark, so they run in a pytest of their own; with the oldest Spark in one beside our own
 packages.
@@ -25,12 +25,15 @@ _UNCLOSED = ["-W", "default::ResourceWarning", "-W", "default::pytest.PytestUnra
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
-def run_everywhere(
-    directory: Path, where: str, python: list[str] | None = None, options: list[str] | None = None
+def run_tests(
+    directory: Path,
+    where: str,
+    marks: str,
+    python: list[str] | None = None,
+    options: list[str] | None = None,
 ) -> None:
-    """Runs these tests on a master, or with the Spark Connect server of a URL: there, some more."""
+    """Runs the tests of these marks on a master, or with the Spark Connect server of a URL."""
     command = [*(python or [sys.executable]), "-m", "pytest", "tests/spark", "-q", "-x", "-n0"]
-    marks = "everywhere or connect" if where.startswith("sc://") else "everywhere"
     command += ["-m", marks, "-p", "no:cacheprovider", "--color=no"]
     command += ["--basetemp", str(directory / "inner"), *(options or [])]
     environment = {**os.environ, "ACKER_TEST_SPARK": where, "PYTHONPATH": str(ROOT)}
@@ -50,17 +53,17 @@ def run_everywhere(
 
 
 def test_local(tmp_path: Path) -> None:
-    run_everywhere(tmp_path, LOCAL)
+    run_tests(tmp_path, LOCAL, "masters")
 
 
 def test_a_standalone_cluster_of_two_workers(tmp_path: Path) -> None:
     with standalone.cluster(tmp_path) as master:
-        run_everywhere(tmp_path, master)
+        run_tests(tmp_path, master, "masters")
 
 
 def test_spark_connect(tmp_path: Path) -> None:
     with connect.server(tmp_path, LOCAL) as url:
-        run_everywhere(tmp_path, url)
+        run_tests(tmp_path, url, "everywhere or connect")
 
 
 def test_the_oldest_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,4 +79,4 @@ def test_the_oldest_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             [*beside, "python", "-c", program], check=True, text=True, stdout=subprocess.PIPE
         )
         monkeypatch.setenv("JAVA_HOME", told.stdout.strip())
-    run_everywhere(tmp_path, LOCAL, [*beside, "python"], _UNCLOSED)
+    run_tests(tmp_path, LOCAL, "everywhere", [*beside, "python"], _UNCLOSED)

@@ -26,7 +26,9 @@ class FailingAfterStaging(staging.StageTask):
         yield from staged
 
 
-@pytest.mark.parametrize("after_staging", [pytest.param(False, marks=pytest.mark.everywhere), True])
+@pytest.mark.parametrize(
+    "after_staging", [pytest.param(False, marks=[pytest.mark.everywhere, pytest.mark.masters]), True]
+)
 def test_attempts_that_fail_in_the_middle_of_staging_or_after_it_leave_no_trace(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after_staging: bool
 ) -> None:
@@ -71,6 +73,7 @@ def test_attempts_that_fail_in_the_middle_of_staging_or_after_it_leave_no_trace(
 
 
 @pytest.mark.everywhere
+@pytest.mark.masters
 def test_a_streaming_write_whose_tasks_fail_in_the_middle_of_staging_leaves_no_trace(
     pipeline: Pipeline,
 ) -> None:

@@ -61,6 +61,7 @@ class Poster:
 
 
 @pytest.mark.everywhere
+@pytest.mark.masters
 def test_a_row_has_its_effect_once_over_replays(pipeline: Pipeline) -> None:
     poster = Poster(pipeline)
     assert poster.post("a", "b", "b", "bad", "c!", "none") == {"a", "b"}

@@ -105,6 +105,7 @@ def test_a_schema_evolves_by_added_columns(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.everywhere
+@pytest.mark.masters
 def test_two_jobs_in_a_chain_with_bad_records(pipeline: Pipeline) -> None:
     @bolt(url=pipeline.url, topology="t", name="split")
     def split_lines(batch: DataFrame, collector: Collector) -> None:

@@ -75,6 +75,7 @@ def test_options_of_a_spout_are_checked(pipeline: Pipeline, options: dict[str, A
 
 
 @pytest.mark.everywhere
+@pytest.mark.masters
 def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipeline: Pipeline) -> None:
     lines = [f"line {n}" for n in range(100)]
     rows = tracked(pipeline, files(pipeline, lines), attempts=2, attempt="attempt", outcomes=True)
