@@ -294,6 +294,10 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def commit(self, end: Offset) -> None:
         """Nothing: Spark tells this only with the next batch; bolts and writers ack."""
 
+    def stop(self) -> None:
+        """The query has ended: what it has taken is nobody's work until it is started again."""
+        self._heartbeat.stop()
+
     def _offset(self, name: str, at: int, start: Offset | None) -> Offset:
         """Where a reader is. All but the reader and its place tell whose this is; Spark keeps it as JSON."""
         slot, options = self.slot, self._rows.options

@@ -1,4 +1,4 @@
-"""The tests that are marked "everywhere" or "masters", on each kind of cluster that they do not run on anyway.
+"""Tests that are marked "everywhere" or "masters", on the kinds of cluster that they do not run on anyway.
 
 A process has one Spark, so they run in a pytest of their own; with the oldest Spark in one beside our own
 packages.

@@ -1,5 +1,6 @@
 """A query that has ended keeps its records waiting; what has expired before it is read is not processed."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from acker.ledger.client import Ledger, open_ledger
 from acker.spark import bolt
 from acker.spark.collector import Collector
+from acker.spark.heartbeat import Heartbeat
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams import Stream, downtime
@@ -47,6 +49,25 @@ def planning(spark: SparkSession) -> list[str]:
         except OSError:  # it has ended since
             continue
     return found
+
+
+@pytest.mark.parametrize("how", ["it is stopped", "nobody has it any more"])
+def test_a_heartbeat_ends_with_the_source_also_where_its_process_goes_on(ledger: Ledger, how: str) -> None:
+    heartbeat = Heartbeat(ledger, "lines")
+    heartbeat.of(0, "reader")
+    assert runs(ledger)
+    assert beating()
+    if how == "it is stopped":
+        heartbeat.stop()
+    else:
+        del heartbeat
+    wait_until(lambda: not beating())
+    wait_until(lambda: runs(ledger) is False)
+
+
+def beating() -> list[str]:
+    """The threads of this process that beat."""
+    return [one.name for one in threading.enumerate() if one.name.startswith("acker beats")]
 
 
 def rotate(ledger: Ledger, times: int) -> int:
