@@ -43,7 +43,6 @@ from examples.price_service import Service
 ATTEMPTS = 2
 MESSAGE_TIMEOUT = 15.0
 """Seconds. It is for the work in hand: a record that waits for the next run of a job uses up no attempt."""
-AWAY = 10 * MESSAGE_TIMEOUT
 ORDER = "id string, items array<struct<sku string, quantity string>>"
 FILES, ORDERS_OF_A_FILE = 12, 20
 
@@ -179,8 +178,9 @@ class Schedule:
         sys.exit("orders are still under way: the jobs' logs may tell why")
 
 
-def story(url: str, directory: Path) -> bool:
-    """All of it; returns whether the verdict is good."""
+def story(url: str, directory: Path, timeouts_away: float) -> bool:
+    """All of it; returns whether the verdict is good. timeouts_away: of "price", in message timeouts."""
+    away = timeouts_away * MESSAGE_TIMEOUT
     acker, service = shop(url), Service(directory / "calls.jsonl")
     topology = acker.open()
     threading.Thread(target=service.serve_forever, daemon=True).start()
@@ -191,7 +191,7 @@ def story(url: str, directory: Path) -> bool:
     schedule = Schedule(url, directory, service)
     try:
         with acker.settling():
-            back = time.monotonic() + AWAY
+            back = time.monotonic() + away
             write_orders(directory, 0)
             planned = directory / "checkpoints" / "validate" / "offsets" / "0"
             schedule.run("validate", kill_when=planned.exists)
@@ -200,7 +200,7 @@ def story(url: str, directory: Path) -> bool:
                 if part == FILES - 1:
                     schedule.run("validate")
             time.sleep(max(0.0, back - time.monotonic()))
-            print(f"price was away for {AWAY:g} s: {topology.counters()['expired']} expired", flush=True)
+            print(f"price was away for {away:g} s: {topology.counters()['expired']} expired", flush=True)
             schedule.run("price", kill_when=lambda: sum(service.seen.values()) >= 30)
             service.phase = "first drive"
             schedule.until_all_is_done(acker)
@@ -258,6 +258,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="default: a new one, which is removed at the end")
     parser.add_argument("--job", choices=["validate", "price"], help="one run of a job")
     parser.add_argument("--service", default="", help="the price service, for --job price")
+    parser.add_argument("--away", type=float, default=10, help="message timeouts for which price is away")
     given = parser.parse_args()
     if given.job == "validate":
         validate(given.url, given.directory)
@@ -268,10 +269,10 @@ def main() -> None:
             directory = (given.directory or Path(temporary)).absolute()
             directory.mkdir(parents=True, exist_ok=True)
             if given.url:
-                good = story(given.url, directory)
+                good = story(given.url, directory, given.away)
             else:
                 with EmbeddedServer(directory / "server") as server:
-                    good = story(server.url, directory)
+                    good = story(server.url, directory, given.away)
         sys.exit(not good)
 
 
