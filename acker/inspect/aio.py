@@ -9,7 +9,7 @@ from acker.inspect.pages import Page
 from acker.inspect.removal import remove, remove_spout
 from acker.inspect.totals import Totals
 from acker.inspect.trees import State, Tree
-from acker.ledger import causes, config, histogram
+from acker.ledger import causes, config, counts, histogram, tick
 from acker.ledger import core as operations
 from acker.ledger.config import Settings
 from acker.ledger.core import Core
@@ -85,20 +85,20 @@ class AsyncLedger:
 
     async def counters(self) -> dict[str, int]:
         """The exact counts over all shards since the topology was made."""
-        return await self.run(self.core.counters())
+        return await self.run(counts.counters(self.core))
 
     async def latency(self, *fractions: float) -> list[float | None]:
         """Percentiles of the complete latency of acked trees, in seconds: 0.5 is the median."""
-        counts = await self.run(self.core.latencies())
-        return [histogram.percentile(counts, fraction) for fraction in fractions]
+        found = await self.run(counts.latencies(self.core))
+        return [histogram.percentile(found, fraction) for fraction in fractions]
 
     async def tick(self, force: bool = False) -> Ticked:
         """Rotates the buckets of shards whose time has come (`force`: of all), and drains what expired."""
-        return await self.run(self.core.tick(force))
+        return await self.run(tick.tick(self.core, force))
 
     async def drain(self, most: int | None = None) -> Ticked:
         """Expires what rotations set aside: all of it, or about `most` trees."""
-        return await self.run(self.core.drain(most))
+        return await self.run(tick.drain(self.core, most))
 
     async def remove(self, force: bool = False) -> int:
         """Removes the topology with all that it holds; returns how many trees went with it."""

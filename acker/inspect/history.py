@@ -18,7 +18,8 @@ import numpy as np
 
 from acker.inspect.buckets import BUCKETS, Clock
 from acker.ledger import histogram
-from acker.ledger.core import COUNTERS, FLIGHT_SHARDS, Core
+from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.ledger.counts import COUNTERS
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import whole

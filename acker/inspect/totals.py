@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from acker.errors import UnreadableRecord
 from acker.inspect.buckets import BUCKETS, Bucket, Clock, buckets, declared
-from acker.ledger.core import COUNTERS, FLIGHT_SHARDS, Core
+from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.ledger.counts import COUNTERS
 from acker.store import scripts
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import whole
@@ -41,7 +42,7 @@ class ShardTotals:
     oldest_age: seconds since the oldest pending tree was tracked, or less: it is looked for among a hundred
         slabs of the bucket that expires next, so it is exact where that has no more and nothing was reset.
     unreadable: records that could not be read, and were put into quarantine (lua/includes/quarantine.lua).
-    counters: the exact counts of `acker.ledger.core.COUNTERS`.
+    counters: the exact counts of `acker.ledger.counts.COUNTERS`.
     """
 
     shard: int

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TypeVar, Unpack
 
 from acker.errors import TrackConflict, TrackRejected, UnreadableRecord
-from acker.ledger import causes, config, histogram
+from acker.ledger import causes, config, counts, histogram, tick
 from acker.ledger import core as operations
 from acker.ledger.config import Settings
 from acker.ledger.core import Core
@@ -120,7 +120,7 @@ class Ledger:
 
     def tick(self, force: bool = False) -> Ticked:
         """Rotates the buckets of shards whose time has come (`force`: of all), and drains what expired."""
-        return self.run(self.core.tick(force))
+        return self.run(tick.tick(self.core, force))
 
     def remove(self, force: bool = False) -> int:
         """Removes the topology with all that it holds; how many trees went.
@@ -173,12 +173,12 @@ class Ledger:
         tracked, acked, failed, expired, rejected, late, orphaned: trees or messages; duplicates: calls and
         slabs that came again; rotations: of all shards.
         """
-        return self.run(self.core.counters())
+        return self.run(counts.counters(self.core))
 
     def latency(self, *fractions: float) -> list[float | None]:
         """Percentiles of the complete latency of acked trees, in seconds: 0.5 is the median."""
-        counts = self.run(self.core.latencies())
-        return [histogram.percentile(counts, fraction) for fraction in fractions]
+        found = self.run(counts.latencies(self.core))
+        return [histogram.percentile(found, fraction) for fraction in fractions]
 
 
 def _pair(anchors: IdsLike, values: IdsLike) -> tuple[Ids, Ids]:

@@ -4,7 +4,6 @@ Operations that change it are submissions: their calls carry a writer and a numb
 effect once, however often it is sent.
 """
 
-import logging
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +15,14 @@ import redis
 
 from acker.errors import StoreError, ValidationError, WritersFull
 from acker.ledger import calls as encoding
-from acker.ledger import histogram, ids, registries, topologies
+from acker.ledger import ids, registries, topologies
 from acker.ledger.ages import Ages
 from acker.ledger.config import MAX_SPOUTS, Settings, TopologyConfig, check_name
 from acker.ledger.ids import Ids
-from acker.ledger.submissions import Call, Failed, NewSlab, Submission, Ticked, Updated, sums
+from acker.ledger.submissions import Call, Failed, NewSlab, Submission, Updated, sums
 from acker.ledger.writers import HORIZON, Writer, Writers
 from acker.store import keys, scripts
-from acker.store.operation import NOTHING, Operation, Reply, Request, command
-from acker.store.replies import whole
+from acker.store.operation import NOTHING, Operation, Reply, Request
 
 T = TypeVar("T")
 
@@ -32,15 +30,8 @@ FLIGHT_SHARDS = 64
 """Most shards that one batch of requests asks something of."""
 ATTEMPTS = 5 + MAX_SPOUTS
 """How often a call is sent that is refused each time: others may bring a shard as many spouts meanwhile."""
-_MOST_ASIDE = 1000
-"""Most rotations of a shard that one drain looks after: many more than a ticker ever finds."""
-_log = logging.getLogger(__name__)
 _SPOUTS = "SPOUTS "
 _WAITING = frozenset({"track", "apply_staged"})
-
-COUNTERS = (
-    "tracked", "acked", "failed", "expired", "rejected", "late", "orphaned", "duplicates", "rotations",
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -333,166 +324,6 @@ class Core:
             if not (yield from self.refresh_spouts()):
                 self.spouts = known
                 yield from self.restore()
-
-    # The tick
-
-    def rotate(
-        self, force: bool = False, trust: bool = True, made: Sequence[int] | None = None
-    ) -> Operation[int]:
-        """Rotates the buckets of each shard whose time has come; returns of how many.
-
-        trust: go by the server's clock where nothing was measured yet (`acker.ledger.ages`), as who looks
-        once must. made: how many rotations each shard had made when it was found that it may rotate; one that
-        has made another number is only measured. Raises StoreError for what is wrong with some shard, after
-        it has rotated the others.
-        """
-        rotated = 0
-        broken: StoreError | None = None
-        for first in range(0, len(self.shards), FLIGHT_SHARDS):
-            shards = self.shards[first : first + FLIGHT_SHARDS]
-            try:
-                rotated += yield from self._rotate(shards, force, trust, made)
-            except StoreError:
-                for shard in shards:
-                    try:
-                        rotated += yield from self._rotate([shard], force, trust, made)
-                    except StoreError as error:
-                        broken = broken or error
-        if broken is not None:
-            raise broken
-        return rotated
-
-    def rotations(self, shards: Sequence[keys.Shard]) -> Operation[list[int]]:
-        """How many rotations shards have made. Raises StoreError."""
-        clocks = yield [command("HGET", shard.clock, "rotations") for shard in shards]
-        return [self._number(shard, "rotations", clock) for shard, clock in zip(shards, clocks, strict=True)]
-
-    def _rotate(
-        self, shards: Sequence[keys.Shard], force: bool, trust: bool, made: Sequence[int] | None
-    ) -> Operation[int]:
-        if made is None:
-            numbers = yield from self.rotations(shards)
-        else:
-            numbers = [made[shard.number] for shard in shards]
-        horizon = int(self.horizon * 1000)
-        calls = []
-        for shard, rotation in zip(shards, numbers, strict=True):
-            known = self.ages.of(shard.number)
-            stamp, age = known or (b"", 0)
-            once = int(trust and known is None)
-            args: list[bytes | str | int] = [
-                rotation, self.config.tick_ms, horizon, int(force), stamp, age, once,
-            ]  # fmt: skip
-            calls.append(Call(shard.number, "rotate", [shard.expired(rotation)], args))
-        replies = yield from self.ask(calls)
-        for shard, (_, _, _, stamp, age) in zip(shards, replies, strict=True):
-            self.ages.learn(shard.number, bytes(stamp), int(age))
-        return sum(reply[0] for reply in replies)
-
-    def _number(self, shard: keys.Shard, name: str, value: bytes | None) -> int:
-        return whole(value, f"{name} of shard {shard.number} of topology {self.config.name!r}")
-
-    def drain(self, most: int | None = None) -> Operation[Ticked]:
-        """Expires what rotations set aside: all of it, or about `most` trees.
-
-        One shard after the other, in calls of some milliseconds, so that other clients get their turn.
-        """
-        total = Ticked()
-        broken: StoreError | None = None
-        for shard in self.shards:
-            drain = self._drain_shard(shard, None if most is None else most - total.expired - total.orphaned)
-            try:
-                drained = yield from drain
-            except StoreError as error:
-                broken = broken or error  # what is wrong in one shard must not keep the others waiting
-                continue
-            total = Ticked(0, total.expired + drained.expired, total.orphaned + drained.orphaned)
-        if broken is not None:
-            raise broken
-        return total
-
-    def _drain_shard(self, shard: keys.Shard, most: int | None) -> Operation[Ticked]:
-        expired = orphaned = 0
-        clock = yield [command("HMGET", shard.clock, "rotations", "drained")]
-        rotations, drained = (
-            self._number(shard, name, value)
-            for name, value in zip(("rotations", "drained"), clock[0], strict=True)
-        )
-        for rotation in range(drained, min(rotations, drained + _MOST_ASIDE)):
-            aside, count, left = shard.expired(rotation), 16, 1
-            while left > 0:
-                if most is not None and expired + orphaned >= most:
-                    return Ticked(0, expired, orphaned)
-                [members] = yield [command("SRANDMEMBER", aside, count)]
-                slabs = [member for member in members if len(member) == ids.SLAB_BYTES]
-                odd = [member for member in members if len(member) != ids.SLAB_BYTES]
-                own = [aside, shard.quarantine, *self.vectors(shard.number, slabs)]
-                call = Call(shard.number, "drain", own, [rotation, self.config.outcomes_kept, *odd])
-                [reply] = yield from self.ask([call])
-                trees, lost, left, unreadable = reply
-                if unreadable:
-                    _log.error("%s: %d slabs could not be read: quarantined", self.config.name, unreadable)
-                expired, orphaned = expired + trees, orphaned + lost
-                count = min(encoding.CALL_DRAINS, count * 2) if trees + lost < 4096 else max(8, count // 2)
-        return Ticked(0, expired, orphaned)
-
-    def tick(
-        self,
-        force: bool = False,
-        most: int | None = None,
-        trust: bool = True,
-        made: Sequence[int] | None = None,
-    ) -> Operation[Ticked]:
-        """Rotates what is due and drains what was set aside, or about `most` trees of it.
-
-        trust, made: as of `rotate`. Raises StoreError for what is wrong with some shard, after all else was
-        done.
-        """
-        rotated = 0
-        broken: StoreError | None = None
-        try:
-            rotated = yield from self.rotate(force, trust, made)
-        except StoreError as error:
-            broken = error
-        drained = yield from self.drain(most)
-        if broken is not None:
-            raise broken
-        return Ticked(rotated, drained.expired, drained.orphaned)
-
-    # Counts
-
-    def quarantined(self) -> Operation[dict[bytes, bytes]]:
-        """What could not be read -> its record (lua/includes/quarantine.lua); at most 1,000 a shard."""
-        found: dict[bytes, bytes] = {}
-        for shard in self.shards:
-            [held] = yield [command("HGETALL", shard.quarantine)]
-            found |= held if isinstance(held, dict) else dict(zip(held[::2], held[1::2], strict=True))
-        return found
-
-    def counters(self) -> Operation[dict[str, int]]:
-        """The exact counts over all shards (`COUNTERS`)."""
-        totals = dict.fromkeys(COUNTERS, 0)
-        for first in range(0, len(self.shards), FLIGHT_SHARDS):
-            replies = yield [
-                command("HMGET", shard.counters, *COUNTERS)
-                for shard in self.shards[first : first + FLIGHT_SHARDS]
-            ]
-            for reply in replies:
-                for name, value in zip(COUNTERS, reply, strict=True):
-                    totals[name] += whole(value, f"counter {name} of topology {self.config.name!r}")
-        return totals
-
-    def latencies(self) -> Operation[dict[int, int]]:
-        """Complete latencies of all acked trees: histogram bucket (`acker.ledger.histogram`) -> trees."""
-        totals: dict[int, int] = {}
-        for first in range(0, len(self.shards), FLIGHT_SHARDS):
-            replies = yield [
-                command("HGETALL", shard.latency) for shard in self.shards[first : first + FLIGHT_SHARDS]
-            ]
-            for reply in replies:
-                for bucket, count in histogram.counts(reply):
-                    totals[bucket] = totals.get(bucket, 0) + count
-        return totals
 
 
 def open_topology(name: str, asked: Settings, create: bool = True) -> Operation[Core]:

@@ -17,7 +17,7 @@ from acker.errors import (
     UnreadableRecord,
 )
 from acker.ledger import core as operations
-from acker.ledger import topologies
+from acker.ledger import tick, topologies
 from acker.ledger.config import check_name
 from acker.ledger.core import FLIGHT_SHARDS, Core
 from acker.ledger.submissions import Ticked
@@ -102,7 +102,7 @@ class Schedule:
             known.core = stored
         core = known.core
         made = yield from self._keep(core, known)
-        ticked = yield from core.tick(most=PIECE, trust=False, made=made)
+        ticked = yield from tick.tick(core, most=PIECE, trust=False, made=made)
         if ticked != Ticked():
             _log.debug("%s: %s", name, ticked)
             if self._on_tick is not None:
@@ -115,8 +115,8 @@ class Schedule:
     def _keep(self, core: Core, known: _Known) -> Operation[Sequence[int] | None]:
         """Keeps what waits through a downtime, right before shards rotate.
 
-        Returns which rotations may follow, as `Core.rotate` takes it: of a shard that another ticker rotates
-        in between, however long this one is stopped here, none.
+        Returns which rotations may follow, as `acker.ledger.tick.rotate` takes it: of a shard that another
+        ticker rotates in between, however long this one is stopped here, none.
         """
         if not core.config.downtime:
             return None
@@ -149,11 +149,11 @@ def _rotations(core: Core) -> Operation[list[int]]:
     for first in range(0, len(core.shards), FLIGHT_SHARDS):
         shards = core.shards[first : first + FLIGHT_SHARDS]
         try:
-            made += yield from core.rotations(shards)
+            made += yield from tick.rotations(core, shards)
         except StoreError:
             for shard in shards:
                 try:
-                    made += yield from core.rotations([shard])
+                    made += yield from tick.rotations(core, [shard])
                 except StoreError:
                     made.append(-1)
     return made

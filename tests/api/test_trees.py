@@ -3,7 +3,7 @@ import base64
 import httpx
 import pytest
 
-from acker.ledger import ids
+from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from tests.helpers.ledgers import Trees, told
@@ -115,7 +115,7 @@ def test_trees_are_failed_by_hand_one_or_many(client: httpx.Client, ledger: Ledg
 
 def test_slabs_are_reset_by_hand(client: httpx.Client, ledger: Ledger) -> None:
     one, other = Trees(3).track(ledger), Trees(3).track(ledger)
-    ledger.run(ledger.core.rotate(force=True))
+    ledger.run(tick.rotate(ledger.core, force=True))
     assert client.post(f"{TREES}/{one.anchors[1]}/reset-timeout").json() == {"slabs": 1}
     assert client.get(f"{TREES}/{one.anchors[0]}").json()["tree"]["bucket"] == "nursery"
     assert client.get(f"{TREES}/{other.anchors[0]}").json()["tree"]["bucket"] == "middle"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from acker.ledger import ids
+from acker.ledger import ids, tick
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import OutcomeReader
@@ -145,7 +145,7 @@ def test_one_tick_rotates_what_is_due(acker: Acker, ledger: Ledger) -> None:
     ]
     track(ledger, "a")
     for _ in range(3):
-        ledger.run(ledger.core.rotate(force=True))
+        ledger.run(tick.rotate(ledger.core, force=True))
     assert re.search(r"^words +0 +1 +0$", acker("tick", "--once").out, re.MULTILINE)
 
 

@@ -9,7 +9,7 @@ import redis
 
 from acker.ledger import ids, registries
 from acker.ledger.client import Ledger
-from acker.ledger.core import COUNTERS
+from acker.ledger.counts import COUNTERS
 from acker.ledger.outcomes import Entry, OutcomeReader
 from tests.helpers.model import Model, signed
 

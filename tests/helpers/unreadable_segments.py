@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from acker.inspect.totals import unreadable
+from acker.ledger import counts
 from acker.ledger.client import Ledger
 from acker.streams import segments
 
@@ -32,6 +33,6 @@ def counted(ledger: Ledger) -> dict[str, int]:
 
 def put_away(ledger: Ledger) -> list[str]:
     """What is in quarantine; as much was counted."""
-    found = sorted(name.decode() for name in ledger.run(ledger.core.quarantined()))
+    found = sorted(name.decode() for name in ledger.run(counts.quarantined(ledger.core)))
     assert ledger.run(unreadable(ledger.core)) == len(found)
     return found

@@ -13,7 +13,7 @@ from acker.inspect.history import STEPS, WINDOWS
 from acker.inspect.series import series
 from acker.ledger import histogram
 from acker.ledger.client import Ledger
-from acker.ledger.core import COUNTERS
+from acker.ledger.counts import COUNTERS
 from acker.store import keys
 from acker.streams import Stream, StreamWriter
 from tests.helpers.ledgers import Trees, opened

@@ -11,7 +11,7 @@ from acker.inspect import pages as inspect
 from acker.inspect.buckets import BUCKETS
 from acker.inspect.pages import Page
 from acker.inspect.totals import Totals
-from acker.ledger import ids
+from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ticker import due
 from acker.store.client import Store
@@ -28,7 +28,7 @@ def ledger(url: str) -> Ledger:
 @pytest.mark.parametrize("limit", [1, 7, 100, 1000])
 def test_pages_list_every_tree_in_flight_once(ledger: Ledger, limit: int) -> None:
     expected = set(track(ledger, 40)[0].tolist() + track_singles(ledger, 60))
-    ledger.run(ledger.core.rotate(force=True))
+    ledger.run(tick.rotate(ledger.core, force=True))
     waiting, large = ids.new_anchors(5), track(ledger, 150)
     ledger.update(waiting, [1, 2, 3, 4, 5])
     expected |= set(waiting.tolist()) | set(large[0][50:].tolist())
@@ -63,7 +63,7 @@ def test_many_slabs_are_paged_whatever_becomes_of_them_in_between(ledger: Ledger
         finished.update(gone)
         track_singles(ledger, 10)
         if number in (3, 9, 15):
-            ledger.run(ledger.core.rotate(force=True))
+            ledger.run(tick.rotate(ledger.core, force=True))
     assert cursor is None
     assert len(found) == len(set(found))
     assert set(anchors) - finished <= set(found)
@@ -72,7 +72,7 @@ def test_many_slabs_are_paged_whatever_becomes_of_them_in_between(ledger: Ledger
 def test_what_expires_next_comes_first(ledger: Ledger) -> None:
     for _ in range(3):
         track_singles(ledger, 20)
-        ledger.run(ledger.core.rotate(force=True))
+        ledger.run(tick.rotate(ledger.core, force=True))
     track_singles(ledger, 20)
     assert len({tree.shard for tree in listed(ledger)}) == 4
     for shard in (None, 0, 1, 2, 3):  # over all shards, too
@@ -88,7 +88,7 @@ def test_filters_take_what_they_name(ledger: Ledger, raw: "redis.Redis") -> None
     assert isinstance(header, bytes)
     an_hour_ago = (int.from_bytes(header[11:19], "little") - 3_600_000).to_bytes(8, "little")
     raw.hset(clock.slabs, ids.slab_of(old[0]), header[:11] + an_hour_ago + header[19:])
-    ledger.run(ledger.core.rotate(force=True))
+    ledger.run(tick.rotate(ledger.core, force=True))
     new = track(ledger, 10, spout="b")[0].tolist()
     waiting = ids.new_anchors(1).tolist()
     ledger.update(waiting, [9])

@@ -12,7 +12,7 @@ from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology,
 from acker.inspect import aio, health, history, steps
 from acker.inspect.removal import remove
 from acker.inspect.steps import Step
-from acker.ledger import topologies
+from acker.ledger import tick, topologies
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.core import Core
 from acker.store import keys
@@ -72,7 +72,7 @@ def filled(url: str, name: str) -> Ledger:
     ledger.run(health.set_thresholds(core, {"failed": 0}))
     assert ledger.run(history.record(core)) is not None
     for _ in range(3):
-        ledger.run(core.rotate(force=True))  # sets aside what nobody drains
+        ledger.run(tick.rotate(core, force=True))  # sets aside what nobody drains
     Trees(1).track(ledger)
     ledger.store.send([command("HSET", shard.quarantine, b"slab", b"header")])
     ledger.store.send([command("HSET", keys.journal(name), b"call", b"messages")])

@@ -8,7 +8,7 @@ import redis
 from acker.errors import ValidationError
 from acker.inspect import pages
 from acker.inspect.buckets import TICK_LAG, Clock
-from acker.ledger import ids
+from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.config import TopologyConfig
 from acker.ledger.ticker import due
@@ -83,7 +83,7 @@ def test_the_time_left_is_that_of_the_ticks_to_come(ledger: Ledger) -> None:
         # The tick period is 30 s, and this shard's last rotation was a moment ago.
         assert (ticks - 1) * 30 < found.time_left_earliest <= ticks * 30
         assert found.time_left_latest == pytest.approx(found.time_left_earliest + ticks * TICK_LAG)
-        ledger.run(ledger.core.rotate(force=True))
+        ledger.run(tick.rotate(ledger.core, force=True))
     found = tree(ledger, anchor)
     assert (found.bucket, found.time_left_earliest) == ("expiring", 0.0)
     ledger.tick()
@@ -114,7 +114,7 @@ def test_a_tick_that_is_late_is_waited_for_until_nobody_seems_to_tick(
 
 def test_a_reset_gives_the_whole_time_again(ledger: Ledger) -> None:
     anchor = int(track(ledger, 1)[0][0])
-    ledger.run(ledger.core.rotate(force=True))
+    ledger.run(tick.rotate(ledger.core, force=True))
     ledger.reset_timeout([anchor])
     found = tree(ledger, anchor)
     assert found.bucket == "nursery"
@@ -142,7 +142,7 @@ def test_totals_add_up_with_the_counters(ledger: Ledger) -> None:
     anchors, values = track(ledger, 100)
     ledger.update(anchors[:10], values[:10])
     ledger.fail(anchors[10:15])
-    ledger.run(ledger.core.rotate(force=True))
+    ledger.run(tick.rotate(ledger.core, force=True))
     track_singles(ledger, 20)
     ledger.update(ids.new_anchors(2), [1, 2])
     read = read_totals(ledger)
@@ -156,7 +156,7 @@ def test_totals_add_up_with_the_counters(ledger: Ledger) -> None:
 def test_totals_tell_what_is_set_aside_until_it_is_drained(ledger: Ledger) -> None:
     track(ledger, 10)
     for _ in range(3):
-        ledger.run(ledger.core.rotate(force=True))
+        ledger.run(tick.rotate(ledger.core, force=True))
     read = read_totals(ledger)
     assert (read.buckets["expiring"], read.backlog) == (10, 1)
     ledger.tick()
@@ -198,7 +198,7 @@ def test_a_thousand_shards_can_be_read(url: str) -> None:
 
 def test_reads_change_nothing(ledger: Ledger, raw: "redis.Redis") -> None:
     anchors, _ = track(ledger, 20)
-    ledger.run(ledger.core.rotate(force=True))
+    ledger.run(tick.rotate(ledger.core, force=True))
     before = {key: raw.dump(key) for key in raw.scan_iter()}
     tree(ledger, int(anchors[0]))
     listed(ledger, 3)

@@ -21,7 +21,7 @@ from acker.errors import (
 from acker.inspect import aio, pages
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.totals import totals
-from acker.ledger import ids
+from acker.ledger import ids, tick
 from acker.ledger.aio import AsyncTicker
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.submissions import Failed, Ticked
@@ -78,11 +78,11 @@ async def test_an_operator_can_fail_reset_and_tick(ledger: Ledger, twin: AsyncLe
     anchors = track(ledger)
     assert await twin.fail(anchors[:3], "by hand") == Failed(failed=3)
     assert await twin.fail(anchors[:1]) == Failed(late=1)
-    await twin.run(twin.core.rotate(force=True))
+    await twin.run(tick.rotate(twin.core, force=True))
     assert await twin.reset_timeout(anchors) == 1
     assert await twin.tick() == Ticked()
     for _ in range(3):
-        await twin.run(twin.core.rotate(force=True))
+        await twin.run(tick.rotate(twin.core, force=True))
     assert await twin.drain(most=100) == Ticked(expired=7)
     assert await twin.tick(force=True) == Ticked(rotated=2)
     with pytest.raises(ValidationError):

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from acker.errors import StoreError, StoreUnavailable
-from acker.ledger import ids
+from acker.ledger import ids, tick
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.submissions import Call, NewSlab, Submission
@@ -61,13 +61,13 @@ def test_a_history_over_a_connection_that_is_cut_after_every_call_is_the_same(
         cut_off.fail(one.anchors[:2], "bad")
         model.fail(one.anchors[:2].tolist(), "bad")
     for _ in range(2):
-        cut_off.run(cut_off.core.rotate(force=True))
+        cut_off.run(tick.rotate(cut_off.core, force=True))
         model.rotate()
     cut_off.reset_timeout(trees[3].anchors)
     model.reset_timeout(trees[3].anchors.tolist())
-    cut_off.run(cut_off.core.rotate(force=True))
+    cut_off.run(tick.rotate(cut_off.core, force=True))
     model.rotate()
-    cut_off.run(cut_off.core.drain())
+    cut_off.run(tick.drain(cut_off.core))
     model.drain()
     assert proxy.cuts > 15
     model.counters["duplicates"] = direct.counters()["duplicates"]

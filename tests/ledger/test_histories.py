@@ -24,9 +24,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from acker.ledger import ids
+from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.core import COUNTERS
+from acker.ledger.counts import COUNTERS
 from acker.ledger.outcomes import Entry, OutcomeReader
 from acker.ledger.submissions import NewSlab, Submission
 from acker.store.client import Store
@@ -222,12 +222,14 @@ class Histories(RuleBasedStateMachine):
 
     @rule(client=CLIENTS)
     def rotate(self, client: int) -> None:
-        assert self.clients[client].run(self.clients[client].core.rotate(force=True)) == self.model.ackers
+        assert (
+            self.clients[client].run(tick.rotate(self.clients[client].core, force=True)) == self.model.ackers
+        )
         self.model.rotate()
 
     @rule(client=CLIENTS)
     def drain(self, client: int) -> None:
-        ticked = self.clients[client].run(self.clients[client].core.drain())
+        ticked = self.clients[client].run(tick.drain(self.clients[client].core))
         assert (ticked.expired, ticked.orphaned) == self.model.drain()
 
     @precondition(lambda self: self.sent)

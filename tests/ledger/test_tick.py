@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from acker.ledger import ids
+from acker.ledger import ids, tick
 from acker.ledger.client import Ledger
 from acker.ledger.submissions import Call, Ticked
 from acker.ledger.writers import HORIZON
@@ -109,7 +109,7 @@ def test_in_real_time_nothing_expires_before_the_timeout_and_all_within_one_and_
 
 def test_a_tick_costs_the_same_number_of_calls_for_any_number_of_trees(ledger: Ledger) -> None:
     def batches() -> int:
-        return sum(1 for _ in steps(ledger, ledger.core.rotate(force=True)))
+        return sum(1 for _ in steps(ledger, tick.rotate(ledger.core, force=True)))
 
     alone = batches()
     for _ in range(50):
@@ -120,9 +120,9 @@ def test_a_tick_costs_the_same_number_of_calls_for_any_number_of_trees(ledger: L
 def test_drains_are_bounded_and_go_on_where_the_last_one_stopped(ledger: Ledger) -> None:
     slabs = [Trees(1).track(ledger) for _ in range(300)]
     for _ in range(3):
-        ledger.run(ledger.core.rotate(force=True))
+        ledger.run(tick.rotate(ledger.core, force=True))
     drained, calls = 0, 0
-    while part := ledger.run(ledger.core.drain(most=20)).expired:
+    while part := ledger.run(tick.drain(ledger.core, most=20)).expired:
         assert part <= 20 + 32
         drained, calls = drained + part, calls + 1
     assert drained == 300
@@ -162,7 +162,7 @@ def test_a_ticker_that_dies_anywhere_leaves_the_rest_to_the_next(ledger: Ledger,
     slabs = [Trees(2).track(ledger) for _ in range(200)]
     for _ in range(2):
         ledger.tick(force=True)
-    dying = steps(ledger, ledger.core.tick(force=True))
+    dying = steps(ledger, tick.tick(ledger.core, force=True))
     for _ in range(batches):
         next(dying)
     dying.close()  # type: ignore[attr-defined]
@@ -177,18 +177,18 @@ def test_rotations_that_nobody_drained_are_all_drained_later(ledger: Ledger) -> 
     every = []
     for _ in range(6):
         every.append(Trees(2).track(ledger))
-        ledger.run(ledger.core.rotate(force=True))
-    assert ledger.run(ledger.core.drain()).expired == 8
+        ledger.run(tick.rotate(ledger.core, force=True))
+    assert ledger.run(tick.drain(ledger.core)).expired == 8
     assert len(told(ledger, *every)) == 8
 
 
 def test_a_rotation_that_is_drained_out_of_turn_does_not_hide_an_earlier_one(url: str) -> None:
     ledger = opened(url)
     early = Trees(2).track(ledger)
-    ledger.run(ledger.core.rotate(force=True))
+    ledger.run(tick.rotate(ledger.core, force=True))
     late = Trees(2).track(ledger)
     for _ in range(3):
-        ledger.run(ledger.core.rotate(force=True))
+        ledger.run(tick.rotate(ledger.core, force=True))
     shard, slab = ledger.core.shards[0], ids.slab_of(int(late.anchors[0]))
     [[expired, _, left, _]] = ledger.run(
         ledger.core.ask(
@@ -196,7 +196,7 @@ def test_a_rotation_that_is_drained_out_of_turn_does_not_hide_an_earlier_one(url
         )
     )
     assert (expired, left) == (2, 0)
-    assert ledger.run(ledger.core.drain()).expired == 2
+    assert ledger.run(tick.drain(ledger.core)).expired == 2
     assert len(told(ledger, early, late)) == 4
 
 
@@ -212,7 +212,7 @@ def test_a_spout_that_joins_while_a_ticker_works_does_not_stop_it(url: str) -> N
     ticker, other = opened(url), opened(url)
     joined = 0
     for joins_after in range(8):
-        for number, _ in enumerate(steps(ticker, ticker.core.tick(force=True))):
+        for number, _ in enumerate(steps(ticker, tick.tick(ticker.core, force=True))):
             if number == joins_after:
                 Trees(1).track(other, f"joined-{joins_after}")
                 joined += 1

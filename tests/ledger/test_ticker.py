@@ -9,7 +9,7 @@ import redis
 
 from acker.embedded import EmbeddedServer
 from acker.errors import ValidationError
-from acker.ledger import ids, ticker
+from acker.ledger import ids, tick, ticker
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.submissions import NewSlab, Ticked
 from acker.ledger.ticker import Ticker, due
@@ -100,7 +100,7 @@ def test_what_a_dead_ticker_left_is_drained(url: str) -> None:
     ledger = opened(url, message_timeout=60.0)
     track(ledger, 100)
     for _ in range(3):
-        ledger.run(ledger.core.rotate(force=True))
+        ledger.run(tick.rotate(ledger.core, force=True))
     Ticker(Store(url)).step()
     assert ledger.counters()["expired"] == 100
 
@@ -113,7 +113,7 @@ def test_a_long_drain_lets_other_topologies_have_their_turn(
         ledger = opened(url, name, 60.0)
         track(ledger, 200)
         for _ in range(3):
-            ledger.run(ledger.core.rotate(force=True))
+            ledger.run(tick.rotate(ledger.core, force=True))
     order: list[str] = []
     one = Ticker(Store(url), on_tick=lambda name, _: order.append(name))
     assert one.step() == 0.0

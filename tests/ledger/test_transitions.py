@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from acker.errors import TrackConflict
-from acker.ledger import ids
+from acker.ledger import counts, ids, tick
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.submissions import Failed, Updated
@@ -87,7 +87,7 @@ def test_a_track_takes_over_what_waited_and_leaves_nothing_of_it(
     trees, slab = Trees(3), b""
     trees.complete(ledger, *early)
     for _ in range(rotations):
-        ledger.run(ledger.core.rotate(force=True))
+        ledger.run(tick.rotate(ledger.core, force=True))
     trees.track(ledger)
     slab = ids.slab_of(int(trees.anchors[0]))
     buckets = [int(raw.sismember(f"acker:{{tested:0}}:bucket:{n}", slab)) for n in range(3)]  # type: ignore[arg-type]
@@ -237,11 +237,11 @@ def test_a_reset_gives_the_slab_another_three_ticks(ledger: Ledger) -> None:
 def test_a_tree_that_was_set_aside_but_not_drained_can_still_be_acked_failed_or_reset(ledger: Ledger) -> None:
     acked, failed, again, gone = (Trees(3).track(ledger) for _ in range(4))
     for _ in range(3):
-        ledger.run(ledger.core.rotate(force=True))
+        ledger.run(tick.rotate(ledger.core, force=True))
     acked.complete(ledger)
     ledger.fail(failed.anchors, "bad")
     ledger.reset_timeout(again.anchors)
-    assert ledger.run(ledger.core.drain()).expired == 3
+    assert ledger.run(tick.drain(ledger.core)).expired == 3
     statuses = {anchor: status for anchor, status, _ in told(ledger, acked, failed, gone)}
     assert [statuses.get(int(trees.anchors[2])) for trees in (acked, failed, again, gone)] == [
         "acked", "failed", None, "expired",
@@ -307,4 +307,4 @@ def test_the_latency_of_acked_trees_is_in_the_histogram(ledger: Ledger) -> None:
     assert low is not None
     assert high is not None
     assert 0 <= low <= high < 10
-    assert sum(ledger.run(ledger.core.latencies()).values()) == 500
+    assert sum(ledger.run(counts.latencies(ledger.core)).values()) == 500

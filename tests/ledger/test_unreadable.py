@@ -10,7 +10,7 @@ import pytest
 from acker.collectors.topology import Topology
 from acker.errors import UnreadableRecord
 from acker.inspect import failures, pages
-from acker.ledger import ids
+from acker.ledger import counts, ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
 from acker.ledger.outcomes import Place, digest
@@ -133,7 +133,7 @@ def test_what_waits_for_a_track_and_is_unreadable_is_not_tracked_half(url: str, 
     with pytest.raises(UnreadableRecord):
         members[1].track(ledger)
     expire(ledger)
-    assert set(ledger.run(ledger.core.quarantined())) == {slab_of(members[1])}
+    assert set(ledger.run(counts.quarantined(ledger.core))) == {slab_of(members[1])}
     assert counter(ledger, raw, "waiting") == 0
 
 
@@ -199,7 +199,7 @@ def test_a_slab_that_is_unreadable_does_not_keep_the_others_from_expiring(
     broken = break_header(ledger, raw, bad, how)
     expire(ledger)
     assert {status for _, status, _ in told(ledger, good)} == {"expired"}
-    assert ledger.run(ledger.core.quarantined()) == {slab_of(bad): broken}
+    assert ledger.run(counts.quarantined(ledger.core)) == {slab_of(bad): broken}
     assert counter(ledger, raw, "unreadable") == 1
     counted(ledger, tracked=2 * count, expired=count)
     expire(ledger)
@@ -220,7 +220,7 @@ def test_a_vector_or_a_failure_that_is_unreadable_is_put_away_too(url: str, raw:
     raw.hset(shard_key(ledger, 0, "failures"), slab_of(early), b"\x00\x00\xff")
     expire(ledger)
     assert len(told(ledger, good)) == 3
-    assert set(ledger.run(ledger.core.quarantined())) == {slab_of(odd), slab_of(cut), slab_of(early)}
+    assert set(ledger.run(counts.quarantined(ledger.core))) == {slab_of(odd), slab_of(cut), slab_of(early)}
     assert counter(ledger, raw, "waiting") == 0
     assert confirm_all(ledger) == 3
     assert counter(ledger, raw, "held") == 0
@@ -241,7 +241,7 @@ def test_message_ids_that_are_unreadable_keep_no_outcome_back(url: str, raw: Any
     kept = ledger.run(failures.recent(ledger.core, limit=100)).trees
     assert {tree.anchor for tree in kept} >= set(members[2].anchors.tolist())
     assert ledger.run(pages.find(ledger.core, members[2].message_ids[0])).trees[0].anchor == first(members[2])
-    assert set(ledger.run(ledger.core.quarantined())) == {
+    assert set(ledger.run(counts.quarantined(ledger.core))) == {
         b"message_ids:" + slab_of(one) for one in members[:2]
     }
     assert counter(ledger, raw, "unreadable") == 2
@@ -270,7 +270,7 @@ def test_an_outcome_that_is_unreadable_is_put_away_and_the_spout_goes_on(url: st
         raw.xadd(stream, broken)
     assert states(ledger, *members) == {"acked": 6}
     assert raw.xlen(stream) == 2
-    quarantined = ledger.run(ledger.core.quarantined())
+    quarantined = ledger.run(counts.quarantined(ledger.core))
     assert all(name.startswith(b"outcomes:s:") for name in quarantined)
     assert b"from\na newer version" in quarantined.values()
     assert len(quarantined) == counter(ledger, raw, "unreadable") == 5
@@ -291,7 +291,7 @@ def test_an_outcome_is_put_away_where_it_becomes_unreadable_before_its_confirmat
     assert ledger.confirm("s", entries) == 6
     assert raw.xlen(stream) == 0
     assert counter(ledger, raw, "held") == 0
-    assert [*ledger.run(ledger.core.quarantined())] == [b"outcomes:s:" + entry_id]
+    assert [*ledger.run(counts.quarantined(ledger.core))] == [b"outcomes:s:" + entry_id]
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -306,7 +306,7 @@ def test_a_finished_slab_that_is_unreadable_goes_with_its_confirmation(
     broken = break_header(ledger, raw, bad, "newer")
     assert confirm_all(ledger) == 12
     assert counter(ledger, raw, "held") == 0
-    assert ledger.run(ledger.core.quarantined()) == {slab_of(bad): broken}
+    assert ledger.run(counts.quarantined(ledger.core)) == {slab_of(bad): broken}
     assert raw.hlen(shard_key(ledger, 0, "slabs")) == raw.hlen(shard_key(ledger, 0, "message_ids")) == 0
 
 

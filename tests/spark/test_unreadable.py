@@ -5,6 +5,7 @@ import redis
 from pyspark.sql import DataFrame
 
 from acker.errors import UnreadableRecord
+from acker.ledger import counts
 from acker.ledger.client import Ledger
 from acker.spark import Collector, bolt, job, notes, tracking
 from acker.spark.microbatches import Batch
@@ -35,7 +36,7 @@ def test_a_query_and_a_job_go_on_past_rows_that_can_not_be_read(pipeline: Pipeli
     looked = pipeline.spark.read.format("acker").options(**pipeline.options("lines")).load()
     with pytest.raises(Exception, match="UnreadableRecord: not the rows of a segment"):
         looked.count()
-    assert pipeline.ledger.run(pipeline.ledger.core.quarantined()) == {}
+    assert pipeline.ledger.run(counts.quarantined(pipeline.ledger.core)) == {}
     pipeline.run("split", "lines", split)
     found = {str(row["word"]) for row in pipeline.rows("words")}
     assert found == {"a", "c", *map(str, range(20))}
@@ -53,7 +54,7 @@ def test_a_query_and_a_job_go_on_past_rows_that_can_not_be_read(pipeline: Pipeli
     counted = pipeline.counters()
     assert counted.pop("rotations") == 9
     assert counted == {"tracked": 80, "acked": 49, "failed": 1, "late": 1, "expired": 30}
-    quarantined = pipeline.ledger.run(pipeline.ledger.core.quarantined())
+    quarantined = pipeline.ledger.run(counts.quarantined(pipeline.ledger.core))
     assert sorted(name.decode() for name in quarantined) == sorted(spoiled)
     assert not pipeline.without_time_to_live("staged", "payload", "owed")
 

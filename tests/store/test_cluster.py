@@ -14,7 +14,7 @@ import pytest
 from redis.crc import key_slot
 
 from acker.errors import StoreMisconfigured, StoreUnavailable
-from acker.ledger import ids
+from acker.ledger import counts, ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.submissions import Submission, Updated
 from acker.ledger.ticker import Ticker
@@ -239,7 +239,7 @@ def test_slots_move_while_traffic_flows_and_nothing_is_lost_or_doubled(tmp_path:
             for _ in range(3):
                 cluster.move_keys(slot, source, target, 2)
                 if key != places[-1]:
-                    ledger.run(ledger.core.counters())
+                    ledger.run(counts.counters(ledger.core))
             cluster.end_move(slot, source, target)
         traffic.more(5)
         assert_each_is_acked_once(ledger, traffic.stop())
@@ -257,7 +257,7 @@ def test_slots_that_a_server_moves_by_itself_take_all_that_is_under_way_with_the
             traffic.more(5)
             slots = [key_slot(key) for key in keys_moved if cluster.owner(key) == source]
             cluster.migrate(slots, source, (source + 1) % 3)
-            ledger.run(ledger.core.counters())
+            ledger.run(counts.counters(ledger.core))
         traffic.more(5)
         assert {cluster.owner(key) for key in keys_moved} == {1}
         assert_each_is_acked_once(ledger, traffic.stop())

@@ -7,7 +7,7 @@ import redis
 
 from acker.errors import StoreError, StoreUnavailable
 from acker.ledger import core as operations
-from acker.ledger import ids
+from acker.ledger import ids, tick
 from acker.ledger.config import TopologyConfig
 from acker.ledger.core import Core
 from acker.ledger.submissions import FLIGHT_CALLS, NewSlab, Submission, Ticked, Updated
@@ -130,7 +130,7 @@ def test_a_rotation_that_is_refused_again_and_again_is_an_error_after_each_shard
             requests = operation.send([SPOUTS if one.script else b"0" for one in requests])
 
     with pytest.raises(StoreError, match="SPOUTS"):
-        refuse_scripts(core.rotate())
+        refuse_scripts(tick.rotate(core))
     assert alone == {shard.clock for shard in core.shards}
 
 
@@ -182,17 +182,17 @@ def test_what_a_spout_tracks_is_answered_in_its_order(core: Core) -> None:
 
 def test_a_tick_of_no_shards_asks_for_nothing() -> None:
     with pytest.raises(StopIteration) as end:
-        next(Core(TopologyConfig("t", ackers=0)).tick())
+        next(tick.tick(Core(TopologyConfig("t", ackers=0))))
     assert end.value.value == Ticked()
 
 
 def test_an_error_of_one_shard_does_not_keep_the_others_from_draining(core: Core) -> None:
-    drain = core.drain()
+    drain = tick.drain(core)
     next(drain)
     drain.throw(StoreError("broken"))
     with pytest.raises(StoreError, match="broken"):
         drain.send([[b"0", b"0"]])
-    drain = core.drain()
+    drain = tick.drain(core)
     next(drain)
     with pytest.raises(StoreUnavailable):
         drain.throw(StoreUnavailable())

@@ -3,7 +3,7 @@
 import pytest
 
 from acker.inspect.totals import totals
-from acker.ledger import ids
+from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ticker import Ticker
 from acker.store import keys
@@ -193,10 +193,10 @@ def test_tickers_keep_what_waits_and_expire_what_does_not(url: str) -> None:
 def test_a_ticker_that_was_stopped_rotates_no_shard_that_another_has_rotated_meanwhile(
     ledger: Ledger,
 ) -> None:
-    made = ledger.run(ledger.core.rotations(ledger.core.shards))
+    made = ledger.run(tick.rotations(ledger.core, ledger.core.shards))
     ledger.tick(force=True)
-    assert ledger.run(ledger.core.rotate(force=True, made=made)) == 0
-    assert ledger.run(ledger.core.rotate(force=True)) == len(made)
+    assert ledger.run(tick.rotate(ledger.core, force=True, made=made)) == 0
+    assert ledger.run(tick.rotate(ledger.core, force=True)) == len(made)
 
 
 def test_rows_without_trees_and_other_subscriptions_take_no_room_of_those_that_wait(

@@ -1,0 +1,46 @@
+"""What a ledger has counted, over all its shards."""
+
+from acker.ledger import histogram
+from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.store.operation import Operation, command
+from acker.store.replies import whole
+
+COUNTERS = (
+    "tracked", "acked", "failed", "expired", "rejected", "late", "orphaned", "duplicates", "rotations",
+)  # fmt: skip
+
+
+def quarantined(core: Core) -> Operation[dict[bytes, bytes]]:
+    """What could not be read -> its record (lua/includes/quarantine.lua); at most 1,000 a shard."""
+    found: dict[bytes, bytes] = {}
+    for shard in core.shards:
+        [held] = yield [command("HGETALL", shard.quarantine)]
+        found |= held if isinstance(held, dict) else dict(zip(held[::2], held[1::2], strict=True))
+    return found
+
+
+def counters(core: Core) -> Operation[dict[str, int]]:
+    """The exact counts over all shards (`COUNTERS`)."""
+    totals = dict.fromkeys(COUNTERS, 0)
+    for first in range(0, len(core.shards), FLIGHT_SHARDS):
+        replies = yield [
+            command("HMGET", shard.counters, *COUNTERS)
+            for shard in core.shards[first : first + FLIGHT_SHARDS]
+        ]
+        for reply in replies:
+            for name, value in zip(COUNTERS, reply, strict=True):
+                totals[name] += whole(value, f"counter {name} of topology {core.config.name!r}")
+    return totals
+
+
+def latencies(core: Core) -> Operation[dict[int, int]]:
+    """Complete latencies of all acked trees: histogram bucket (`acker.ledger.histogram`) -> trees."""
+    totals: dict[int, int] = {}
+    for first in range(0, len(core.shards), FLIGHT_SHARDS):
+        replies = yield [
+            command("HGETALL", shard.latency) for shard in core.shards[first : first + FLIGHT_SHARDS]
+        ]
+        for reply in replies:
+            for bucket, count in histogram.counts(reply):
+                totals[bucket] = totals.get(bucket, 0) + count
+    return totals

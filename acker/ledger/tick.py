@@ -1,0 +1,150 @@
+"""The tick: rotates the three buckets of each shard, and expires what the oldest held.
+
+Whoever ticks may do it at any time, with any number of others: the rotation's number lets one of them win.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from acker.errors import StoreError
+from acker.ledger import calls as encoding
+from acker.ledger import ids
+from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.ledger.submissions import Call, Ticked
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.store.replies import whole
+
+_MOST_ASIDE = 1000
+"""Most rotations of a shard that one drain looks after: many more than a ticker ever finds."""
+_log = logging.getLogger(__name__)
+
+
+def rotate(
+    core: Core, force: bool = False, trust: bool = True, made: Sequence[int] | None = None
+) -> Operation[int]:
+    """Rotates the buckets of each shard whose time has come; returns of how many.
+
+    trust: go by the server's clock where nothing was measured yet (`acker.ledger.ages`), as who looks
+    once must. made: how many rotations each shard had made when it was found that it may rotate; one that
+    has made another number is only measured. Raises StoreError for what is wrong with some shard, after
+    it has rotated the others.
+    """
+    rotated = 0
+    broken: StoreError | None = None
+    for first in range(0, len(core.shards), FLIGHT_SHARDS):
+        shards = core.shards[first : first + FLIGHT_SHARDS]
+        try:
+            rotated += yield from _rotate(core, shards, force, trust, made)
+        except StoreError:
+            for shard in shards:
+                try:
+                    rotated += yield from _rotate(core, [shard], force, trust, made)
+                except StoreError as error:
+                    broken = broken or error
+    if broken is not None:
+        raise broken
+    return rotated
+
+
+def rotations(core: Core, shards: Sequence[keys.Shard]) -> Operation[list[int]]:
+    """How many rotations shards have made. Raises StoreError."""
+    clocks = yield [command("HGET", shard.clock, "rotations") for shard in shards]
+    return [_number(core, shard, "rotations", clock) for shard, clock in zip(shards, clocks, strict=True)]
+
+
+def _rotate(
+    core: Core, shards: Sequence[keys.Shard], force: bool, trust: bool, made: Sequence[int] | None
+) -> Operation[int]:
+    if made is None:
+        numbers = yield from rotations(core, shards)
+    else:
+        numbers = [made[shard.number] for shard in shards]
+    horizon = int(core.horizon * 1000)
+    calls = []
+    for shard, rotation in zip(shards, numbers, strict=True):
+        known = core.ages.of(shard.number)
+        stamp, age = known or (b"", 0)
+        once = int(trust and known is None)
+        args: list[bytes | str | int] = [
+            rotation, core.config.tick_ms, horizon, int(force), stamp, age, once,
+        ]  # fmt: skip
+        calls.append(Call(shard.number, "rotate", [shard.expired(rotation)], args))
+    replies = yield from core.ask(calls)
+    for shard, (_, _, _, stamp, age) in zip(shards, replies, strict=True):
+        core.ages.learn(shard.number, bytes(stamp), int(age))
+    return sum(reply[0] for reply in replies)
+
+
+def _number(core: Core, shard: keys.Shard, name: str, value: bytes | None) -> int:
+    return whole(value, f"{name} of shard {shard.number} of topology {core.config.name!r}")
+
+
+def drain(core: Core, most: int | None = None) -> Operation[Ticked]:
+    """Expires what rotations set aside: all of it, or about `most` trees.
+
+    One shard after the other, in calls of some milliseconds, so that other clients get their turn.
+    """
+    total = Ticked()
+    broken: StoreError | None = None
+    for shard in core.shards:
+        drain = _drain_shard(core, shard, None if most is None else most - total.expired - total.orphaned)
+        try:
+            drained = yield from drain
+        except StoreError as error:
+            broken = broken or error  # what is wrong in one shard must not keep the others waiting
+            continue
+        total = Ticked(0, total.expired + drained.expired, total.orphaned + drained.orphaned)
+    if broken is not None:
+        raise broken
+    return total
+
+
+def _drain_shard(core: Core, shard: keys.Shard, most: int | None) -> Operation[Ticked]:
+    expired = orphaned = 0
+    clock = yield [command("HMGET", shard.clock, "rotations", "drained")]
+    rotations, drained = (
+        _number(core, shard, name, value)
+        for name, value in zip(("rotations", "drained"), clock[0], strict=True)
+    )
+    for rotation in range(drained, min(rotations, drained + _MOST_ASIDE)):
+        aside, count, left = shard.expired(rotation), 16, 1
+        while left > 0:
+            if most is not None and expired + orphaned >= most:
+                return Ticked(0, expired, orphaned)
+            [members] = yield [command("SRANDMEMBER", aside, count)]
+            slabs = [member for member in members if len(member) == ids.SLAB_BYTES]
+            odd = [member for member in members if len(member) != ids.SLAB_BYTES]
+            own = [aside, shard.quarantine, *core.vectors(shard.number, slabs)]
+            call = Call(shard.number, "drain", own, [rotation, core.config.outcomes_kept, *odd])
+            [reply] = yield from core.ask([call])
+            trees, lost, left, unreadable = reply
+            if unreadable:
+                _log.error("%s: %d slabs could not be read: quarantined", core.config.name, unreadable)
+            expired, orphaned = expired + trees, orphaned + lost
+            count = min(encoding.CALL_DRAINS, count * 2) if trees + lost < 4096 else max(8, count // 2)
+    return Ticked(0, expired, orphaned)
+
+
+def tick(
+    core: Core,
+    force: bool = False,
+    most: int | None = None,
+    trust: bool = True,
+    made: Sequence[int] | None = None,
+) -> Operation[Ticked]:
+    """Rotates what is due and drains what was set aside, or about `most` trees of it.
+
+    trust, made: as of `rotate`. Raises StoreError for what is wrong with some shard, after all else was
+    done.
+    """
+    rotated = 0
+    broken: StoreError | None = None
+    try:
+        rotated = yield from rotate(core, force, trust, made)
+    except StoreError as error:
+        broken = error
+    drained = yield from drain(core, most)
+    if broken is not None:
+        raise broken
+    return Ticked(rotated, drained.expired, drained.orphaned)
