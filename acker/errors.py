@@ -81,8 +81,8 @@ class StoreError(AckerError):
 class UnreadableRecord(StoreError):
     """A record in the store was written by a newer version, or is damaged. All else of a call was done.
 
-    anchors: the first of each slab that was passed over, where the call named any. Ticks put such a slab into
-    quarantine and count it; its trees are told by their spout's own timer.
+    anchors: the first of each slab that was passed over, where the call named any. A tick drops such a slab
+    and counts it; its trees are told by their spout's own timer.
     """
 
     def __init__(self, message: str, anchors: Sequence[int] = ()) -> None:

@@ -1,23 +1,22 @@
 -- Confirms outcomes: the spout has them, they need not be kept. A slab all of whose outcomes are confirmed
 -- is forgotten, with its message ids.
 --
--- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout, then quarantine
---       (includes/quarantine.lua)
+-- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout
 -- ARGV  1 spouts
 --       2 spout   name
---       3 ...     for each entry its id, and the digest of what the caller read in it
--- Returns {trees that were confirmed, entries that were looked at}: the caller asks again for the rest. An
---       entry confirmed before is passed over, and one that says something else: a store that lost its
---       latest
---       moments, and whose clock is behind, gives an id again. One that cannot be read is put into
---       quarantine.
+--       3 ...     for each entry its id, and the digest of what the caller read in it; "!" stands before
+--                 the digest where the caller could make nothing of it
+-- Returns {trees that were confirmed, entries that were looked at, {what could not be read}}: the caller asks
+--       again for the rest. An entry confirmed before is passed over, and one that says something else: a
+--       store that lost its latest moments, and whose clock is behind, gives an id again. One that cannot
+--       be read is dropped and counted (includes/unreadable.lua).
 -- Bounded: takes no further entry after 1,000 slabs, or 16 MiB of message ids, and no entry has more than
 --       one call can touch.
 --- @include "shard"
 --- @include "id_pieces"
 --- @include "drop_id_pieces"
---- @include "quarantine"
-local stream, away = KEYS[OWN], KEYS[OWN + 1]
+--- @include "unreadable"
+local stream = KEYS[OWN]
 local trees, work, seen = 0, 0, 0
 
 local PIECE_WORK = 16 -- slabs that a piece of message ids counts for
@@ -60,10 +59,10 @@ end
 -- How many trees a slab has; nil where nothing tells it any more.
 local function count_of(slab, header)
   local facts = slabs.facts(header)
-  return facts and facts.count or quarantine.count(slab)
+  return facts and facts.count or unreadable.count(slab)
 end
 
--- Confirms all trees of slabs; those whose header cannot be read are put away.
+-- Confirms all trees of slabs; they go, also where their header cannot be read.
 local function confirm_whole(whole)
   local headers = call('HMGET', SLABS, unpack(whole))
   for k = 1, #whole do
@@ -72,8 +71,8 @@ local function confirm_whole(whole)
       trees = trees + facts.count
       drop_pieces(whole[k], facts.count)
     elseif headers[k] then
-      trees = trees + (quarantine.count(whole[k]) or 0)
-      quarantine.put(away, whole[k], headers[k])
+      trees = trees + (unreadable.count(whole[k]) or 0)
+      unreadable.add(whole[k])
       drop_pieces(whole[k], SLAB_TREES)
     end
   end
@@ -86,7 +85,7 @@ local function confirm_part(slab, n)
   trees = trees + n
   if call('HINCRBY', CONFIRMED, slab, n) < (count_of(slab, header) or SLAB_TREES) then return false end
   local facts = slabs.facts(header)
-  if not facts then quarantine.put(away, slab, header) end
+  if not facts then unreadable.add(slab) end
   drop_pieces(slab, facts and facts.count or SLAB_TREES)
   return true
 end
@@ -126,8 +125,8 @@ for i = 3, #ARGV, 2 do
   local found = call('XRANGE', stream, ARGV[i], ARGV[i])[1]
   if found then
     local whole, part, digest = parse(found[2])
-    if not whole then
-      quarantine.put_entry(away, stream, ARGV[i], found[2])
+    if not whole or ARGV[i + 1] == '!' .. digest then
+      unreadable.add(ARGV[i])
       call('XDEL', stream, ARGV[i])
     elseif digest == ARGV[i + 1] then
       confirm(whole, part)
@@ -139,4 +138,4 @@ counters.add('held', -trees)
 local number = spouts.number(ARGV[2])
 if number then counters.add('held:' .. number, -trees) end
 counters.flush()
-return {trees, seen}
+return {trees, seen, unreadable.names}

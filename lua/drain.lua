@@ -1,16 +1,14 @@
 -- Expires a bounded piece of what a rotation set aside.
 --
--- KEYS  the shard's (includes/shard.lua), then expired:<rotation>, then quarantine
--- (includes/quarantine.lua),
---       then the ack vector of each slab to drain
+-- KEYS  the shard's (includes/shard.lua), then expired:<rotation>, then the ack vector of each slab to drain
 -- ARGV  1 spouts
 --       2 rotation
 --       3 how many of its trees that failed or expired the shard keeps for people
---       4 ...     members of the set that are no names of slabs: they go into quarantine
--- Returns {expired, orphaned, slabs left in the set, slabs put into quarantine}.
+--       4 ...     members of the set that are no names of slabs
+-- Returns {expired, orphaned, slabs left in the set, {what could not be read}}.
 -- Tells the spouts: expired for each tree still pending. Waiting trees are dropped and counted as orphaned.
 -- Bounded by the caller: at most 200 slabs a call; stops by itself after 16,384 trees.
--- A slab whose record cannot be read goes into quarantine and is counted.
+-- A slab whose record cannot be read is dropped and counted (includes/unreadable.lua).
 -- Any number of tickers may run and die: a slab is drained by whoever takes it out of the set, in one step.
 --- @include "shard"
 --- @include "id_pieces"
@@ -19,16 +17,16 @@
 --- @include "recent"
 --- @include "early"
 --- @include "waiting"
---- @include "quarantine"
-local rotation, aside, away = tonumber(ARGV[2]), KEYS[OWN], KEYS[OWN + 1]
+--- @include "unreadable"
+local rotation, aside = tonumber(ARGV[2]), KEYS[OWN]
 recent.kept = tonumber(ARGV[3])
-local n = #KEYS - OWN - 1
+local n = #KEYS - OWN
 local keys, names = {}, {}
 for k = 1, n do
-  keys[k] = KEYS[OWN + 1 + k]
+  keys[k] = KEYS[OWN + k]
   names[k] = slabs.name(keys[k])
 end
-local expired, orphaned, unreadable = 0, 0, {}
+local expired, orphaned, dropped = 0, 0, {}
 
 -- What is known of a slab, and what waits for it; nil where not all of its record can be read.
 local function facts_of(slab, header, value)
@@ -46,17 +44,16 @@ local function leave(slab, header, value)
   waiting.leave(header and slabs.facts(header) or {}, WAITING_SLAB + parts)
 end
 
--- Puts a slab whose record cannot be read away, and counts as gone what its vector and message ids tell
--- of.
-local function put_away(slab, header, value)
-  unreadable[#unreadable + 1] = slab
-  quarantine.put(away, slab, header or '')
+-- Drops a slab whose record cannot be read, and counts as gone what its vector and message ids tell of.
+local function drop(slab, header, value)
+  dropped[#dropped + 1] = slab
+  unreadable.add(slab)
   if call('HEXISTS', MESSAGE_IDS, slab) == 0 then
     leave(slab, header, value)
   else
     local length = floor(#(value or '') / 8)
     local _, finished = words.zeros(sub(value or '', 1, length * 8))
-    local count = quarantine.count(slab) or length
+    local count = unreadable.count(slab) or length
     counters.add('expiring', finished - length)
     counters.add('held', tonumber(call('HGET', CONFIRMED, slab) or 0) - count)
   end
@@ -74,7 +71,7 @@ if n > 0 then
       taken[#taken + 1] = slab
       local facts, waited = facts_of(slab, header, value)
       if not facts and (header or value) then
-        put_away(slab, header, value)
+        drop(slab, header, value)
         gone[#gone + 1], gone_ones[#gone_ones + 1] = keys[k], slab
       end
       if facts and facts.rotation + 2 == rotation then
@@ -110,20 +107,16 @@ if n > 0 then
     call('HDEL', FAILURES, unpack(forgotten))
     call('HDEL', EARLY, unpack(forgotten))
   end
-  for _, slab in ipairs(unreadable) do drop_id_pieces(slab, SLAB_TREES) end
-  if #unreadable > 0 then
+  for _, slab in ipairs(dropped) do drop_id_pieces(slab, SLAB_TREES) end
+  if #dropped > 0 then
     for _, hash in ipairs({SLABS, MESSAGE_IDS, FAILURES, EARLY, CONFIRMED}) do
-      call('HDEL', hash, unpack(unreadable))
+      call('HDEL', hash, unpack(dropped))
     end
   end
   counters.add('orphaned', orphaned)
 end
-local odd = 0
 for i = 4, #ARGV do
-  if call('SREM', aside, ARGV[i]) == 1 then
-    quarantine.put(away, sub(ARGV[i], 1, 1024), '')
-    odd = odd + 1
-  end
+  if call('SREM', aside, ARGV[i]) == 1 then unreadable.add(ARGV[i]) end
 end
 local left = call('SCARD', aside)
 if left == 0 and tonumber(call('HGET', CLOCK, 'drained')) == rotation and rotation < rotations then
@@ -131,4 +124,4 @@ if left == 0 and tonumber(call('HGET', CLOCK, 'drained')) == rotation and rotati
 end
 outcomes.flush()
 counters.flush()
-return {expired, orphaned, left, #unreadable + odd}
+return {expired, orphaned, left, unreadable.names}

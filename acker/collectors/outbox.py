@@ -302,7 +302,7 @@ class Outbox:
             anchors = np.array(list(buffer.resets), np.int64)
             parts.append(Part(core.reset_timeout(anchors), len(anchors)))
         if buffer.emitted:
-            parts.append(Part(core.count_emitted(buffer.emitted), 0))
+            parts.append(Part(core.count("emitted", buffer.emitted), 0))
         weight = fresh.messages + sum(part.weight for part in parts) + len(self._confirms)
         due = time.monotonic() + self.linger if fresh.tracks else None
         self._parts, self.buffer, self._weight, self._due = parts, fresh, weight, due

@@ -295,7 +295,7 @@ def _unreadable(facts: Facts, limit: float) -> Found | None:
     if facts.damage:
         return Found(f"a record cannot be read: {facts.damage}")
     count = facts.totals.unreadable
-    return Found(f"{count:,} records could not be read, and are in quarantine") if count >= limit else None
+    return Found(f"{count:,} records could not be read, and were passed over") if count >= limit else None
 
 
 RULES: tuple[Rule, ...] = (

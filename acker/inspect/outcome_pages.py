@@ -122,8 +122,8 @@ def page(
     """Outcomes of a spout that are not confirmed, at most `limit` trees (1 to `PAGE`).
 
     It goes through the shards from any of them on, in each from the oldest entry on: so all shards have
-    their turn, however many come. skip: leaves out an entry. An entry that cannot be read is put into
-    quarantine and counted; the spout's own timer tells of its trees. Raises ValidationError for a cursor of
+    their turn, however many come. skip: leaves out an entry. An entry that cannot be read is
+    dropped and counted; the spout's own timer tells of its trees. Raises ValidationError for a cursor of
     no such page.
     """
     count = len(core.shards)
@@ -166,7 +166,7 @@ def _read_shard(
         [found] = yield [command("XRANGE", stream, from_id, b"+", b"COUNT", _ENTRIES)]
         entries, unreadable = outcomes.parse_all(number, found)
         if unreadable:
-            yield from outcomes.put_away(core, spout, entries=unreadable)
+            yield from outcomes.drop(core, spout, unreadable)
         for entry in entries:
             began = _id(entry.place) == at.entry and entry.place.digest == at.digest
             if not began:

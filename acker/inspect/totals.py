@@ -41,7 +41,7 @@ class ShardTotals:
     backlog: rotations of which not everything has been drained.
     oldest_age: seconds since the oldest pending tree was tracked, or less: it is looked for among a hundred
         slabs of the bucket that expires next, so it is exact where that has no more and nothing was reset.
-    unreadable: records that could not be read, and were put into quarantine (lua/includes/quarantine.lua).
+    unreadable: records that could not be read, and were passed over.
     counters: the exact counts of `acker.ledger.counts.COUNTERS`.
     """
 
@@ -115,7 +115,7 @@ class Totals:
 
     @property
     def unreadable(self) -> int:
-        """Records that could not be read, and were put into quarantine."""
+        """Records that could not be read, and were passed over."""
         return sum(shard.unreadable for shard in self.shards)
 
     @property
@@ -157,7 +157,7 @@ def totals(core: Core) -> Operation[Totals]:
 
 
 def unreadable(core: Core) -> Operation[int]:
-    """How many records could not be read so far, and were put into quarantine."""
+    """How many records could not be read so far, and were passed over."""
     total = 0
     for first in range(0, len(core.shards), FLIGHT_SHARDS):
         shards = core.shards[first : first + FLIGHT_SHARDS]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import redis
 
@@ -227,9 +227,9 @@ class Core:
         ]
         return Submission(calls, lambda calls: sums(calls, 1)[0])
 
-    def count_emitted(self, tuples: int) -> Submission[None]:
-        """Counts tuples that were emitted into trees, in any of the shards."""
-        call = Call(random.randrange(self.config.ackers), "count_emitted", [], [tuples])
+    def count(self, counter: Literal["emitted", "unreadable"], by: int) -> Submission[None]:
+        """Raises a counter, in any shard: of tuples emitted into trees, or of records that cannot be read."""
+        call = Call(random.randrange(self.config.ackers), "count", [], [counter, by])
         return Submission([call], lambda _: None)
 
     def submit(self, submission: Submission[T]) -> Operation[T]:

@@ -1,5 +1,7 @@
 """What a ledger has counted, over all its shards."""
 
+import logging
+
 from acker.ledger import histogram
 from acker.ledger.core import FLIGHT_SHARDS, Core
 from acker.store.operation import Operation, command
@@ -10,13 +12,17 @@ COUNTERS = (
 )  # fmt: skip
 
 
-def quarantined(core: Core) -> Operation[dict[bytes, bytes]]:
-    """What could not be read -> its record (lua/includes/quarantine.lua); at most 1,000 a shard."""
-    found: dict[bytes, bytes] = {}
-    for shard in core.shards:
-        [held] = yield [command("HGETALL", shard.quarantine)]
-        found |= held if isinstance(held, dict) else dict(zip(held[::2], held[1::2], strict=True))
-    return found
+_log = logging.getLogger(__name__)
+
+
+def pass_over(core: Core, what: str, count: int = 1) -> Operation[None]:
+    """Logs that a record of the topology cannot be read, and counts it: it counts as missing from now on.
+
+    count: how many, for `what` may name several; 0 where they were counted before.
+    """
+    _log.error("%s: %s cannot be read", core.config.name, what)
+    if count and core.shards:
+        yield from core.submit(core.count("unreadable", int(count)))
 
 
 def counters(core: Core) -> Operation[dict[str, int]]:

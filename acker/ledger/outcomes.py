@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from acker.errors import AckerError, UnreadableRecord, ValidationError
-from acker.ledger import calls, ids
+from acker.ledger import calls, counts, ids
 from acker.ledger import slabs as headers
 from acker.ledger.causes import Cause
 from acker.ledger.core import Core
@@ -24,9 +24,7 @@ READ_ENTRIES = 100
 """Most entries that one read takes from a shard."""
 CONFIRM_ENTRIES = 50
 CONFIRM_SHARDS = 16
-_PUT_AWAY = 100
 _READ_SHARDS = 32
-_NOBODY = "-"
 _log = logging.getLogger(__name__)
 
 
@@ -113,15 +111,16 @@ def id_parts(entry_id: bytes) -> tuple[int, int]:
     return int(milliseconds), int(sequence)
 
 
-def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[tuple[int, bytes]]]:
-    """Entries of a shard's stream, and those that cannot be read, by shard and id."""
-    found, unreadable = [], []
+def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[Place]]:
+    """Entries of a shard's stream; and the places of others, which cannot be read, for `drop`."""
+    found, unreadable = list[Entry](), list[Place]()
     for entry_id, fields in entries:
         try:
             found.append(parse(shard, entry_id, fields))
         except UnreadableRecord as error:
             _log.error("%s", error)
-            unreadable.append((shard, entry_id))
+            said = digest(dict(zip(fields[::2], fields[1::2], strict=False)))
+            unreadable.append(Place(shard, entry_id, b"!" + said))
     return found, unreadable
 
 
@@ -132,7 +131,7 @@ class OutcomeReader:
     some that were confirmed. So each reading counts: where a shard holds more entries than were read and
     not confirmed since (`confirmed`), all of that shard are read again, told before or not.
 
-    An entry that cannot be read is put into quarantine, and counted: the spout's timer tells of its trees.
+    An entry that cannot be read is dropped and counted: the spout's own timer tells of its trees.
     """
 
     def __init__(self, core: Core, spout: str) -> None:
@@ -140,7 +139,7 @@ class OutcomeReader:
         self.spout = spout
         self._last = [b"0-0"] * len(core.shards)
         self._held: list[set[bytes]] = [set() for _ in core.shards]
-        self._unreadable: list[tuple[int, bytes]] = []
+        self._unreadable: list[Place] = []
 
     def keys(self) -> list[bytes]:
         """The streams of all shards."""
@@ -169,7 +168,7 @@ class OutcomeReader:
         )
 
     def take(self, reply: Reply) -> list[Entry]:
-        """The entries that `blocking` was answered with. The next `read` puts away those it cannot read."""
+        """The entries that `blocking` was answered with. The next `read` drops those that cannot be read."""
         if not reply:
             return []
         numbers = {key: number for number, key in enumerate(self.keys())}
@@ -189,9 +188,8 @@ class OutcomeReader:
     def read(self) -> Operation[list[Entry]]:
         """The next entries of all shards, without waiting."""
         found = yield from self._read(range(len(self._last)))
-        if self._unreadable and (yield from put_away(self.core, self.spout, entries=self._unreadable)):
-            for shard, entry_id in self._unreadable:
-                self._held[shard].discard(entry_id)
+        if self._unreadable and (yield from drop(self.core, self.spout, self._unreadable)):
+            self.confirmed(self._unreadable)
             self._unreadable = []
         return found
 
@@ -248,7 +246,7 @@ def confirm(core: Core, spout: str, entries: Sequence[Place]) -> Operation[int]:
                 Call(
                     shard,
                     "confirm",
-                    [core.shards[shard].outcomes(spout), core.shards[shard].quarantine],
+                    [core.shards[shard].outcomes(spout)],
                     [
                         spout,
                         *(
@@ -261,7 +259,9 @@ def confirm(core: Core, spout: str, entries: Sequence[Place]) -> Operation[int]:
                 for shard in shards
             ]
         )
-        for shard, (confirmed, seen) in zip(shards, replies, strict=True):
+        for shard, (confirmed, seen, unreadable) in zip(shards, replies, strict=True):
+            for name in unreadable:
+                _log.error("%s, shard %d: %r cannot be read", core.config.name, shard, bytes(name))
             trees += confirmed
             del left[shard][:seen]
             if not left[shard]:
@@ -269,29 +269,16 @@ def confirm(core: Core, spout: str, entries: Sequence[Place]) -> Operation[int]:
     return trees
 
 
-def put_away(
-    core: Core, spout: str, *, entries: Sequence[tuple[int, bytes]] = (), slabs: Sequence[bytes] = ()
-) -> Operation[bool]:
-    """Puts what could not be read into quarantine: entries as (shard, id), and the message ids of slabs.
+def drop(core: Core, spout: str, unreadable: Sequence[Place]) -> Operation[bool]:
+    """Drops entries that cannot be read, and counts them (`parse_all` names them).
 
     Returns whether that was done: where the store refuses it now, what can be read is told all the same.
     """
-    named: dict[int, tuple[list[bytes], list[bytes]]] = {}
-    for shard, entry_id in entries:
-        named.setdefault(shard, ([], []))[0].append(entry_id)
-    for slab in slabs:
-        named.setdefault(ids.shard_of(slab, core.config.ackers), ([], []))[1].append(slab)
-    for number, (own_entries, own_slabs) in named.items():
-        shard_keys = core.shards[number]
-        for first in range(0, max(len(own_entries), len(own_slabs)), _PUT_AWAY // 2):
-            part = own_entries[first : first + _PUT_AWAY // 2]
-            args: list[bytes | str | int] = [len(part), *part, *own_slabs[first : first + _PUT_AWAY // 2]]
-            call = Call(number, "quarantine", [shard_keys.outcomes(spout), shard_keys.quarantine], args)
-            try:
-                yield from core.ask([call])
-            except AckerError as error:
-                _log.warning("what cannot be read of shard %d is still to be put away: %s", number, error)
-                return False
+    try:
+        yield from confirm(core, spout, unreadable)
+    except AckerError as error:
+        _log.warning("outcomes of spout %s that cannot be read are still to be dropped: %s", spout, error)
+        return False
     return True
 
 
@@ -307,10 +294,10 @@ def pieces(core: Core, slab: bytes, packed: bytes, count: int) -> Operation[list
 def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, list[bytes]]]:
     """The message ids of slabs that are not forgotten yet: slab -> one for each tree.
 
-    Those that cannot be read are put into quarantine, and left out.
+    Message ids that cannot be read are dropped and counted, and left out.
     """
     found: dict[bytes, list[bytes]] = {}
-    unreadable: list[bytes] = []
+    unreadable: dict[bytes, int] = {}
     for first in range(0, len(slabs), 64):
         part = slabs[first : first + 64]
         shards = [core.shards[ids.shard_of(slab, core.config.ackers)] for slab in part]
@@ -329,7 +316,9 @@ def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, lis
                     ]
                 except ValidationError as error:
                     _log.error("slab %s: %s", slab.hex(), error)
-                    unreadable.append(slab)
-    if unreadable:
-        yield from put_away(core, _NOBODY, slabs=unreadable)
+                    unreadable[slab] = header.count
+    for slab, count in unreadable.items():
+        key = core.shards[ids.shard_of(slab, core.config.ackers)].message_ids
+        [there] = yield [command("HDEL", key, slab, *calls.piece_fields(slab, count))]
+        yield from counts.pass_over(core, f"message ids of slab {slab.hex()}", bool(there))
     return found

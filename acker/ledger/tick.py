@@ -115,12 +115,13 @@ def _drain_shard(core: Core, shard: keys.Shard, most: int | None) -> Operation[T
             [members] = yield [command("SRANDMEMBER", aside, count)]
             slabs = [member for member in members if len(member) == ids.SLAB_BYTES]
             odd = [member for member in members if len(member) != ids.SLAB_BYTES]
-            own = [aside, shard.quarantine, *core.vectors(shard.number, slabs)]
+            own = [aside, *core.vectors(shard.number, slabs)]
             call = Call(shard.number, "drain", own, [rotation, core.config.outcomes_kept, *odd])
             [reply] = yield from core.ask([call])
             trees, lost, left, unreadable = reply
-            if unreadable:
-                _log.error("%s: %d slabs could not be read: quarantined", core.config.name, unreadable)
+            for name in unreadable:
+                what = f"slab {name.hex()} of shard {shard.number}"
+                _log.error("%s: %s cannot be read", core.config.name, what)
             expired, orphaned = expired + trees, orphaned + lost
             count = min(encoding.CALL_DRAINS, count * 2) if trees + lost < 4096 else max(8, count // 2)
     return Ticked(0, expired, orphaned)

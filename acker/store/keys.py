@@ -237,8 +237,8 @@ class Shard:
         return self._prefix + b"expired:%d" % rotation
 
     @property
-    def quarantine(self) -> bytes:
-        """Hash: slab -> its header that could not be read (lua/drain.lua)."""
+    def retired(self) -> bytes:
+        """Hash: what an earlier version kept of records that it could not read; it goes with the topology."""
         return self._prefix + b"quarantine"
 
     def vector(self, slab: bytes) -> bytes:

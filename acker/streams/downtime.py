@@ -22,7 +22,7 @@ from acker.ledger.submissions import Call
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import whole
-from acker.streams import quarantine
+from acker.streams import segments
 from acker.streams.commits import vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import HOLD_TTL, Taken
@@ -187,7 +187,7 @@ def _walk(found: _Found, key: bytes, start: bytes, slot: int, oldest: bytes) -> 
 def _segments(page: Reply, slot: int, oldest: bytes) -> Iterator[Segment]:
     for entry, values in page:
         fields = dict(zip(values[::2], values[1::2], strict=True))
-        segment = quarantine.parse(fields.get(b"segment", b""))
+        segment = segments.readable(fields.get(b"segment", b""))
         if slot in segment.slots and _order(fields.get(b"entry", entry)) >= _order(oldest):
             yield segment
 

@@ -13,7 +13,7 @@ from acker.ledger.core import Core
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import positive, whole
-from acker.streams import quarantine, subscriptions
+from acker.streams import segments, subscriptions
 from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import GONE, Range, Taken
@@ -65,7 +65,7 @@ def retain(core: Core, stream: str) -> Operation[int]:
             return dropped
         doomed: list[tuple[bytes, Segment]] = []
         for entry, fields in found:
-            segment = quarantine.parse(fields[1])
+            segment = segments.readable(fields[1])
             if left - len(doomed) < 2 or (int(entry.split(b"-")[0]) / 1000 >= oldest and over <= 0):
                 break
             doomed.append((entry, segment))
@@ -100,7 +100,7 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
         if not found:
             break
         start = found[-1][0].decode()
-        members = [Taken(0, entry.decode(), quarantine.parse(fields[1])) for entry, fields in found]
+        members = [Taken(0, entry.decode(), segments.readable(fields[1])) for entry, fields in found]
         states = yield [command("HGET", own.owed(one.segment.token), slot) for one in members]
         pieces = [one for one, state in zip(members, states, strict=True) if state == b"1"]
         acked, _ = yield from inputs.ack(core, what, pieces, failed)

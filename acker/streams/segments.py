@@ -69,6 +69,18 @@ class Segment:
             raise UnreadableRecord(f"not a segment: {record!r:.200}") from error
 
 
+UNREAD = Segment("", 0, 0, 0, (), ())
+"""Stands for a segment whose record cannot be read: it has no rows, no vectors, and is owed to nobody."""
+
+
+def readable(record: builtins.bytes) -> Segment:
+    """A segment; `UNREAD` where the record is of none."""
+    try:
+        return Segment.parse(record)
+    except UnreadableRecord:
+        return UNREAD
+
+
 def _numbers(values: list[int]) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
 

@@ -14,13 +14,14 @@ from dataclasses import astuple, dataclass
 import redis
 
 from acker.errors import AckerError, ReaderFenced, UnknownSubscription, UnreadableRecord
+from acker.ledger import counts
 from acker.ledger.config import check_name, check_number
 from acker.ledger.core import Core
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import whole
-from acker.streams import quarantine
-from acker.streams.segments import UNREADABLE, Segment
+from acker.streams import segments
+from acker.streams.segments import UNREAD, UNREADABLE, Segment
 
 DEFAULT = "default"
 """The subscription of who names none."""
@@ -175,7 +176,8 @@ def fenced(stream: str, reader: str) -> ReaderFenced:
 def taken(core: Core, what: Range, count: int = MOST_GIVEN) -> Operation[list[Taken]]:
     """The first segments of a range, `count` of them at most. Those that were forgotten are left out.
 
-    One whose record cannot be read is put into quarantine, and stands there as `quarantine.UNREAD`.
+    One whose record cannot be read is logged, and stands there as `acker.streams.segments.UNREAD`; `forget`
+    counts it.
     """
     if what.end <= what.start:
         return []
@@ -183,9 +185,9 @@ def taken(core: Core, what: Range, count: int = MOST_GIVEN) -> Operation[list[Ta
     [found] = yield [command("XRANGE", key, f"{what.start + 1}-0", f"{what.end}-0", "COUNT", count)]
     pieces = []
     for number, fields in found:
-        entry, segment = fields[1].decode(), quarantine.parse(fields[3])
-        if segment is quarantine.UNREAD:
-            yield from quarantine.put_away(core, what.stream, entry, fields[3])
+        entry, segment = fields[1].decode(), segments.readable(fields[3])
+        if segment is UNREAD:
+            _log.error("%s: segment %s of stream %s cannot be read", core.config.name, entry, what.stream)
         pieces.append(Taken(int(number.split(b"-")[0]), entry, segment))
     return pieces
 
@@ -263,7 +265,10 @@ def forget(core: Core, what: Range) -> Operation[None]:
         found = yield from taken(core, Range(what.stream, what.slot, what.reader, start, what.end))
         if not found:
             return
-        yield from settle(core, what, found, forget=True)
+        yield from settle(core, what, [one for one in found if one.segment is not UNREAD], forget=True)
+        for one in (one for one in found if one.segment is UNREAD):
+            new = yield from settle(core, what, [one], forget=True)
+            yield from counts.pass_over(core, f"segment {one.entry} of stream {what.stream}", new)
         start = found[-1].number
 
 

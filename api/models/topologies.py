@@ -171,7 +171,7 @@ class TopologySummary(Answer):
     pending: Count
     held: Count
     high_water_use: float = Field(ge=0, description="How full the fullest shard is; 1 rejects.")
-    unreadable: Count = Field(description="Records that could not be read, and were put into quarantine.")
+    unreadable: Count = Field(description="Records that could not be read, and were passed over.")
     dead_letters: Count = Field(description="Rows that were given up, of all spouts.")
     rows_behind: Count = Field(description="Rows that subscriptions have still to ack, of all streams.")
     backlog: Count

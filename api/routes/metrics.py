@@ -43,7 +43,7 @@ _UNITS = {
     "emitted": "_tuples",
     "unreadable": "_records",
 }
-_WHAT = {"unreadable": "Records put into quarantine, for they could not be read,"}
+_WHAT = {"unreadable": "Records passed over, for they could not be read,"}
 # Every doubling of a latency, from 1 ms to 36 hours.
 _EDGES = range(histogram.PER_DOUBLING, 28 * histogram.PER_DOUBLING, histogram.PER_DOUBLING)
 

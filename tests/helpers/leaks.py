@@ -34,7 +34,6 @@ PERMANENT = {
     "history": "stream",
     "subscriptions": "hash",
     "recent": "stream",
-    "quarantine": "hash",
 }
 """What stays when all trees are finished, confirmed and forgotten; streams of outcomes are empty then."""
 
@@ -75,7 +74,6 @@ MOST = {
     "steps": MOST_STEPS,
     "health": len(THRESHOLDS) + len(CODES),
     "history": 30 * 144,
-    "quarantine": 1000,
     "writers": 1_000_000,
     "writers_before": 1_000_000,
 }

@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from acker.inspect.totals import unreadable
-from acker.ledger import counts
 from acker.ledger.client import Ledger
 from acker.streams import segments
 
@@ -29,10 +27,3 @@ def counted(ledger: Ledger) -> dict[str, int]:
     for _ in range(3):
         ledger.tick(force=True)
     return {name: n for name, n in ledger.counters().items() if n and name not in ("rotations", "duplicates")}
-
-
-def put_away(ledger: Ledger) -> list[str]:
-    """What is in quarantine; as much was counted."""
-    found = sorted(name.decode() for name in ledger.run(counts.quarantined(ledger.core)))
-    assert ledger.run(unreadable(ledger.core)) == len(found)
-    return found

@@ -98,7 +98,7 @@ def test_confirming_much_at_once_goes_in_pieces_and_confirms_all(ledger: Ledger,
     reader = OutcomeReader(ledger.core, "s")
     entries = [entry.place for entry in ledger.outcomes(reader)]
     requests = next(confirm(ledger.core, "s", entries))
-    [(trees, seen)] = ledger.store.send(requests)
+    [(trees, seen, _)] = ledger.store.send(requests)
     assert 1000 <= trees < 2000 + 1000
     assert seen < len(entries)
     assert ledger.confirm("s", entries) == 5000 - trees

@@ -1,4 +1,4 @@
-"""Records that a newer version or a hand has left: a typed error, a quarantine, and calls that go on."""
+"""Records that a newer version or a hand has left: a typed error, a count, and calls that go on."""
 
 import struct
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 from acker.collectors.topology import Topology
 from acker.errors import UnreadableRecord
 from acker.inspect import failures, pages
-from acker.ledger import counts, ids
+from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
 from acker.ledger.outcomes import Place, digest
@@ -133,7 +133,7 @@ def test_what_waits_for_a_track_and_is_unreadable_is_not_tracked_half(url: str, 
     with pytest.raises(UnreadableRecord):
         members[1].track(ledger)
     expire(ledger)
-    assert set(ledger.run(counts.quarantined(ledger.core))) == {slab_of(members[1])}
+    assert counter(ledger, raw, "unreadable") == 1
     assert counter(ledger, raw, "waiting") == 0
 
 
@@ -192,14 +192,14 @@ def test_a_writer_whose_last_call_is_unreadable_gets_a_typed_error(url: str, raw
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_slab_that_is_unreadable_does_not_keep_the_others_from_expiring(
-    url: str, raw: Any, how: str, count: int
+    url: str, raw: Any, caplog: pytest.LogCaptureFixture, how: str, count: int
 ) -> None:
     ledger = opened(url, high_water_mark=2 * count)
     bad, good = Trees(count).track(ledger), Trees(count).track(ledger)
-    broken = break_header(ledger, raw, bad, how)
+    break_header(ledger, raw, bad, how)
     expire(ledger)
     assert {status for _, status, _ in told(ledger, good)} == {"expired"}
-    assert ledger.run(counts.quarantined(ledger.core)) == {slab_of(bad): broken}
+    assert f"slab {slab_of(bad).hex()} of shard 0 cannot be read" in caplog.text
     assert counter(ledger, raw, "unreadable") == 1
     counted(ledger, tracked=2 * count, expired=count)
     expire(ledger)
@@ -210,7 +210,7 @@ def test_a_slab_that_is_unreadable_does_not_keep_the_others_from_expiring(
     assert raw.hlen(shard_key(ledger, 0, "slabs")) == 1
 
 
-def test_a_vector_or_a_failure_that_is_unreadable_is_put_away_too(url: str, raw: Any) -> None:
+def test_a_vector_or_a_failure_that_is_unreadable_is_dropped_too(url: str, raw: Any) -> None:
     ledger = opened(url)
     odd, cut, early, good = Trees(3).track(ledger), Trees(3).track(ledger), Trees(2), Trees(3).track(ledger)
     ledger.fail(early.anchors[:1], "early")
@@ -220,7 +220,7 @@ def test_a_vector_or_a_failure_that_is_unreadable_is_put_away_too(url: str, raw:
     raw.hset(shard_key(ledger, 0, "failures"), slab_of(early), b"\x00\x00\xff")
     expire(ledger)
     assert len(told(ledger, good)) == 3
-    assert set(ledger.run(counts.quarantined(ledger.core))) == {slab_of(odd), slab_of(cut), slab_of(early)}
+    assert counter(ledger, raw, "unreadable") == 3
     assert counter(ledger, raw, "waiting") == 0
     assert confirm_all(ledger) == 3
     assert counter(ledger, raw, "held") == 0
@@ -241,9 +241,6 @@ def test_message_ids_that_are_unreadable_keep_no_outcome_back(url: str, raw: Any
     kept = ledger.run(failures.recent(ledger.core, limit=100)).trees
     assert {tree.anchor for tree in kept} >= set(members[2].anchors.tolist())
     assert ledger.run(pages.find(ledger.core, members[2].message_ids[0])).trees[0].anchor == first(members[2])
-    assert set(ledger.run(counts.quarantined(ledger.core))) == {
-        b"message_ids:" + slab_of(one) for one in members[:2]
-    }
     assert counter(ledger, raw, "unreadable") == 2
     assert confirm_all(ledger) == 15
     assert counter(ledger, raw, "held") == 0
@@ -252,7 +249,7 @@ def test_message_ids_that_are_unreadable_keep_no_outcome_back(url: str, raw: Any
 # Outcomes
 
 
-def test_an_outcome_that_is_unreadable_is_put_away_and_the_spout_goes_on(url: str, raw: Any) -> None:
+def test_an_outcome_that_is_unreadable_is_dropped_and_the_spout_goes_on(url: str, raw: Any) -> None:
     ledger = opened(url)
     members = [Trees(3).track(ledger) for _ in range(3)]
     for one in members:
@@ -270,15 +267,12 @@ def test_an_outcome_that_is_unreadable_is_put_away_and_the_spout_goes_on(url: st
         raw.xadd(stream, broken)
     assert states(ledger, *members) == {"acked": 6}
     assert raw.xlen(stream) == 2
-    quarantined = ledger.run(counts.quarantined(ledger.core))
-    assert all(name.startswith(b"outcomes:s:") for name in quarantined)
-    assert b"from\na newer version" in quarantined.values()
-    assert len(quarantined) == counter(ledger, raw, "unreadable") == 5
+    assert counter(ledger, raw, "unreadable") == 5
     assert confirm_all(ledger) == 6
 
 
-def test_an_outcome_is_put_away_where_it_becomes_unreadable_before_its_confirmation(
-    url: str, raw: Any
+def test_an_outcome_is_dropped_where_it_becomes_unreadable_before_its_confirmation(
+    url: str, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = opened(url)
     members = [Trees(3).track(ledger) for _ in range(2)]
@@ -291,7 +285,8 @@ def test_an_outcome_is_put_away_where_it_becomes_unreadable_before_its_confirmat
     assert ledger.confirm("s", entries) == 6
     assert raw.xlen(stream) == 0
     assert counter(ledger, raw, "held") == 0
-    assert [*ledger.run(counts.quarantined(ledger.core))] == [b"outcomes:s:" + entry_id]
+    assert f"shard 0: {entry_id!r} cannot be read" in caplog.text
+    assert counter(ledger, raw, "unreadable") == 1
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -303,10 +298,10 @@ def test_a_finished_slab_that_is_unreadable_goes_with_its_confirmation(
     for part in np.array_split(np.arange(6), parts):
         bad.complete(ledger, *part.tolist())
         good.complete(ledger, *part.tolist())
-    broken = break_header(ledger, raw, bad, "newer")
+    break_header(ledger, raw, bad, "newer")
     assert confirm_all(ledger) == 12
     assert counter(ledger, raw, "held") == 0
-    assert ledger.run(counts.quarantined(ledger.core)) == {slab_of(bad): broken}
+    assert counter(ledger, raw, "unreadable") == 1
     assert raw.hlen(shard_key(ledger, 0, "slabs")) == raw.hlen(shard_key(ledger, 0, "message_ids")) == 0
 
 

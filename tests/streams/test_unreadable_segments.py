@@ -1,4 +1,4 @@
-"""Segments that cannot be read: put away once, while writers, readers and owners of their stream go on."""
+"""Segments that cannot be read: passed over and counted; all who use their stream go on."""
 
 import struct
 from collections.abc import Callable
@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import UnreadableRecord
+from acker.inspect.totals import unreadable
 from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
@@ -16,7 +17,7 @@ from acker.streams.commits import inputs, vectors
 from acker.streams.commits.commit import Commit
 from acker.streams.subscriptions import Range
 from tests.helpers.streaming import commit, consume, emit, rows, stage, take
-from tests.helpers.unreadable_segments import BROKEN, counted, put_away
+from tests.helpers.unreadable_segments import BROKEN, counted
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -51,7 +52,7 @@ def read(ledger: Ledger, raw: Any, batch: Range) -> list[int]:
 
 @pytest.mark.parametrize("how", BROKEN)
 def test_rows_that_can_not_be_read_are_passed_over_and_their_trees_expire(
-    ledger: Ledger, raw: Any, how: str
+    ledger: Ledger, raw: Any, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     good, _ = emit(ledger, 300), emit(ledger, 200)
     batch = take(ledger, "lines")
@@ -62,7 +63,8 @@ def test_rows_that_can_not_be_read_are_passed_over_and_their_trees_expire(
     consume(ledger, "words")
     assert ledger.counters()["acked"] == 300
     assert counted(ledger) == {"tracked": 500, "acked": 300, "expired": 200}
-    assert put_away(ledger) == [f"segment:lines:{token}"]
+    assert ledger.run(unreadable(ledger.core)) == 1
+    assert f"segment {token} of stream lines cannot be read" in caplog.text
     assert raw.xlen(LINES.entries) == 0
 
 
@@ -72,7 +74,7 @@ def test_rows_that_nobody_would_replay_are_an_error_and_stay(ledger: Ledger, raw
     spoil(ledger, raw, batch, 0, BROKEN["cut"])
     with pytest.raises(UnreadableRecord, match="not the rows of a segment"):
         read(ledger, raw, batch)
-    assert put_away(ledger) == []
+    assert ledger.run(unreadable(ledger.core)) == 0
 
 
 def test_rows_that_memory_did_not_suffice_for_are_an_error_and_stay(ledger: Ledger, raw: Any) -> None:
@@ -81,7 +83,7 @@ def test_rows_that_memory_did_not_suffice_for_are_an_error_and_stay(ledger: Ledg
     token = spoil(ledger, raw, batch, 0, lambda rows: rows.replace(struct.pack("<q", 8000), TOO_LARGE))
     with pytest.raises(UnreadableRecord, match="malloc"):
         read(ledger, raw, batch)
-    assert put_away(ledger) == []
+    assert ledger.run(unreadable(ledger.core)) == 0
     raw.set(LINES.payload(token), raw.get(LINES.payload(token)).replace(TOO_LARGE, struct.pack("<q", 8000)))
     assert read(ledger, raw, batch) == [1000]
     assert commit(ledger, 0, Commit((), (batch,)))
@@ -92,10 +94,10 @@ def test_a_batch_that_fails_has_those_trees_failed_whose_rows_can_be_read(ledger
     for number in (30, 20):
         emit(ledger, number)
     batch = take(ledger, "lines")
-    token = spoil(ledger, raw, batch, 1, BROKEN["torn"])
+    spoil(ledger, raw, batch, 1, BROKEN["torn"])
     assert commit(ledger, 0, Commit((), (batch,), "bad"))
     assert counted(ledger) == {"tracked": 50, "failed": 30, "expired": 20}
-    assert put_away(ledger) == [f"segment:lines:{token}"]
+    assert ledger.run(unreadable(ledger.core)) == 1
 
 
 def test_a_batch_that_fails_leaves_no_vectors_of_rows_that_are_gone(ledger: Ledger, raw: Any) -> None:
@@ -113,14 +115,16 @@ def test_a_batch_that_fails_leaves_no_vectors_of_rows_that_are_gone(ledger: Ledg
 def test_a_subscription_is_dropped_with_rows_that_can_not_be_read(ledger: Ledger, raw: Any) -> None:
     for number in (30, 20):
         emit(ledger, number)
-    token = spoil(ledger, raw, take(ledger, "lines"), 0, BROKEN["torn"])
+    spoil(ledger, raw, take(ledger, "lines"), 0, BROKEN["torn"])
     raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": "0"})
     assert Stream(ledger, "lines").unsubscribe("default") == 2
     assert counted(ledger) == {"tracked": 50, "failed": 20, "expired": 30}
-    assert put_away(ledger) == [f"segment:lines:{token}"]
+    assert ledger.run(unreadable(ledger.core)) == 1
 
 
-def test_a_segment_whose_record_can_not_be_read_is_passed_over_by_readers(ledger: Ledger, raw: Any) -> None:
+def test_a_segment_whose_record_can_not_be_read_is_passed_over_by_readers(
+    ledger: Ledger, raw: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     emit(ledger, 30)
     entry = raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": "0"})
     emit(ledger, 20)
@@ -129,8 +133,10 @@ def test_a_segment_whose_record_can_not_be_read_is_passed_over_by_readers(ledger
     assert read(ledger, raw, batch) == [30, 20]
     assert commit(ledger, 0, Commit((), (batch,)))
     assert counted(ledger) == {"tracked": 50, "acked": 50}
-    assert put_away(ledger) == [f"segment:lines:{entry.decode()}"]
-    ledger.run(subscriptions.forget(ledger.core, batch))
+    for _ in range(2):
+        ledger.run(subscriptions.forget(ledger.core, batch))
+    assert ledger.run(unreadable(ledger.core)) == 1
+    assert f"segment {entry.decode()} of stream lines cannot be read" in caplog.text
     assert raw.xlen(LINES.taken(batch.slot, batch.reader)) == 0
     with pytest.raises(
         UnreadableRecord, match="not a segment"

@@ -7,12 +7,13 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import UnreadableRecord
+from acker.ledger import counts
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.submissions import Call, Submission
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import quarantine, segments, subscriptions
+from acker.streams import segments, subscriptions
 from acker.streams.commits import roots, vectors
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.vectors import Made, Place
@@ -78,7 +79,7 @@ def rows(
 ) -> Operation[list[pa.RecordBatch]]:
     """The rows of a segment that are to be acked for a subscription; none where they cannot be read.
 
-    Such a segment is put into quarantine, and loses its vectors: whatever is committed, its tuples are never
+    Such a segment is counted, and loses its vectors: whatever is committed, its tuples are never
     acked, and its trees expire. Raises UnreadableRecord for one without trees, which nobody would replay, and
     where memory did not suffice.
     """
@@ -91,9 +92,8 @@ def rows(
     except UnreadableRecord as error:
         if not segment.shards or isinstance(error.__cause__, MemoryError):
             raise
-        record = segment.record().encode() + b"\n" + payload
-        yield from quarantine.put_away(core, stream, segment.token, record)
-        yield from unlink(core, [key for key, _ in vectors.places(core, segment, slot)])
+        gone = yield from unlink(core, [key for key, _ in vectors.places(core, segment, slot)])
+        yield from counts.pass_over(core, f"segment {segment.token} of stream {stream}", bool(gone))
         return []
 
 
@@ -166,8 +166,9 @@ def fail_once(
     yield from core.submit(Submission(calls, lambda _: None))
 
 
-def unlink(core: Core, spent: Iterable[bytes]) -> Operation[None]:
-    """Deletes keys, in bounded parts."""
-    found = list(spent)
+def unlink(core: Core, spent: Iterable[bytes]) -> Operation[int]:
+    """Deletes keys, in bounded parts; returns how many there were."""
+    found, gone = list(spent), 0
     for first in range(0, len(found), _PARTS):
-        yield [command("UNLINK", key) for key in found[first : first + _PARTS]]
+        gone += sum((yield [command("UNLINK", key) for key in found[first : first + _PARTS]]))
+    return gone

@@ -101,7 +101,7 @@ def _some_treeless(core: Core, read: Sequence[_Input]) -> Operation[bool]:
     for stream, _, segment in read:
         place = keys.Stream(core.config.name, stream).payload(segment.token)
         [payload] = yield [command("GET", place)]
-        if payload is None:  # acked meanwhile, or put into quarantine
+        if payload is None:  # acked meanwhile
             return True
         for column in _columns(payload):
             if segments.unanchored(column) or segments.treeless(column):
@@ -143,7 +143,7 @@ def _check_shard(
         places = [core.shards[shard].staged(segment.token, slot) for _, slot, segment in part]
         found = yield from _read(core, places)
         for (stream, _, segment), anchors in zip(part, found, strict=True):
-            if anchors is None:  # acked meanwhile, or put into quarantine
+            if anchors is None:  # acked meanwhile, or it could not be read
                 [payload] = yield [
                     command("GET", keys.Stream(core.config.name, stream).payload(segment.token))
                 ]

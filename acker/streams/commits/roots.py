@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import UnreadableRecord, ValidationError
-from acker.ledger import ids
+from acker.ledger import counts, ids
 from acker.ledger.config import MESSAGE_ID_BYTES, check_name, check_number
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import quarantine, segments
+from acker.streams import segments
 from acker.streams.commits.staging import Staged, Staging, pieces, stage_segment, stage_vectors
 from acker.streams.commits.vectors import Place
 from acker.streams.segments import ANCHORS, UNREADABLE, Segment
@@ -380,7 +380,7 @@ def rows_of(core: Core, roots: Roots) -> Operation[pa.Table | None]:
 
 
 def kept_rows(core: Core, roots: Roots) -> Operation[pa.Table | None]:
-    """As `rows_of`; None also where they cannot be read: they are in quarantine then, and stay for people.
+    """As `rows_of`; None also where they cannot be read: they stay, for they are the last there is of them.
 
     Raises UnreadableRecord where memory did not suffice.
     """
@@ -392,8 +392,9 @@ def kept_rows(core: Core, roots: Roots) -> Operation[pa.Table | None]:
     except UnreadableRecord as error:
         if isinstance(error.__cause__, MemoryError):
             raise
-        record = roots.record().encode() + b"\n" + payload
-        yield from quarantine.put_away_rows(core, roots.how.spout, roots.token, record)
+        spout, name = roots.how.spout, f"unreadable:{roots.token}"
+        [new] = yield [command("HSETNX", keys.Spout(core.config.name, spout).counts, name, 1)]
+        yield from counts.pass_over(core, f"rows {roots.token} that spout {spout} keeps", new)
         return None
 
 

@@ -2236,7 +2236,7 @@ export interface components {
             topology: string;
             /**
              * Unreadable
-             * @description Records that could not be read, and were put into quarantine.
+             * @description Records that could not be read, and were passed over.
              * @example 1200
              */
             unreadable: number;
@@ -2295,7 +2295,7 @@ export interface components {
             topology: string;
             /**
              * Unreadable
-             * @description Records that could not be read, and were put into quarantine.
+             * @description Records that could not be read, and were passed over.
              * @example 1200
              */
             unreadable: number;
