@@ -27,7 +27,7 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.config import TopologyConfig
 from acker.ledger.ids import Ids
-from acker.ledger.submissions import NewSlab
+from acker.ledger.slabs import NewSlab
 from acker.store.client import Store
 
 TREES = 1_000_000

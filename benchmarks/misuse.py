@@ -11,8 +11,7 @@ import redis
 
 from acker import Topology
 from acker.ledger import ids
-from acker.ledger.submissions import Call
-from acker.ledger.writers import Writer
+from acker.ledger.submissions import Call, Writer
 from benchmarks.servers import client
 
 ACKERS = 2

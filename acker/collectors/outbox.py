@@ -21,10 +21,11 @@ import numpy as np
 
 from acker.collectors.tuples import Tuple
 from acker.errors import AckerError, StoreError, StoreUnavailable, UnreadableRecord
+from acker.ledger import once
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes import OutcomeReader, Place
-from acker.ledger.submissions import NewSlab, Submission, unreadable
-from acker.ledger.writers import HORIZON
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import Submission, unreadable
 
 BUFFERED = 65_536
 """Most messages that wait to be sent. Who adds more sends them first, and gets the error if that fails."""
@@ -323,11 +324,9 @@ class Outbox:
         if not part.wanted():
             self._settle(part)
             return False
-        horizon = 0.9 * max(HORIZON, self.ledger.config.message_timeout)
-        if part.sent_at is not None and time.monotonic() - part.sent_at > horizon:
-            log.error(
-                "acker: %d messages were not answered for %.0f s and are given up", part.weight, horizon
-            )
+        if part.sent_at is not None and once.expired(self.ledger.core, part.sent_at):
+            waited = time.monotonic() - part.sent_at
+            log.error("acker: %d messages were not answered for %.0f s and are given up", part.weight, waited)
             self._settle(part)
             return False
         return True
@@ -353,7 +352,7 @@ class Outbox:
     def _exchange(self, parts: list[Part]) -> None:
         calls = [call for part in parts for call in part.submission.calls]
         try:
-            self.ledger.send(Submission(calls, lambda _: None))
+            self.ledger.submit(calls)
         finally:
             for part in parts:
                 if part.submission.done:

@@ -17,7 +17,7 @@ from acker.ledger import slabs as headers
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.outcomes import Status
-from acker.ledger.submissions import NewSlab
+from acker.ledger.slabs import NewSlab
 from acker.store.operation import Operation, command
 
 ASK, TOLD_BY = 1.6, 1.85

@@ -14,7 +14,7 @@ from acker.collectors.tuples import Tuple, check_targets
 from acker.errors import AckerError, SpoutPendingFull, UnreadableRecord, ValidationError
 from acker.ledger import config, ids
 from acker.ledger.ids import Ids, IdsLike, as_ids
-from acker.ledger.submissions import NewSlab
+from acker.ledger.slabs import NewSlab
 
 
 class Spout:

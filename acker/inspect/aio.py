@@ -9,7 +9,7 @@ from acker.inspect.pages import Page
 from acker.inspect.removal import remove, remove_spout
 from acker.inspect.totals import Totals
 from acker.inspect.trees import State, Tree
-from acker.ledger import causes, config, counts, histogram, tick
+from acker.ledger import causes, config, counts, histogram, once, tick
 from acker.ledger import core as operations
 from acker.ledger.config import Settings
 from acker.ledger.core import Core
@@ -44,7 +44,7 @@ class AsyncLedger:
 
     async def send(self, submission: Submission[T]) -> T:
         """Sends a submission; after StoreUnavailable the same one can be sent again."""
-        return await self.store.run(self.core.submit(submission))
+        return await self.store.run(once.send(self.core, submission))
 
     async def tree(self, anchor: int) -> Tree | None:
         """The tree of an anchor; None where the ledger does not know it (any more)."""

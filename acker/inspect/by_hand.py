@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from acker.inspect.trees import trees_at
-from acker.ledger import causes
+from acker.ledger import causes, once
 from acker.ledger.core import Core
 from acker.ledger.ids import as_ids
 from acker.store.operation import Operation
@@ -39,5 +39,5 @@ def fail(core: Core, anchors: Sequence[int], reason: str, *, retry: bool = True)
     unknown = tuple(anchor for anchor in wanted if anchor not in known)
     if not known:
         return FailedByHand(unknown=unknown)
-    done = yield from core.submit(core.fail(as_ids(sorted(known), "anchors"), encoded))
+    done = yield from once.send(core, core.fail(as_ids(sorted(known), "anchors"), encoded))
     return FailedByHand(done.failed, done.late, len(known) - done.failed - done.late - done.orphaned, unknown)

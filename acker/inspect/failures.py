@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from acker.errors import ValidationError
-from acker.ledger import calls as encoding
-from acker.ledger import ids
+from acker.ledger import ids, slabs
 from acker.ledger.causes import Cause
 from acker.ledger.config import check_name
 from acker.ledger.core import FLIGHT_SHARDS, Core
@@ -133,7 +132,7 @@ class _Entry:
 def _names(packed: bytes, count: int) -> list[bytes]:
     """Message ids; none where they cannot be read."""
     try:
-        return encoding.unpack_message_ids(packed, count)
+        return slabs.unpack_message_ids(packed, count)
     except ValidationError as error:
         _log.error("message ids of a recent outcome are not readable: %s", error)
         return []

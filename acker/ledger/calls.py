@@ -1,15 +1,12 @@
 """Vectors of ids to the bytes of script calls, and back: what lua/ reads and writes, on this side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
-from acker.errors import ValidationError
 from acker.ledger import ids
-from acker.ledger.config import MESSAGE_ID_BYTES
 from acker.ledger.ids import Ids
 
 CALL_WORDS = 16_384
@@ -28,10 +25,6 @@ CALL_SLABS = 400
 """Most slabs that a call tracks: each costs the server some microseconds, whatever its size."""
 CALL_TREES = 1_000
 """Most slabs of an update, and most trees that it touches one by one."""
-PIECE_TREES = 256
-"""Trees of a piece of a slab's message ids."""
-WHOLE_BYTES = PIECE_TREES * (MESSAGE_ID_BYTES + 2)
-"""More bytes of message ids than this are kept in pieces, which are no more: lua/includes/id_pieces.lua."""
 CALL_BYTES = 1 << 20
 """A call that has so many bytes of message ids takes no further slab."""
 
@@ -244,67 +237,3 @@ def _trees_call(
 ) -> TreesCall:
     counts, indexes = sizes.astype("<u2").tobytes(), groups.indexes[members].astype("<u2").tobytes()
     return TreesCall(shard, groups.slabs(part), counts, indexes)
-
-
-class PackedIds(Sequence[bytes]):
-    """Message ids that were packed where they were columns, so that none becomes an object of its own."""
-
-    def __init__(self, packed: bytes, count: int) -> None:
-        self.packed = packed
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, place: int) -> bytes: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[bytes]: ...
-
-    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
-        return unpack_message_ids(self.packed, self._count)[place]
-
-
-def pack_message_ids(message_ids: Sequence[bytes]) -> bytes:
-    """Message ids of a slab as the store keeps them: their lengths (u16), then their bytes."""
-    if isinstance(message_ids, PackedIds):
-        return message_ids.packed
-    if len(message_ids) == 1:
-        return len(message_ids[0]).to_bytes(2, "little") + message_ids[0]
-    return np.fromiter(map(len, message_ids), dtype="<u2", count=len(message_ids)).tobytes() + b"".join(
-        message_ids
-    )
-
-
-def pieces(packed: bytes, count: int) -> list[bytes]:
-    """The packed message ids of a slab of `count` trees, in pieces; none where they are few bytes."""
-    if len(packed) <= WHOLE_BYTES:
-        return []
-    ends = np.cumsum(np.frombuffer(packed, dtype="<u2", count=count).astype(np.int64)) + 2 * count
-    edges = [2 * count, *ends[PIECE_TREES - 1 :: PIECE_TREES].tolist(), len(packed)]
-    return [
-        packed[2 * first : 2 * min(count, first + PIECE_TREES)] + packed[edges[number] : edges[number + 1]]
-        for number, first in enumerate(range(0, count, PIECE_TREES))
-    ]
-
-
-def piece_fields(slab: bytes, count: int) -> list[bytes]:
-    """The fields of the pieces of a slab's message ids."""
-    return [slab + bytes([number]) for number in range(-(-count // PIECE_TREES))]
-
-
-def piece_trees(count: int, number: int) -> int:
-    """How many trees a piece is of."""
-    return min(PIECE_TREES, count - PIECE_TREES * number)
-
-
-def unpack_message_ids(packed: bytes, count: int) -> list[bytes]:
-    """The message ids of a slab of `count` trees; the inverse of `pack_message_ids`."""
-    if len(packed) < 2 * count:
-        raise ValidationError(f"message ids: expected {count} lengths, got {len(packed)} bytes")
-    ends = np.cumsum(np.frombuffer(packed, dtype="<u2", count=count, offset=0).astype(np.int64)) + 2 * count
-    if count and ends[-1] != len(packed):
-        raise ValidationError(f"message ids: expected {ends[-1]} bytes, got {len(packed)}")
-    starts = [2 * count, *ends[:-1].tolist()] if count else []
-    return [packed[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]

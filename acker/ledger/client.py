@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from typing import TypeVar, Unpack
 
 from acker.errors import TrackConflict, TrackRejected, UnreadableRecord
-from acker.ledger import causes, config, counts, histogram, tick
+from acker.ledger import causes, config, counts, histogram, once, tick
 from acker.ledger import core as operations
 from acker.ledger.config import Settings
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids, IdsLike, as_ids
 from acker.ledger.outcomes import Entry, OutcomeReader, Place, confirm, message_ids
-from acker.ledger.submissions import Failed, NewSlab, Submission, Ticked, Updated, unreadable
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import Call, Failed, Submission, Ticked, Updated, unreadable
 from acker.store.client import Store
 from acker.store.operation import Operation
 
@@ -44,7 +45,11 @@ class Ledger:
 
     def send(self, submission: Submission[T]) -> T:
         """Sends a submission; after StoreUnavailable the same one can be sent again."""
-        return self.store.run(self.core.submit(submission))
+        return self.store.run(once.send(self.core, submission))
+
+    def submit(self, calls: Sequence[Call]) -> None:
+        """Sends calls; after StoreUnavailable the same ones can be sent again."""
+        self.store.run(once.submit(self.core, calls))
 
     def register_spout(self, name: str, ask: bool = False) -> None:
         """Notes a spout among those of the topology; see `acker.ledger.core.Core.register_spout`."""

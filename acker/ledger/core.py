@@ -1,30 +1,27 @@
 """What can be done to a ledger, as operations without I/O (`acker.store.operation`).
 
-Operations that change it are submissions: their calls carry a writer and a number, so that a submission takes
-effect once, however often it is sent.
+Operations that change it are submissions, whose calls take effect once (acker/ledger/once.py).
 """
 
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Literal
 
 import redis
 
-from acker.errors import StoreError, ValidationError, WritersFull
+from acker.errors import StoreError, ValidationError
 from acker.ledger import calls as encoding
 from acker.ledger import ids, registries, topologies
+from acker.ledger import slabs as packing
 from acker.ledger.ages import Ages
 from acker.ledger.config import MAX_SPOUTS, Settings, TopologyConfig, check_name
 from acker.ledger.ids import Ids
-from acker.ledger.submissions import Call, Failed, NewSlab, Submission, Updated, sums
-from acker.ledger.writers import HORIZON, Writer, Writers
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import HORIZON, Call, Failed, Submission, Updated, Writers, sums
 from acker.store import keys, scripts
 from acker.store.operation import NOTHING, Operation, Reply, Request
-
-T = TypeVar("T")
 
 FLIGHT_SHARDS = 64
 """Most shards that one batch of requests asks something of."""
@@ -81,6 +78,12 @@ class Core:
         self.registries[shard] = str(reply)[len(_SPOUTS) :].encode()
         return True
 
+    def note_tracked(self, call: Call, declared: bytes) -> None:
+        """Notes that a shard, with those spouts declared, has tracked for a spout: it has that one, too."""
+        # Another thread may have learned of more of them meanwhile.
+        if self.registries.get(call.shard, b"") == declared:
+            self.registries[call.shard] = registries.with_spout(declared, str(call.args[0]))
+
     def ask(self, calls: Sequence[Call]) -> Operation[list[Reply]]:
         """The replies of calls that carry no stamp: sent again only where they declared too few streams."""
         replies = yield [self.request(call) for call in calls]
@@ -132,12 +135,12 @@ class Core:
             trees = size = 0
             for place in places:
                 slab = slabs[place]
-                packed = encoding.pack_message_ids(slab.message_ids)
+                packed = packing.pack_message_ids(slab.message_ids)
                 full = trees + len(slab.anchors) > encoding.CALL_WORDS or size >= encoding.CALL_BYTES
                 if names and (full or len(names) == encoding.CALL_SLABS):
                     calls.append(self._track_call(shard, [spout, limit], how, names, args, staged))
                     args, names, trees, size = [], [], 0, 0
-                if cut := encoding.pieces(packed, len(slab.anchors)):
+                if cut := packing.pieces(packed, len(slab.anchors)):
                     ahead += [(place, one) for one in self._ids_calls(shard, limit, named[place], slab, cut)]
                     packed = b""
                 names.append(named[place])
@@ -231,66 +234,6 @@ class Core:
         """Raises a counter, in any shard: of tuples emitted into trees, or of records that cannot be read."""
         call = Call(random.randrange(self.config.ackers), "count", [], [counter, by])
         return Submission([call], lambda _: None)
-
-    def submit(self, submission: Submission[T]) -> Operation[T]:
-        """Sends a submission until each of its calls is answered; then its result."""
-        oldest = min(
-            (call.sent_at for call in submission.calls if call.stamp and call.reply is None), default=None
-        )
-        if oldest is not None and time.monotonic() - oldest > 0.9 * self.horizon:
-            raise StoreError("the call was sent too long ago: the store may not know any more that it had it")
-        taken: list[Writer] = []
-        lanes: list[Writer] = []
-        attempts = 0
-        while not submission.done:
-            flight = submission.flight()
-            position: dict[int, int] = {}
-            for call in flight:
-                lane = position[call.shard] = position.get(call.shard, -1) + 1
-                if call.stamp is None:
-                    while lane >= len(lanes):
-                        lanes.append(self.writers.take())
-                    call.stamp = lanes[lane].id, lanes[lane].next(call.shard)
-                    call.sent_at = time.monotonic()
-            requests = [self.request(call) for call in flight]
-            replies = yield requests
-            refused, full = False, ""
-            for call, request, reply in zip(flight, requests, replies, strict=True):
-                if not isinstance(reply, redis.ResponseError):
-                    call.reply = (
-                        bytes(reply) if isinstance(reply, (bytes, bytearray)) else str(reply).encode()
-                    )
-                    if call.script == "track" and b"A" in call.reply:
-                        registry, spout = bytes(request.args[0]), str(call.args[0])  # type: ignore[arg-type]
-                        # Another thread may have learned of more of them meanwhile.
-                        if self.registries.get(call.shard, b"") == registry:
-                            self.registries[call.shard] = registries.with_spout(registry, spout)
-                    continue
-                refused = True
-                if str(reply).startswith("FULL"):
-                    full = str(reply)
-                elif str(reply).startswith("WRITER"):
-                    # The store lost what it knew of the writer, and with it what the writer had done.
-                    call.stamp = Writer().id, 1
-                    taken, lanes = [], []
-                elif not self.note_spouts(call.shard, reply):
-                    raise StoreError(str(reply))
-            if full:
-                # What the shards know already is worth keeping: with these writers others can go on.
-                waiting = {call.stamp[0] for call in submission.calls if call.stamp and call.reply is None}
-                for writer in taken + lanes:
-                    if writer.id not in waiting:
-                        self.writers.give(writer)
-                raise WritersFull(full.removeprefix("FULL "))
-            if refused:
-                # A call that was refused keeps its writer for itself: the next ones take others.
-                taken, lanes = taken + lanes, []
-                attempts += 1
-            if attempts >= ATTEMPTS:
-                raise StoreError(f"calls were refused {attempts} times: {replies!r:.500}")
-        for writer in taken + lanes:
-            self.writers.give(writer)
-        return submission.result()
 
     # Spouts
 

@@ -2,7 +2,7 @@
 
 import logging
 
-from acker.ledger import histogram
+from acker.ledger import histogram, once
 from acker.ledger.core import FLIGHT_SHARDS, Core
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
@@ -22,7 +22,7 @@ def pass_over(core: Core, what: str, count: int = 1) -> Operation[None]:
     """
     _log.error("%s: %s cannot be read", core.config.name, what)
     if count and core.shards:
-        yield from core.submit(core.count("unreadable", int(count)))
+        yield from once.send(core, core.count("unreadable", int(count)))
 
 
 def counters(core: Core) -> Operation[dict[str, int]]:

@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
-import redis
 
-from acker.errors import KeyConflict, StoreError, UnreadableRecord, ValidationError, WritersFull
-from acker.ledger import causes, ids
+from acker.errors import KeyConflict, StoreError, UnreadableRecord, ValidationError
+from acker.ledger import causes, ids, once
 from acker.ledger.config import check_message_id, check_name, check_text
-from acker.ledger.core import ATTEMPTS, Core
+from acker.ledger.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.submissions import Call, Failed, NewSlab, Submission, Updated, unreadable
-from acker.ledger.writers import HORIZON
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import HORIZON, Call, Failed, Submission, Updated, sums, unreadable
 from acker.store import keys
 from acker.store.operation import Operation, command
 
@@ -93,48 +92,30 @@ class Sent:
     slabs_reset: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Parts:
-    """The submissions that messages come to."""
+    """What messages come to. tracks: the first anchors of slabs, and their submission, for each spout."""
 
-    tracks: list[tuple[list[int], Submission[list[str]]]] = field(default_factory=list)
-    acks: Submission[Updated] | None = None
-    fails: list[Submission[Failed]] = field(default_factory=list)
-    resets: Submission[int] | None = None
+    tracks: list[tuple[list[int], Submission[list[str]]]]
+    acks: Submission[Updated]
+    fails: Submission[Failed]
+    resets: Submission[int]
 
     def by_shard(self) -> dict[int, list[Call]]:
         """The calls of each shard in their order, which is the same whenever they are made."""
         found: dict[int, list[Call]] = {}
-        submissions: list[
-            Submission[list[str]] | Submission[Updated] | Submission[Failed] | Submission[int]
-        ] = [
-            *(submission for _, submission in self.tracks),
-            *([self.acks] if self.acks else []),
-            *self.fails,
-            *([self.resets] if self.resets else []),
-        ]
-        for submission in submissions:
-            for call in submission.calls:
-                found.setdefault(call.shard, []).append(call)
+        tracks = [call for _, submission in self.tracks for call in submission.calls]
+        for call in tracks + self.acks.calls + self.fails.calls + self.resets.calls:
+            found.setdefault(call.shard, []).append(call)
         return found
 
     def result(self) -> Sent:
         """What the calls answered, put together."""
-        sent = Sent()
+        letters: dict[int, str] = {}
         for firsts, submission in self.tracks:
-            sent.letters |= dict(zip(firsts, submission.result(), strict=True))
-        if self.acks is not None:
-            sent.updated = self.acks.result()
-        for part in self.fails:
-            done = part.result()
-            sent.failed = Failed(
-                sent.failed.failed + done.failed,
-                sent.failed.late + done.late,
-                sent.failed.orphaned + done.orphaned,
-            )
-        if self.resets is not None:
-            sent.slabs_reset = self.resets.result()
-        refused = [first for first, letter in sent.letters.items() if letter == "U"]
+            letters |= dict(zip(firsts, submission.result(), strict=True))
+        sent = Sent(letters, self.acks.result(), self.fails.result(), self.resets.result())
+        refused = [first for first, letter in letters.items() if letter == "U"]
         if refused:
             raise UnreadableRecord(unreadable(refused), refused)
         return sent
@@ -206,7 +187,7 @@ def _carry_out(core: Core, messages: Messages, name: str, keyed: bool) -> Operat
     journaled = any(len(calls) > 1 for calls in by_shard.values())
     if not keyed and not journaled:
         # By a writer that the shards know already, if there is one: each is remembered for an hour.
-        yield from core.submit(Submission([calls[0] for calls in by_shard.values()], lambda _: None))
+        yield from once.submit(core, [calls[0] for calls in by_shard.values()])
         return parts.result()
     replies = keys.replies(core.config.name, name)
     yield from _begin(replies, messages, by_shard)
@@ -216,9 +197,9 @@ def _carry_out(core: Core, messages: Messages, name: str, keyed: bool) -> Operat
         calls = [
             calls[turn] for calls in by_shard.values() if len(calls) > turn and calls[turn].reply is None
         ]
-        yield from _ask(core, calls, replies)
+        yield from once.submit_for(core, calls, replies)
         if journaled and calls:
-            fields = [part for call in calls for part in (_field(call), call.reply or b"")]
+            fields = [part for call in calls for part in (once.field(call), call.reply or b"")]
             yield [
                 command("HSET", replies, *fields),
                 command("EXPIRE", replies, KEY_SECONDS, "NX"),
@@ -251,12 +232,7 @@ def _begin(replies: bytes, messages: Messages, by_shard: dict[int, list[Call]]) 
     for calls in by_shard.values():
         for turn, call in enumerate(calls):
             call.stamp = writer, turn + 1
-            call.reply = known.get(_field(call))
-
-
-def _field(call: Call) -> bytes:
-    writer, turn = call.stamp or (b"", 0)
-    return b"%s:%d:%d" % (writer, call.shard, turn)
+            call.reply = known.get(once.field(call))
 
 
 def _write_journal(core: Core, name: str, messages: Messages) -> Operation[None]:
@@ -265,31 +241,6 @@ def _write_journal(core: Core, name: str, messages: Messages) -> Operation[None]
     if there >= JOURNAL:
         raise StoreError(f"{there} calls of many messages are under way: try again later")
     yield [command("HSETNX", journal, name, f"{time.time():.3f} {messages.dump()}")]
-
-
-def _ask(core: Core, calls: list[Call], replies: bytes) -> Operation[None]:
-    """Sends a call for each of some shards, until each is answered."""
-    for _ in range(ATTEMPTS):
-        left = [call for call in calls if call.reply is None]
-        if not left:
-            return
-        answers = yield [core.request(call) for call in left]
-        for call, answer in zip(left, answers, strict=True):
-            if isinstance(answer, redis.ResponseError):
-                if str(answer).startswith("WRITER"):
-                    raise KeyConflict(
-                        "the key was used too long ago: the store does not know any more what for"
-                    )
-                if str(answer).startswith("FULL"):
-                    raise WritersFull(str(answer).removeprefix("FULL "))
-                if not core.note_spouts(call.shard, answer):
-                    raise StoreError(str(answer))
-            elif answer:
-                call.reply = bytes(answer)
-            else:  # it was done before, and others after it: somebody else is sending the same
-                [call.reply] = yield [command("HGET", replies, _field(call))]
-    if any(call.reply is None for call in calls):
-        raise KeyConflict("the same call is under way")
 
 
 def _slabs(tracks: Sequence[Track]) -> dict[str, list[NewSlab]]:
@@ -318,21 +269,19 @@ def _slabs(tracks: Sequence[Track]) -> dict[str, list[NewSlab]]:
 
 
 def _parts(core: Core, messages: Messages, slabs: dict[str, list[NewSlab]]) -> _Parts:
-    parts = _Parts()
-    for spout, own in slabs.items():
-        parts.tracks.append(([int(slab.anchors[0]) for slab in own], core.track(own, spout)))
-    if messages.acks:
-        anchors, deltas = (ids.as_ids(column) for column in zip(*messages.acks, strict=True))
-        parts.acks = core.update(anchors, deltas)
+    tracks = [
+        ([int(slab.anchors[0]) for slab in own], core.track(own, spout)) for spout, own in slabs.items()
+    ]
     by_cause: dict[str, list[int]] = {}
     for anchor, cause in messages.fails:
         by_cause.setdefault(cause, []).append(anchor)
-    parts.fails = [
-        core.fail(_distinct(anchors), causes.checked_text(cause)) for cause, anchors in by_cause.items()
-    ]
-    if messages.resets:
-        parts.resets = core.reset_timeout(_distinct(messages.resets))
-    return parts
+    fails = [core.fail(_distinct(named), causes.checked_text(cause)) for cause, named in by_cause.items()]
+    return _Parts(
+        tracks,
+        core.update(*(ids.as_ids([pair[place] for pair in messages.acks]) for place in (0, 1))),
+        Submission([call for part in fails for call in part.calls], lambda calls: Failed(*sums(calls, 3))),
+        core.reset_timeout(_distinct(messages.resets)),
+    )
 
 
 def _distinct(anchors: Sequence[int]) -> Ids:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from acker.errors import AckerError, UnreadableRecord, ValidationError
-from acker.ledger import calls, counts, ids
+from acker.ledger import counts, ids
 from acker.ledger import slabs as headers
 from acker.ledger.causes import Cause
 from acker.ledger.core import Core
@@ -284,11 +284,11 @@ def drop(core: Core, spout: str, unreadable: Sequence[Place]) -> Operation[bool]
 
 def pieces(core: Core, slab: bytes, packed: bytes, count: int) -> Operation[list[tuple[bytes | None, int]]]:
     """A slab's message ids as kept (lua/includes/id_pieces.lua), each piece with its number of trees."""
-    if packed or count <= calls.PIECE_TREES:
+    if packed or count <= headers.PIECE_TREES:
         return [(packed, count)]
     key = core.shards[ids.shard_of(slab, core.config.ackers)].message_ids
-    found = yield [command("HGET", key, piece) for piece in calls.piece_fields(slab, count)]
-    return [(own, calls.piece_trees(count, number)) for number, own in enumerate(found)]
+    found = yield [command("HGET", key, piece) for piece in headers.piece_fields(slab, count)]
+    return [(own, headers.piece_trees(count, number)) for number, own in enumerate(found)]
 
 
 def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, list[bytes]]]:
@@ -312,13 +312,15 @@ def message_ids(core: Core, slabs: Sequence[bytes]) -> Operation[dict[bytes, lis
                 in_pieces = yield from pieces(core, slab, packed, header.count)
                 try:
                     found[slab] = [
-                        one for own, count in in_pieces for one in calls.unpack_message_ids(own or b"", count)
+                        one
+                        for own, count in in_pieces
+                        for one in headers.unpack_message_ids(own or b"", count)
                     ]
                 except ValidationError as error:
                     _log.error("slab %s: %s", slab.hex(), error)
                     unreadable[slab] = header.count
     for slab, count in unreadable.items():
         key = core.shards[ids.shard_of(slab, core.config.ackers)].message_ids
-        [there] = yield [command("HDEL", key, slab, *calls.piece_fields(slab, count))]
+        [there] = yield [command("HDEL", key, slab, *headers.piece_fields(slab, count))]
         yield from counts.pass_over(core, f"message ids of slab {slab.hex()}", bool(there))
     return found

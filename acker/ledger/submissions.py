@@ -1,20 +1,28 @@
-"""What goes to a ledger and comes back: slabs to be tracked, calls, submissions, and what they achieved."""
+"""What goes to a ledger and comes back: calls, submissions of them, their writers, and what they achieved.
 
+A writer numbers its calls for a shard 1, 2, 3 ... It has one call under way for a shard; who sends several
+side by side takes several writers. A writer is given back when its calls are answered, and discarded when
+they are not: nobody knows then what became of them, and the next call must not depend on it.
+"""
+
+import os
+import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-import numpy as np
-
-from acker.errors import UnreadableRecord, ValidationError
+from acker.errors import UnreadableRecord
 from acker.ledger import ids
-from acker.ledger.ids import Ids
 
 T = TypeVar("T")
 
+HORIZON = 3600.0
+"""Seconds for which the store remembers a silent writer, at least."""
 FLIGHT_CALLS = 8
 """Most calls for one shard that are under way at a time for one submission."""
+_KEPT = 64
 
 
 @dataclass(slots=True)
@@ -37,8 +45,7 @@ class Call:
 class Submission(Generic[T]):
     """Calls that take effect once, however often the submission is sent.
 
-    After StoreUnavailable the same submission can be sent again, for nearly `acker.ledger.writers.HORIZON`
-    seconds: calls that were answered are left out, the others carry the same stamp.
+    After StoreUnavailable the same submission can be sent again: see `acker.ledger.once.submit`.
     """
 
     def __init__(self, calls: list[Call], result: Callable[[list[Call]], T]) -> None:
@@ -50,21 +57,70 @@ class Submission(Generic[T]):
         """Whether every call has been answered."""
         return all(call.reply is not None for call in self.calls)
 
-    def flight(self) -> list[Call]:
-        """The calls to send next: of those whose turn it is, the first `FLIGHT_CALLS` for each shard."""
-        found = []
-        turn = min((call.turn for call in self.calls if call.reply is None), default=0)
-        per_shard: dict[int, int] = {}
-        for call in self.calls:
-            if call.reply is None and call.turn == turn:
-                per_shard[call.shard] = per_shard.get(call.shard, 0) + 1
-                if per_shard[call.shard] <= FLIGHT_CALLS:
-                    found.append(call)
-        return found
-
     def result(self) -> T:
         """What the calls answered, put together; only when `done`."""
         return self._result(self.calls)
+
+
+def flight(calls: Sequence[Call]) -> list[Call]:
+    """The calls to send next: of those whose turn it is, the first `FLIGHT_CALLS` for each shard."""
+    found = []
+    turn = min((call.turn for call in calls if call.reply is None), default=0)
+    per_shard: dict[int, int] = {}
+    for call in calls:
+        if call.reply is None and call.turn == turn:
+            per_shard[call.shard] = per_shard.get(call.shard, 0) + 1
+            if per_shard[call.shard] <= FLIGHT_CALLS:
+                found.append(call)
+    return found
+
+
+class Writer:
+    """A writer: 16 random bytes, and the number of its last call for each shard."""
+
+    __slots__ = ("id", "last_used", "process", "sequences")
+
+    def __init__(self) -> None:
+        self.id = secrets.token_bytes(16)
+        self.sequences: dict[int, int] = {}
+        self.process = os.getpid()
+        self.last_used = time.monotonic()
+
+    def next(self, shard: int) -> int:
+        """The number of the next call for a shard, from 1."""
+        number = self.sequences[shard] = self.sequences.get(shard, 0) + 1
+        return number
+
+
+class Writers:
+    """The idle writers of this process, for any thread; a forked child and a pickled copy start with none.
+
+    It has no lock, which a thread could hold at the moment of a fork: a deque's own methods are atomic.
+    """
+
+    def __init__(self) -> None:
+        self._idle: deque[Writer] = deque(maxlen=_KEPT)
+
+    def take(self) -> Writer:
+        """An idle writer that the store remembers, or a new one."""
+        while True:
+            try:
+                writer = self._idle.pop()
+            except IndexError:
+                return Writer()
+            if writer.process == os.getpid() and time.monotonic() - writer.last_used < HORIZON / 2:
+                return writer
+
+    def give(self, writer: Writer) -> None:
+        """Takes a writer back whose calls are all answered."""
+        writer.last_used = time.monotonic()
+        self._idle.append(writer)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {}
+
+    def __setstate__(self, _: dict[str, object]) -> None:
+        self.__init__()  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,39 +147,6 @@ class Ticked:
     rotated: int = 0
     expired: int = 0
     orphaned: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NewSlab:
-    """Trees to be tracked: anchors of one slab, index 0 first, one ack value and one message id for each."""
-
-    anchors: Ids
-    values: Ids
-    message_ids: Sequence[bytes]
-
-    def check(self) -> None:
-        """Raises ValidationError where that is not so."""
-        count = len(self.anchors)
-        if not 1 <= count <= ids.SLAB_TREES:
-            raise ValidationError(f"anchors: expected 1 to {ids.SLAB_TREES} trees, got {count}")
-        if len(self.values) != count or len(self.message_ids) != count:
-            raise ValidationError(
-                f"expected one value and one message id for each of {count} anchors, "
-                f"got {len(self.values)} and {len(self.message_ids)}"
-            )
-        ids.check_anchors(self.anchors)
-        first = int(self.anchors[0])
-        if count > 1 and first < 0:
-            raise ValidationError(
-                f"anchors: a negative one is of a tree that is tracked alone, got {count} trees from {first} "
-                "on; take those of acker.ledger.ids.new_anchors, or track each by itself"
-            )
-        in_order = count == 1 or bool((np.diff(self.anchors) == ids.STEP).all())
-        if ids.index_of(first) != 0 or not in_order:
-            raise ValidationError(
-                "anchors: expected those of one slab in order from index 0 (acker.ledger.ids.new_anchors), "
-                f"got {first}..."
-            )
 
 
 def sums(calls: list[Call], width: int) -> list[int]:

@@ -21,7 +21,7 @@ from acker.ledger import ids
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.submissions import NewSlab
+from acker.ledger.slabs import NewSlab
 from acker.spark import functions
 from acker.spark.bolts import Bolt
 from acker.spark.face import Acker

@@ -17,7 +17,7 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.config import RANGES
 from acker.ledger.ids import as_ids
-from acker.ledger.submissions import NewSlab
+from acker.ledger.slabs import NewSlab
 from acker.store import keys
 from acker.store.client import Store
 from api.models.topologies import TopologySettings

@@ -4,9 +4,8 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import redis
@@ -19,8 +18,7 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import slab_of
 from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.submissions import Submission
-from acker.ledger.writers import HORIZON
+from acker.ledger.submissions import HORIZON, Call
 from tests.helpers.collectors import told_unflushed
 from tests.helpers.servers import wait_until
 
@@ -159,12 +157,12 @@ def test_what_could_not_be_sent_is_kept_and_takes_effect_once(away: EmbeddedServ
 def test_a_reply_that_was_lost_does_not_undo_what_was_sent(
     url: str, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send = Ledger.send
+    send = Ledger.submit
 
-    def lose_the_reply(self: Ledger, submission: Submission[Any]) -> Any:
-        stamped = [(call.stamp, call.reply) for call in submission.calls]
-        send(self, submission)
-        for call, (_, reply) in zip(submission.calls, stamped, strict=True):
+    def lose_the_reply(self: Ledger, calls: Sequence[Call]) -> None:
+        stamped = [(call.stamp, call.reply) for call in calls]
+        send(self, calls)
+        for call, (_, reply) in zip(calls, stamped, strict=True):
             call.reply = reply
         raise StoreUnavailable("the reply was lost")
 
@@ -172,7 +170,7 @@ def test_a_reply_that_was_lost_does_not_undo_what_was_sent(
     spout, bolt = topology.spout("s"), topology.bolt("b")
     bolt.ack(spout.emit("m", targets=2)[0])
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "send", lose_the_reply)
+        patch.setattr(Ledger, "submit", lose_the_reply)
         with pytest.raises(StoreUnavailable):
             topology.flush()
     topology.flush()
@@ -187,11 +185,11 @@ def test_threads_that_flush_while_the_store_is_away_share_one_wait(
     away: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
-    send = Ledger.send
+    send = Ledger.submit
 
-    def counted(self: Ledger, submission: Submission[Any]) -> Any:
+    def counted(self: Ledger, calls: Sequence[Call]) -> None:
         tried.append(threading.get_ident())
-        return send(self, submission)
+        send(self, calls)
 
     threads = 8
     together = threading.Barrier(threads)
@@ -205,12 +203,12 @@ def test_threads_that_flush_while_the_store_is_away_share_one_wait(
     spout, bolt = topology.spout("s"), topology.bolt("b")
     [record] = spout.emit("m")
     topology.flush()
-    monkeypatch.setattr(Ledger, "send", counted)
+    monkeypatch.setattr(Ledger, "submit", counted)
     away.kill()
     bolt.ack(record)
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(flush, [topology] * threads))
-    assert len(tried) < threads / 2
+    assert 1 <= len(tried) < threads / 2
     away.restart()
     topology.flush()
     assert topology.counters()["acked"] == 1
@@ -224,16 +222,16 @@ def test_a_flush_tries_itself_where_the_one_it_waited_for_began_before_it(
     [record] = topology.spout("s").emit("m")
     topology.flush()
     topology.bolt("b").ack(record)
-    send, began, back = Ledger.send, threading.Event(), threading.Event()
+    send, began, back = Ledger.submit, threading.Event(), threading.Event()
 
-    def late(self: Ledger, submission: Submission[Any]) -> Any:
+    def late(self: Ledger, calls: Sequence[Call]) -> None:
         if began.is_set():
-            return send(self, submission)
+            return send(self, calls)
         began.set()
         assert back.wait(60)
         raise StoreUnavailable("it was away until now")
 
-    monkeypatch.setattr(Ledger, "send", late)
+    monkeypatch.setattr(Ledger, "submit", late)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(topology.flush)
         assert began.wait(60)
@@ -317,7 +315,7 @@ def test_what_the_store_may_have_forgotten_that_it_did_is_not_sent_again(
     away.restart()
     with caplog.at_level(logging.ERROR, "acker"):
         topology.flush()
-    assert f"1 messages were not answered for {0.9 * HORIZON:.0f} s and are given up" in caplog.text
+    assert f"1 messages were not answered for {HORIZON:.0f} s and are given up" in caplog.text
     for _ in range(3):
         topology.tick(force=True)
     assert [o.status for o in told_unflushed(spout, 1)] == ["expired"]

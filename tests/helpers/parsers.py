@@ -16,7 +16,6 @@ from acker.collectors.tuples import Tuple
 from acker.errors import AckerError
 from acker.inspect import cursors, failures, history, pages, series, steps
 from acker.inspect.stream_totals import stream_totals
-from acker.ledger import calls as encoding
 from acker.ledger import journal, outcomes, slabs, topologies
 from acker.ledger.config import SCHEMA_VERSION, TopologyConfig
 from acker.ledger.core import Core
@@ -111,7 +110,7 @@ def _outcome(data: bytes) -> None:
 
 def _message_ids(data: bytes) -> None:
     count = int.from_bytes(data[:2], "little")
-    assert len(encoding.unpack_message_ids(data[2:], count)) == count
+    assert len(slabs.unpack_message_ids(data[2:], count)) == count
 
 
 def _header(data: bytes) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
-from acker.ledger.submissions import NewSlab
+from acker.ledger.slabs import NewSlab
 from acker.streams import StreamReader, StreamWriter
 from tests.helpers.attempts import BY
 

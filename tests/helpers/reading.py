@@ -9,7 +9,7 @@ from acker.inspect.trees import Tree
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
-from acker.ledger.submissions import NewSlab
+from acker.ledger.slabs import NewSlab
 
 
 def track(ledger: Ledger, count: int, name: str = "m", spout: str = "source") -> tuple[Ids, Ids]:

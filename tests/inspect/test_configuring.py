@@ -15,7 +15,7 @@ from acker.inspect.configuring import configure
 from acker.ledger import ids
 from acker.ledger.client import Ledger, follow, open_ledger
 from acker.ledger.config import Settings, TopologyConfig
-from acker.ledger.submissions import NewSlab
+from acker.ledger.slabs import NewSlab
 from acker.ledger.ticker import Ticker
 from acker.store.client import Store
 from tests.helpers.servers import raw_client

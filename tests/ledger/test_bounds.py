@@ -12,8 +12,8 @@ from acker import Topology
 from acker.errors import SpoutPendingFull, WritersFull
 from acker.ledger import ids, journal
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.submissions import NewSlab
-from acker.ledger.writers import HORIZON
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import HORIZON
 from acker.store.client import Store
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import kept

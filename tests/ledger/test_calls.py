@@ -10,7 +10,8 @@ from acker.errors import TrackRejected, ValidationError
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes import OutcomeReader, confirm
-from acker.ledger.submissions import Failed, NewSlab, Updated
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import Failed, Updated
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
 

@@ -17,8 +17,8 @@ from acker.inspect.history import WINDOWS, Reading, Window
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.submissions import HORIZON
 from acker.ledger.ticker import Ticker
-from acker.ledger.writers import HORIZON
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams.spouts import settler

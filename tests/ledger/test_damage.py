@@ -18,7 +18,8 @@ from acker.inspect.totals import unreadable
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes import OutcomeReader, Place, digest
-from acker.ledger.submissions import NewSlab, Submission
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import Submission
 from tests.helpers.ledger_state import read_all, shard_key, trees_of
 from tests.helpers.ledgers import Trees, opened
 

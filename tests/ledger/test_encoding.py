@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from acker.errors import ValidationError
 from acker.ledger import calls as encoding
-from acker.ledger import ids
+from acker.ledger import ids, slabs
 from acker.ledger.calls import CALL_FAILS, CALL_TREES, CALL_WORDS, TreesCall, UpdateCall
 from acker.ledger.ids import Ids
 
@@ -125,15 +125,13 @@ def test_calls_that_name_trees_name_each_once(anchors: list[int], ackers: int) -
 
 @given(st.lists(st.binary(max_size=1024), max_size=50))
 def test_message_ids_are_unpacked_as_they_were_packed(message_ids: list[bytes]) -> None:
-    assert (
-        encoding.unpack_message_ids(encoding.pack_message_ids(message_ids), len(message_ids)) == message_ids
-    )
+    assert slabs.unpack_message_ids(slabs.pack_message_ids(message_ids), len(message_ids)) == message_ids
 
 
 @pytest.mark.parametrize(("packed", "count"), [(b"", 1), (b"\x01\x00", 1), (b"\x00\x00m", 1), (b"\x01", 1)])
 def test_message_ids_that_do_not_fit_their_count_are_an_error(packed: bytes, count: int) -> None:
     with pytest.raises(ValidationError, match="message ids"):
-        encoding.unpack_message_ids(packed, count)
+        slabs.unpack_message_ids(packed, count)
 
 
 def test_as_many_deltas_as_anchors() -> None:

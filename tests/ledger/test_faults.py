@@ -13,8 +13,8 @@ from acker.errors import StoreError, StoreUnavailable
 from acker.ledger import ids, tick
 from acker.ledger.client import Ledger
 from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.submissions import Call, NewSlab, Submission
-from acker.ledger.writers import HORIZON, Writer
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import HORIZON, Call, Submission, Writer
 from acker.store.client import Store
 from tests.helpers.ledger_state import assert_same
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
@@ -232,7 +232,7 @@ def test_a_submission_too_old_for_the_store_to_remember_is_an_error(
     for call in submission.calls:
         call.reply = None
     now = time.monotonic
-    monkeypatch.setattr("acker.ledger.core.time.monotonic", lambda: now() + HORIZON)
+    monkeypatch.setattr("acker.ledger.once.time.monotonic", lambda: now() + HORIZON)
     with pytest.raises(StoreError, match="too long ago"):
         ledger.send(submission)
     counted(ledger, tracked=1)

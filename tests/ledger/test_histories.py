@@ -28,7 +28,8 @@ from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.counts import COUNTERS
 from acker.ledger.outcomes import Entry, OutcomeReader
-from acker.ledger.submissions import NewSlab, Submission
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import Submission
 from acker.store.client import Store
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledger_state import assert_same, read_all, trees_of

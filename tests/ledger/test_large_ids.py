@@ -8,9 +8,10 @@ import redis
 
 from acker.errors import TrackConflict, TrackRejected
 from acker.inspect import failures, pages
-from acker.ledger import calls, ids
+from acker.ledger import ids, slabs
 from acker.ledger.client import Ledger
-from acker.ledger.submissions import Failed, NewSlab, Submission
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import Failed
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledger_state import shard_key
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
@@ -71,7 +72,7 @@ def test_no_field_of_message_ids_is_large_and_each_tree_has_its_own(
     trees.track(ledger)
     key = ledger.core.shards[0].message_ids
     sizes = [raw.hstrlen(key, field) for field in raw.hkeys(key)]
-    assert max(sizes) <= calls.WHOLE_BYTES
+    assert max(sizes) <= slabs.WHOLE_BYTES
     assert len(sizes) == 2 + 3
     expected = dict(zip(trees.anchors.tolist(), trees.message_ids, strict=True))
     slab = ids.slab_of(int(trees.anchors[0]))
@@ -139,12 +140,12 @@ def test_pieces_whose_track_never_comes_go_with_the_ticks(
     ledger.register_spout("s")
     last = submission.calls[3]
     submission.calls[stopped:] = []
-    ledger.send(Submission(submission.calls, lambda _: None))
+    ledger.submit(submission.calls)
     for _ in range(3):
         ledger.tick(force=True)
     assert int(raw.hget(shard_key(ledger, 0, "counters").decode(), "waiting_bytes") or 0) == 0
     assert_settled(raw)
-    ledger.send(Submission([last], lambda _: None))  # a driver that was stopped for so long goes on
+    ledger.submit([last])  # a driver that was stopped for so long goes on
     assert last.reply == b"W"
     counted(ledger, rejected=600)
     assert trees.track(ledger) is trees

@@ -10,8 +10,7 @@ import redis
 
 from acker.ledger import ids, tick
 from acker.ledger.client import Ledger
-from acker.ledger.submissions import Call, Ticked
-from acker.ledger.writers import HORIZON
+from acker.ledger.submissions import HORIZON, Call, Ticked
 from acker.store.operation import Operation, Reply, Request
 from tests.helpers.ledger_state import age_writers, pass_time, shard_key
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told

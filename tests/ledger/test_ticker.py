@@ -11,7 +11,8 @@ from acker.embedded import EmbeddedServer
 from acker.errors import ValidationError
 from acker.ledger import ids, tick, ticker
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.submissions import NewSlab, Ticked
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import Ticked
 from acker.ledger.ticker import Ticker, due
 from acker.store import keys
 from acker.store.client import Store

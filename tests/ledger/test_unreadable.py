@@ -14,7 +14,7 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
 from acker.ledger.outcomes import Place, digest
-from acker.ledger.submissions import NewSlab
+from acker.ledger.slabs import NewSlab
 from acker.streams import StreamReader, schemas
 from acker.streams.commits import commit, staging
 from acker.streams.commits.commit import Commit

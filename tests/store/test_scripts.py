@@ -12,7 +12,7 @@ import redis
 from acker.ledger import ids, topologies
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import OutcomeReader
-from acker.ledger.submissions import NewSlab
+from acker.ledger.slabs import NewSlab
 from acker.store import scripts
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions

@@ -15,7 +15,7 @@ from acker.errors import (
 from acker.ledger.client import Ledger
 from acker.ledger.config import TopologyConfig
 from acker.ledger.core import Core
-from acker.ledger.writers import Writer
+from acker.ledger.submissions import Writer
 from tests.helpers.ledgers import Trees, counted, opened
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import UnreadableRecord
-from acker.ledger import counts
+from acker.ledger import counts, once
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.submissions import Call, Submission
+from acker.ledger.submissions import Call
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import segments, subscriptions
@@ -163,7 +163,7 @@ def fail_once(
                 made.needed[call.shard] += needed
             call.args.append(len(calls))
             calls.append(call)
-    yield from core.submit(Submission(calls, lambda _: None))
+    yield from once.submit(core, calls)
 
 
 def unlink(core: Core, spent: Iterable[bytes]) -> Operation[int]:

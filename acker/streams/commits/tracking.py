@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import SpoutPendingFull, TrackConflict, TrackRejected, UnreadableRecord, ValidationError
-from acker.ledger.calls import PackedIds
+from acker.ledger import once
 from acker.ledger.core import Core
-from acker.ledger.submissions import NewSlab, unreadable
+from acker.ledger.slabs import NewSlab, PackedIds
+from acker.ledger.submissions import unreadable
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Request
 from acker.streams.commits.roots import Roots, Tracking, kept_rows, message_ids, places
@@ -110,7 +111,7 @@ def _track(
             part = slice(number * roots.slab, (number + 1) * roots.slab)
             slabs.append(NewSlab(anchors[part], values[part], named[number]))
         how = "again" if again else "once"
-        letters = yield from core.submit(core.track(slabs, roots.how.spout, limit, how, staged))
+        letters = yield from once.send(core, core.track(slabs, roots.how.spout, limit, how, staged))
         for letter in set(letters) & {"R", "W"}:
             raise TrackRejected(core.config.rejection(letter))
         for letter, slab in zip(letters, [] if again else slabs, strict=not again):

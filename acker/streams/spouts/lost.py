@@ -6,10 +6,9 @@ whose rows cannot be read are left: there is nothing to be replayed.
 
 import numpy as np
 
-from acker.ledger import ids, slabs
+from acker.ledger import ids, once, slabs
 from acker.ledger.causes import Cause
 from acker.ledger.core import Core
-from acker.ledger.submissions import Submission
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.streams.commits import roots, tracking
@@ -68,6 +67,6 @@ def _recover(core: Core, own: keys.Spout, one: Roots) -> Operation[int]:
     anchors = one.anchors()
     trees = anchors[np.isin(np.arange(one.rows) // one.slab, lost)]
     # What cannot be read of them a drain puts away first.
-    yield from core.submit(Submission(core.fail(trees, Cause(REASON).encode()).calls, lambda _: None))
+    yield from once.submit(core, core.fail(trees, Cause(REASON).encode()).calls)
     yield from tracking.track_again(core, one, lost)
     return len(trees)
