@@ -10,7 +10,8 @@
 --       7 how     "once" of a commit: staged vectors note which slabs were tracked, and go when their roots
 --                 have come to their end. So a driver that was stopped meanwhile, for however long, tracks
 --                 none again. "again" of slabs that the ledger has lost: they are noted, and tracked; or ""
---       8 ...     for each slab its ack values (one word for each tree) and its message ids, or '' where
+--       8 emitted how many tuples the caller has emitted into trees since it said so last: XORs do not tell
+--       9 ...     for each slab its ack values (one word for each tree) and its message ids, or '' where
 --                 these were sent ahead in pieces (stage_ids.lua). Where one is missing, the slab is rejected
 -- Returns one letter for each slab: A tracked, D tracked before with the same content, C tracked before
 -- with
@@ -32,7 +33,7 @@ local name, limit = ARGV[4], tonumber(ARGV[5])
 -- Twice what a topology has: those of a configuration that is lost may still have trees.
 local MOST_SPOUTS = 128
 recent.kept = tonumber(ARGV[6])
-local n = (#ARGV - 7) / 2
+local n = (#ARGV - 8) / 2
 local staged, once = KEYS[OWN + n + 1], ARGV[7] == 'once'
 local ended = staged and call('EXISTS', staged) == 0
 local held = tonumber(call('HGET', COUNTERS, 'held') or 0)
@@ -98,7 +99,7 @@ end
 
 for k = 1, n do
   local key, slab, header = KEYS[OWN + k], names[k], headers[k]
-  local value, message_ids = ARGV[6 + 2 * k], ARGV[7 + 2 * k]
+  local value, message_ids = ARGV[7 + 2 * k], ARGV[8 + 2 * k]
   local count, ahead = #value / 8, message_ids == ''
   local known = header and slabs.facts(header)
   local waited = known and not known.tracked and waiting.read(slab, vectors.get(key, slab) or '')
@@ -154,4 +155,5 @@ for _, counter in ipairs({'held', 'held:' .. spout, 'tracked', nursery}) do
   counters.add(counter, accepted)
 end
 outcomes.flush()
+counters.add('emitted', tonumber(ARGV[8]))
 return finish(table.concat(replies))

@@ -5,9 +5,10 @@
 --       the dense part; no slab twice
 -- ARGV  1 spouts, 2 writer, 3 sequence
 --       4 limit    of the bytes that wait for their track
---       5 counts, 6 indexes, 7 deltas of the sparse part
---       8 deltas of slabs of one
---       9 ... one delta vector for each slab of the dense part; then the names of the slabs of one
+--       5 emitted  how many tuples the caller has emitted into trees since it said so last: XORs do not tell
+--       6 counts, 7 indexes, 8 deltas of the sparse part
+--       9 deltas of slabs of one
+--       10 ... one delta vector for each slab of the dense part; then the names of the slabs of one
 -- Returns "late orphaned": how many of the deltas were for finished trees, and for trees that may not wait;
 --       after that the slabs that were refused, 16 hexadecimal digits each: their record cannot be read.
 -- Tells the spouts: acked.
@@ -21,9 +22,10 @@
 --- @include "finished"
 --- @include "update"
 waiting.limit = tonumber(ARGV[4])
-local dense = OWN + #ARGV[5] / 2
-update.sparse(OWN, ARGV[5], ARGV[6], ARGV[7])
-update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 9, 9 + #KEYS - dense)})
-update.ones({unpack(ARGV, 10 + #KEYS - dense)}, ARGV[8])
+counters.add('emitted', tonumber(ARGV[5]))
+local dense = OWN + #ARGV[6] / 2
+update.sparse(OWN, ARGV[6], ARGV[7], ARGV[8])
+update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 10, 10 + #KEYS - dense)})
+update.ones({unpack(ARGV, 11 + #KEYS - dense)}, ARGV[9])
 update.flush()
 return finish(update.late .. ' ' .. update.orphaned .. slabs.refusals)

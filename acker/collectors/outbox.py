@@ -198,7 +198,7 @@ class Outbox:
             self._confirms[reader, entry] = None
 
     def count_emitted(self, tuples: int) -> None:
-        """Notes how many tuples were emitted into trees, to be counted with what is sent next."""
+        """Notes how many tuples were emitted into trees: the next tracks or acks that are sent say so."""
         with self.lock:
             self.buffer.emitted += tuples
 
@@ -287,12 +287,16 @@ class Outbox:
                 fresh.tracks[name] = source, slab
             elif slab.left:
                 tracks.setdefault(source, []).append(slab)
-        parts += [self._track(source, slabs) for source, slabs in tracks.items()]
+        emitted = buffer.emitted
+        for source, slabs in tracks.items():
+            parts.append(self._track(source, slabs, emitted))
+            emitted = 0
         if buffer.acks:
             anchors = np.array([anchor for deltas in buffer.acks.values() for anchor in deltas], np.int64)
             values = np.array([own for deltas in buffer.acks.values() for own in deltas.values()], np.int64)
             if len(anchors):
-                parts.append(Part(core.update(anchors, values), len(anchors)))
+                parts.append(Part(core.update(anchors, values, emitted), len(anchors)))
+                emitted = 0
         fails: dict[bytes, list[int]] = {}
         for cause, failed in buffer.fails.values():
             fails.setdefault(cause, []).extend(failed)
@@ -302,15 +306,14 @@ class Outbox:
         if buffer.resets:
             anchors = np.array(list(buffer.resets), np.int64)
             parts.append(Part(core.reset_timeout(anchors), len(anchors)))
-        if buffer.emitted:
-            parts.append(Part(core.count("emitted", buffer.emitted), 0))
+        fresh.emitted = emitted
         weight = fresh.messages + sum(part.weight for part in parts) + len(self._confirms)
         due = time.monotonic() + self.linger if fresh.tracks else None
         self._parts, self.buffer, self._weight, self._due = parts, fresh, weight, due
 
-    def _track(self, source: Source, slabs: list[Trees]) -> Part:
+    def _track(self, source: Source, slabs: list[Trees], emitted: int) -> Part:
         return Part(
-            self.ledger.core.track([slab.new() for slab in slabs], source.spout),
+            self.ledger.core.track([slab.new() for slab in slabs], source.spout, emitted=emitted),
             sum(len(slab.marks) for slab in slabs),
             lambda letters: source.tracked(slabs, letters),
             lambda: any(slab.left for slab in slabs),

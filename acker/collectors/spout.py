@@ -140,7 +140,7 @@ class Spout:
             self.register()
             new = [slab.new() for slab in slabs]
             part = Part(
-                self.topology.ledger.core.track(new, self.name),
+                self.topology.ledger.core.track(new, self.name, emitted=count),
                 count,
                 lambda letters: self._pending.tracked(slabs, letters),
                 lambda: any(slab.left for slab in slabs),
@@ -157,7 +157,6 @@ class Spout:
                 raise
             if isinstance(error, UnreadableRecord):  # of other messages; these were tracked
                 log.error("acker: %s", error)
-        self._outbox.count_emitted(count)
         return np.concatenate([slab.anchors for slab in new]), own
 
     def _has_room(self, count: int) -> bool:

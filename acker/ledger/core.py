@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
 
 import redis
 
@@ -28,6 +27,7 @@ FLIGHT_SHARDS = 64
 ATTEMPTS = 5 + MAX_SPOUTS
 """How often a call is sent that is refused each time: others may bring a shard as many spouts meanwhile."""
 _SPOUTS = "SPOUTS "
+_TRACK_EMITTED, _UPDATE_EMITTED = 4, 1
 _WAITING = frozenset({"track", "apply_staged"})
 
 
@@ -110,11 +110,13 @@ class Core:
         limit: int | None = None,
         how: str = "",
         staged: Mapping[int, bytes] = MappingProxyType({}),
+        emitted: int = 0,
     ) -> Submission[list[str]]:
         """Tracks slabs; the result has for each, in order: A, D, C, R, W or U (lua/track.lua).
 
         limit: most trees that a shard may hold, where that is not its share of the high-water mark. how,
-        staged: of roots, once or again, and the keys of their staged vectors, by shard.
+        staged: of roots, once or again, and the keys of their staged vectors, by shard. emitted: how many
+        tuples the caller has emitted into trees since it said so last.
         """
         check_name(spout, "spout")
         limit = self.config.shard_limit if limit is None else limit
@@ -149,6 +151,8 @@ class Core:
                 size += len(packed)
                 order.append(place)
             calls.append(self._track_call(shard, [spout, limit], how, names, args, staged))
+        if calls:
+            calls[0].args[_TRACK_EMITTED] = emitted
 
         if ahead:
             for call in calls:
@@ -184,11 +188,12 @@ class Core:
     ) -> Call:
         own = [self.shards[shard].outcomes(str(whose[0])), *self.vectors(shard, names)]
         own += [staged[shard]] if how else []
-        return Call(shard, "track", own, [*whose, self.config.outcomes_kept, how, *args])
+        return Call(shard, "track", own, [*whose, self.config.outcomes_kept, how, 0, *args])
 
-    def update(self, anchors: Ids, deltas: Ids) -> Submission[Updated]:
+    def update(self, anchors: Ids, deltas: Ids, emitted: int = 0) -> Submission[Updated]:
         """XORs a delta into the ack value of each tree named; several of one tree are folded first.
 
+        emitted: as of `track`.
         The result of this, of `fail` and of `reset_timeout` raises UnreadableRecord where slabs were passed
         over, for their record cannot be read; all else was done.
         """
@@ -198,10 +203,12 @@ class Core:
                 call.shard,
                 "update",
                 self.vectors(call.shard, call.slabs),
-                [limit, call.counts, call.indexes, call.deltas, call.ones, *call.vectors, *call.singles],
+                [limit, 0, call.counts, call.indexes, call.deltas, call.ones, *call.vectors, *call.singles],
             )
             for call in encoding.update_calls(anchors, deltas, max(1, self.config.ackers))
         ]
+        if calls:
+            calls[0].args[_UPDATE_EMITTED] = emitted
         return Submission(calls, lambda calls: Updated(*sums(calls, 2)))
 
     def fail(self, anchors: Ids, cause: bytes) -> Submission[Failed]:
@@ -230,9 +237,9 @@ class Core:
         ]
         return Submission(calls, lambda calls: sums(calls, 1)[0])
 
-    def count(self, counter: Literal["emitted", "unreadable"], by: int) -> Submission[None]:
-        """Raises a counter, in any shard: of tuples emitted into trees, or of records that cannot be read."""
-        call = Call(random.randrange(self.config.ackers), "count", [], [counter, by])
+    def count_unreadable(self, records: int) -> Submission[None]:
+        """Counts records that could not be read, in any of the shards."""
+        call = Call(random.randrange(self.config.ackers), "count_unreadable", [], [records])
         return Submission([call], lambda _: None)
 
     # Spouts

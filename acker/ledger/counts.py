@@ -22,7 +22,7 @@ def pass_over(core: Core, what: str, count: int = 1) -> Operation[None]:
     """
     _log.error("%s: %s cannot be read", core.config.name, what)
     if count and core.shards:
-        yield from once.send(core, core.count("unreadable", int(count)))
+        yield from once.send(core, core.count_unreadable(int(count)))
 
 
 def counters(core: Core) -> Operation[dict[str, int]]:

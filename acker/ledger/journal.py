@@ -276,9 +276,10 @@ def _parts(core: Core, messages: Messages, slabs: dict[str, list[NewSlab]]) -> _
     for anchor, cause in messages.fails:
         by_cause.setdefault(cause, []).append(anchor)
     fails = [core.fail(_distinct(named), causes.checked_text(cause)) for cause, named in by_cause.items()]
+    anchors, deltas = (ids.as_ids([pair[place] for pair in messages.acks]) for place in (0, 1))
     return _Parts(
         tracks,
-        core.update(*(ids.as_ids([pair[place] for pair in messages.acks]) for place in (0, 1))),
+        core.update(anchors, deltas),
         Submission([call for part in fails for call in part.calls], lambda calls: Failed(*sums(calls, 3))),
         core.reset_timeout(_distinct(messages.resets)),
     )

@@ -317,8 +317,9 @@ def test_a_master_that_hangs_is_an_error_in_bounded_time_and_the_others_work(sti
     ledger = opened(still.url, ackers=12, timeout=60)
     hasty = Ledger(Store(still.url, timeout=1.0), ledger.core)
     trees = [trees_in(ledger, shard).track(hasty) for shard in range(12)]
-    values = [np.concatenate([getattr(one, name) for one in trees]) for name in ("anchors", "values")]
-    submission = ledger.core.update(*values)
+    submission = ledger.core.update(
+        np.concatenate([one.anchors for one in trees]), np.concatenate([one.values for one in trees])
+    )
     hung = still.owner(clock_of(ledger, 0))
     others = on(still, ledger, *({0, 1, 2} - {hung}))
     with frozen(still.servers[hung].pid):

@@ -1,0 +1,10 @@
+-- Counts records that could not be read, and were passed over.
+--
+-- KEYS  the shard's (includes/shard.lua)
+-- ARGV  1 spouts, 2 writer, 3 sequence
+--       4 how many
+-- Returns "".
+--- @include "shard"
+--- @include "once"
+counters.add('unreadable', tonumber(ARGV[4]))
+return finish('')
