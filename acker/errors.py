@@ -82,7 +82,7 @@ class UnreadableRecord(StoreError):
     """A record in the store was written by a newer version, or is damaged. All else of a call was done.
 
     anchors: the first of each slab that was passed over, where the call named any. A tick drops such a slab
-    and counts it; its trees are told by their spout's own timer.
+    and counts it; their spout's own timer reports its trees.
     """
 
     def __init__(self, message: str, anchors: Sequence[int] = ()) -> None:
@@ -142,7 +142,7 @@ class TupleError(AckerError, ValueError):
 
 
 class SpoutPendingFull(AckerError):
-    """The spout has `max_spout_pending` trees without an outcome and was told not to wait."""
+    """The spout has `max_spout_pending` trees without an outcome and was asked not to wait."""
 
 
 class FailedException(AckerError):

@@ -40,7 +40,7 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     """Cancels tasks until they have ended: one that is just connecting may pass over being cancelled."""
     for _ in range(_ATTEMPTS):
         for task in tasks:
-            if task.get_name() != "settler":  # a thread, which has been told
+            if task.get_name() != "settler":  # a thread, which has been asked to end
                 task.cancel()
         _, left = await asyncio.wait(tasks, timeout=0.5)
         if not left:

@@ -13,7 +13,7 @@ from api.tokens import Tokens
 
 
 class Settings(BaseSettings):
-    """What the service is told. Raises pydantic's ValidationError for bad values."""
+    """The settings of the service. Raises pydantic's ValidationError for bad values."""
 
     model_config = SettingsConfigDict(env_prefix="ACKER_", frozen=True, extra="ignore")
 

@@ -1,6 +1,6 @@
 -- Drops dead letters of a spout, with their rows; the same again changes nothing.
 --
--- KEYS  1 dead     stream  what is told of each
+-- KEYS  1 dead     stream  the facts of each
 --       2 letters  hash    id -> record of its roots, and its row
 -- ARGV  ids of dead letters
 -- Returns how many there were.

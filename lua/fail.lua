@@ -11,7 +11,7 @@
 --       9 call     of a commit: which of its calls this is. It takes effect once, and not when what was
 --                  staged is gone: whoever deletes that has made all of them
 -- Returns "failed late orphaned", and after that the slabs that were refused, 16 hexadecimal digits each:
---       their record cannot be read. A tree not tracked yet waits as failed, and is told so by its track.
+--       their record cannot be read. A tree not tracked yet waits as failed, and its track reports it.
 -- Tells the spouts: failed.
 -- A tree that its commit has failed already is passed over: it is over, and by nobody else.
 -- Bounded by the caller: at most 250 trees a call.

@@ -27,4 +27,4 @@ else
   local word = sub(vector, index * 8 + 1, index * 8 + 8)
   if (word == '' or word == ZERO) and not failures[index] then return {clock, {}} end
 end
-return {clock, {trees.told(1, slab, header, vector, {index}, nil, failures)}}
+return {clock, {trees.describe(1, slab, header, vector, {index}, nil, failures)}}

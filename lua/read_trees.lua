@@ -42,7 +42,7 @@ for k = 1, #KEYS - READ + 1 do
   if n > 0 then
     local packed = call('HGET', MESSAGE_IDS, slab)
     bytes = bytes + (packed == '' and 1048576 or #(packed or ''))
-    found[#found + 1] = trees.told(k, slab, header, vector, indexes, packed, failures)
+    found[#found + 1] = trees.describe(k, slab, header, vector, indexes, packed, failures)
     most = most - n
     if more or most == 0 then return {clock, found, k - 1, indexes[n] + 1} end
   end

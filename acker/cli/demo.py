@@ -61,7 +61,7 @@ def demo(
 ) -> int:
     """Count the words of real text with two Spark applications, and check the result.
 
-    Reads Python's standard library unless told otherwise. Shows progress on stderr, and the address of the
+    Reads Python's standard library by default. Shows progress on stderr, and the address of the
     dashboard, which is there while it runs. Ends with status 1 where anything differs from an independent
     count.
     """

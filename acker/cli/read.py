@@ -98,8 +98,8 @@ def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
     at_work = ledger.run(steps.steps(ledger.core))
     judged = ledger.run(rules.health(ledger.core, read))
     if as_json:
-        told = {**_stats_fields(ledger, read, latency, judged), "health": fields(judged)}
-        show_json({**told, "steps": [_step_fields(step) for step in at_work]})
+        stats = {**_stats_fields(ledger, read, latency, judged), "health": fields(judged)}
+        show_json({**stats, "steps": [_step_fields(step) for step in at_work]})
     else:
         show(*shown(judged), "")
         _show_stats(ledger, read, latency, judged)

@@ -14,7 +14,7 @@ from acker.inspect import by_hand
 def fail(
     topology: TopologyName,
     anchors: Anchors,
-    reason: Annotated[str, typer.Option(help="Told to the spout.")] = "failed by hand",
+    reason: Annotated[str, typer.Option(help="Reported to the spout.")] = "failed by hand",
     retry: Annotated[bool, typer.Option(help="Whether another attempt may follow.")] = True,
     url: Url = "",
     timeout: Timeout = 10.0,

@@ -1,4 +1,4 @@
-"""What a spout is told: the outcomes that the ledger has for it, and those that its own timer finds.
+"""What a spout learns: the outcomes that the ledger has for it, and those that its own timer finds.
 
 The counterpart of `acker.collectors.outbox`: outcomes are made ready here, taken by the spout, and remembered
 until the caller has confirmed them.
@@ -94,7 +94,7 @@ class Inbox:
             self._slowness_said = True
             _log.warning(
                 "spout %s: the store takes %.2f s to answer, too long for a message timeout of %g s: trees "
-                "that the store has lost may be told later than after twice that. A message timeout of "
+                "that the store has lost may be reported later than after twice that. A message timeout of "
                 "%.1f s or more is long enough",
                 self.spout, trip, self._config.message_timeout, least,
             )  # fmt: skip
@@ -180,7 +180,7 @@ class Inbox:
                 reader.place = before  # what an interrupt has taken from here is read again
                 raise
         read = len(self._entries)
-        named = {told.slab for entry, _ in self._entries for told in entry.slabs}
+        named = {outcome.slab for entry, _ in self._entries for outcome in entry.slabs}
         with self._outbox.lock:
             unknown = [name for name in named if self.pending.known(name) is None]
         found = ledger.message_ids(unknown) if unknown else {}
@@ -192,34 +192,34 @@ class Inbox:
         return read
 
     def _tell(self, entry: Entry, receipt: _Receipt, found: dict[bytes, list[bytes]]) -> None:
-        """Tells of the trees of an entry, but those that were told before.
+        """Tells of the trees of an entry, but those that were reported before.
 
         That was by the own timer, before an interrupt, or before the store lost its latest moments.
         """
-        for told in entry.slabs:
-            slab = self.pending.known(told.slab)
-            if slab is None and (message_ids := found.get(told.slab)):
-                slab = self.pending.adopt(told.slab, message_ids)
+        for outcome in entry.slabs:
+            slab = self.pending.known(outcome.slab)
+            if slab is None and (message_ids := found.get(outcome.slab)):
+                slab = self.pending.adopt(outcome.slab, message_ids)
             if slab is not None:
-                self._tell_slab(entry, told, slab, receipt)
+                self._tell_slab(entry, outcome, slab, receipt)
         receipt.whole = True
         # Where the caller is done with all of it, the store has not got that, or has lost it.
         self._confirm_if_done(receipt)
 
-    def _tell_slab(self, entry: Entry, told: SlabOutcome, slab: Slab, receipt: _Receipt) -> None:
+    def _tell_slab(self, entry: Entry, outcome: SlabOutcome, slab: Slab, receipt: _Receipt) -> None:
         message_ids = slab.message_ids
-        for index in told.of(len(slab.marks)):
+        for index in outcome.of(len(slab.marks)):
             mark, anchor = slab.marks[index], slab.anchor(index)
-            # What was told already is confirmed when the caller confirms that.
+            # What was reported already is confirmed when the caller confirms that.
             if mark != CONFIRMED:
                 self._receipts[anchor] = receipt
                 receipt.left.add(anchor)
             if mark == PENDING:
-                why, taken = entry.cause, told.latency
-                outcome = Outcome(
+                why, taken = entry.cause, outcome.latency
+                found = Outcome(
                     message_ids[index], anchor, entry.status, why.reason, taken, why.step, why.retry
                 )
-                self.pending.tell(slab, index, outcome)
+                self.pending.tell(slab, index, found)
 
     def _confirm_if_done(self, receipt: _Receipt) -> None:
         assert self._reader is not None

@@ -192,7 +192,7 @@ class Outbox:
             self.buffer.resets.update(named)
 
     def confirm(self, reader: OutcomeReader, entry: Place) -> None:
-        """Buffers the confirmation of an entry of a spout's outcomes; its reader is told once it is."""
+        """Buffers the confirmation of an entry of a spout's outcomes; its reader learns when it is done."""
         with self.lock:
             self.adding(1)
             self._confirms[reader, entry] = None
@@ -413,7 +413,7 @@ class Outbox:
                     ending = self._ending
                 self.flush()
                 away = False
-            except Exception as error:  # noqa: BLE001 - the thread must outlive it; who flushes is told
+            except Exception as error:  # noqa: BLE001 - the thread must outlive it; a flush raises it
                 sent = isinstance(error, UnreadableRecord) and bool(error.anchors)
                 if sent:
                     log.error("acker: %s", error)

@@ -28,10 +28,10 @@ ASK_AGAIN, TOLD_BY_AGAIN = 0.25, 0.5
 """The same after an answer that the tree is still pending, because its timeout was reset."""
 REMEMBERED = 100_000
 """Most slabs whose trees all have an outcome that are remembered: what the store says of them later is not
-told again. It may where the own timer told of them, or where it has lost its latest moments."""
+reported again. It may where the own timer reported them, or where it has lost its latest moments."""
 REMEMBERED_SECONDS, REMEMBERED_TIMEOUTS = 60.0, 4
-"""So many seconds, or so many message timeouts, whichever is longer, they are remembered when all is told and
-confirmed."""
+"""So many seconds, or so many message timeouts, whichever is longer, they are remembered when all is
+reported and confirmed."""
 
 PENDING, TOLD, CONFIRMED = 0, 1, 2
 
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 
     status: acked, failed, expired, or rejected (never tracked: over the high-water mark). reason: of a fail,
     or of what the spout found out by itself. latency: seconds from track to outcome by the store's clock;
-    None where the store has not told it. anchor: 0 where there was no tree (`ackers` 0). step: the bolt that
+    None where the store has not said it. anchor: 0 where there was no tree (`ackers` 0). step: the bolt that
     has failed it, where known. retry: False where that was for good, so that another attempt is of no use.
     """
 
@@ -55,10 +55,10 @@ class Outcome(NamedTuple):
 
 
 class Slab:
-    """Trees of one slab. `marks` has a byte for each tree, `left` counts those of which nothing was told.
+    """Trees of one slab. `marks` has a byte for each tree, `left` counts those of which nothing was reported.
 
     `open` counts those whose outcome is not confirmed; `ended`: when the last of them had one.
-    On the monotonic clock: `opened`; `due`, when to ask the ledger; `latest`, by when to have told.
+    On the monotonic clock: `opened`; `due`, when to ask the ledger; `latest`, by when to have reported.
     """
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Pending:
         """Drops everything."""
         self.count = 0
         self.slabs: dict[bytes, Slab] = {}
-        self.told: OrderedDict[bytes, Slab] = OrderedDict()
+        self.ended: OrderedDict[bytes, Slab] = OrderedDict()
         self.ready: OrderedDict[int, Outcome] = OrderedDict()
         self._made_ready = 0
         self._open: Slab | None = None
@@ -208,7 +208,7 @@ class Pending:
 
     def known(self, name: bytes) -> Slab | None:
         """A slab that has trees without outcome, or is remembered."""
-        return self.slabs.get(name) or self.told.get(name)
+        return self.slabs.get(name) or self.ended.get(name)
 
     def adopt(self, name: bytes, message_ids: list[bytes]) -> Slab:
         """A slab of an earlier spout of this name: none of its trees counts as pending here."""
@@ -226,7 +226,7 @@ class Pending:
         self._drop_if_done(slab)
 
     def confirm(self, slab: Slab, index: int) -> None:
-        """Notes that the caller is done with a tree that was told."""
+        """Notes that the caller is done with a tree that was reported."""
         if index < len(slab.marks) and slab.marks[index] == TOLD:
             left = slab.open - 1
             slab.marks[index], slab.open = CONFIRMED, left
@@ -248,7 +248,7 @@ class Pending:
         self._outbox.changed.notify_all()
 
     def give_up(self, slab: Slab) -> None:
-        """Ends the pending trees of a slab, of which nothing is to be told."""
+        """Ends the pending trees of a slab, of which nothing is to be reported."""
         if slab.name not in self.slabs:
             return
         confirmed, count = _all_confirmed(len(slab.marks)), self.count - slab.left
@@ -258,17 +258,17 @@ class Pending:
     def _remember(self, slab: Slab) -> None:
         """Remembers a slab, and forgets the oldest where they are too many, or old and confirmed."""
         slab.ended = now = time.monotonic()
-        self.told[slab.name] = slab
+        self.ended[slab.name] = slab
         horizon = now - max(REMEMBERED_SECONDS, REMEMBERED_TIMEOUTS * self._timeout)
         for _ in range(
             2
         ):  # more than come: what is not confirmed goes to the end, and does not hold up others
-            oldest = next(iter(self.told.values()))
-            if len(self.told) > REMEMBERED or (oldest.ended < horizon and not oldest.open):
-                self.told.pop(oldest.name)
+            oldest = next(iter(self.ended.values()))
+            if len(self.ended) > REMEMBERED or (oldest.ended < horizon and not oldest.open):
+                self.ended.pop(oldest.name)
             elif oldest.ended < horizon:
                 oldest.ended = now
-                self.told.move_to_end(oldest.name)
+                self.ended.move_to_end(oldest.name)
 
     def _drop_if_done(self, slab: Slab) -> None:
         if not slab.left:

@@ -1,4 +1,4 @@
-"""Spouts: the sources of records. They emit the first tuples of trees and are told each tree's outcome."""
+"""Spouts: the sources of records. They emit the first tuples of trees and learn each tree's outcome."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,8 @@ from acker.ledger.slabs import NewSlab
 class Spout:
     """A source of records (Storm's ISpout and SpoutOutputCollector), for any thread.
 
-    Made by `Topology.spout`. A spout is told all outcomes of its name, so one spout of a name is in use at a
-    time: the next one is told again what this one was told and has not confirmed.
+    Made by `Topology.spout`. A spout gets all outcomes of its name, so one spout of a name is in use at a
+    time: the next one gets again what this one got and has not confirmed.
     """
 
     def __init__(self, topology: Session, name: str, max_spout_pending: int | None = None) -> None:
@@ -64,8 +64,8 @@ class Spout:
         """Emits a record to `targets` targets: one tuple, an edge of its own, for each (0 to 65,536).
 
         With a message id (at most 1 KiB; the same may be in flight more than once) a tree is tracked, within
-        the topology's linger, and its outcome told; without targets it is acked at once. Without message id
-        the tuples are untracked. Over `max_spout_pending` it waits until an outcome has come, reading
+        the topology's linger, and its outcome reported; without targets it is acked at once. Without message
+        id the tuples are untracked. Over `max_spout_pending` it waits until an outcome has come, reading
         outcomes itself if nobody else does, for `timeout` seconds (None: 2 x message timeout). So it does
         while 100,000 outcomes are not taken.
 
@@ -107,7 +107,8 @@ class Spout:
 
         `values` are the tuple ids, where they come from a seed; none may be zero. Everything is tracked when
         this returns, but trees over the high-water mark, whose outcome is `rejected`. With `ackers` 0 the
-        anchors are 0. Waits and raises as `emit` does; after StoreUnavailable no outcome of these is told.
+        anchors are 0. Waits and raises as `emit` does; after StoreUnavailable no outcome of these is
+        reported.
         """
         encoded = [config.check_message_id(message_id) for message_id in message_ids]
         count = len(encoded)
@@ -197,10 +198,10 @@ class Spout:
         """The outcomes that have come: waits up to `timeout` seconds for the first (None or 0: not at all).
 
         Ends when no further outcome is there, and after 100,000 where fewer than so many are left. An outcome
-        is told once by this spout, and again by the next of its name until it is confirmed. Trees that the
-        store has lost, or that could not be asked for, are told as `expired` within 2 x message timeout of
-        their emit, provided that this is called. Raises StoreUnavailable only where it has nothing to tell
-        and no tree is pending.
+        is reported once by this spout, and again by the next of its name until it is confirmed. Trees that
+        the store has lost, or that could not be asked for, are reported as `expired` within 2 x message
+        timeout of their emit, provided that this is called. Raises StoreUnavailable only where it has nothing
+        to tell and no tree is pending.
         """
         return Telling(self._outbox, self._inbox, timeout)
 
@@ -208,7 +209,7 @@ class Spout:
         """Confirms an outcome: this spout does not tell it again.
 
         Buffered. The store keeps outcomes in entries, each of many trees that ended together, and an entry
-        until all of it is confirmed: until then the next spout of this name is told all of it, so that a
+        until all of it is confirmed: until then the next spout of this name gets all of it, so that a
         confirmed outcome may come again there. What becomes of it where the store loses its latest moments is
         in docs/durability.md. Again, or for an outcome that the store does not have, it changes nothing.
         """

@@ -49,7 +49,7 @@ class Telling(Iterator[Outcome]):
                 except AckerError:
                     if not self._told:
                         raise
-                    break  # an error must not take from the caller what this call has told already
+                    break  # an error must not take from the caller what this call has reported already
                 if not more:
                     break
         except BaseException:

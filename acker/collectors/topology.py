@@ -33,7 +33,7 @@ class Topology(Session):
     """
 
     def spout(self, name: str, max_spout_pending: int | None = None) -> Spout:
-        """A new spout, which is first told all outcomes of its name that were not confirmed.
+        """A new spout, which first gets all outcomes of its name that were not confirmed.
 
         max_spout_pending: most trees without outcome (1 to 10^9), None for no limit but the high-water mark.
         Raises ValidationError, StoreUnavailable, and AckerError where the topology has 64 other spouts.

@@ -126,9 +126,9 @@ def _compare_outcomes(
         result.differ(f"{status.unknown:,} outcomes came twice, or of records that the spout does not know")
     if missing := status.lines - status.acked - status.dead:
         result.differ(f"{missing:,} lines have no final outcome")
-    told = status.acked + status.failed + status.expired
-    if told != status.trees:
-        result.differ(f"{status.trees:,} trees have {told:,} outcomes")
+    outcomes = status.acked + status.failed + status.expired
+    if outcomes != status.trees:
+        result.differ(f"{status.trees:,} trees have {outcomes:,} outcomes")
     if status.dead != len(letters):
         result.differ(f"{status.dead:,} records were given up, {len(letters):,} dead letters can be read")
     own = {"tracked": status.trees, "acked": status.acked, "failed": status.failed, "expired": status.expired}

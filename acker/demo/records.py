@@ -53,7 +53,7 @@ class Records:
     def take(self, outcomes: pa.Table) -> None:
         """Takes outcomes (`acker.streams.spouts.replays.OUTCOMES`).
 
-        Those of the call before may be told again: it is not known to have been settled.
+        Those of the call before may come again: it is not known to have been settled.
         """
         before, self._told = self._told, set(outcomes["anchor"].to_pylist())
         columns = (

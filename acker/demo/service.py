@@ -24,7 +24,7 @@ def check_port(port: int) -> None:
 
 
 class Service:
-    """The running service. say: is told its address, and why there is no dashboard, once each.
+    """The running service. say: is called with its address, and with why there is no dashboard, once each.
 
     A dashboard that can't be built is no reason to fail: the rest of the service does without.
     """
@@ -33,7 +33,7 @@ class Service:
         self, log: Path, environment: Mapping[str, str], port: int, say: Callable[[str], None]
     ) -> None:
         command = [sys.executable, "-c", _PROGRAM, "serve", "--host", HOST, "--port", str(port)]
-        # What ticks the demo's topology is this service, whatever others are told.
+        # What ticks the demo's topology is this service, whatever the others tick.
         ticking = {**environment, "ACKER_TICKER": "true", "ACKER_HISTORY": "true"}
         self.child = Child("the service", command, log, environment=ticking)
         self.address = ""

@@ -34,7 +34,7 @@ _WAIT = 0.1
 
 
 class TextSpout:
-    """Emits lines and is told what becomes of them.
+    """Emits lines and learns their outcomes.
 
     lines: read as there is room, never more than `max_spout_pending` ahead of their outcomes. The store keeps
     those in flight, so replaying them needs nothing of this process.
@@ -52,7 +52,8 @@ class TextSpout:
             SPOUT, LINES, "message_id", attempts, attempt="attempt", max_spout_pending=max_spout_pending
         )
         self._spout = StreamSpout(ledger, how)
-        self._settler = Settler(ledger.store, [ledger.config.name], spout=SPOUT, told=self.records.take)
+        own = [ledger.config.name]
+        self._settler = Settler(ledger.store, own, spout=SPOUT, on_outcomes=self.records.take)
 
     @property
     def finished(self) -> bool:
@@ -97,12 +98,12 @@ def main() -> None:
     lines = read_lines(find_files(options.input), options.lines)
     with Topology(options.url, options.topology, message_timeout=options.message_timeout) as topology:
         spout = TextSpout(topology.ledger, lines, options.max_spout_pending, options.attempts)
-        told = 0.0
+        reported = 0.0
         while not spout.finished:
             spout.step()
-            if time.monotonic() - told > _TELL_EVERY:
+            if time.monotonic() - reported > _TELL_EVERY:
                 _tell(spout)
-                told = time.monotonic()
+                reported = time.monotonic()
         spout.close()
     spout.records.status.finished = True
     _tell(spout)

@@ -1,4 +1,4 @@
-"""A topology that cannot be read: told by its name, and why, so that all others are seen as ever."""
+"""A topology that cannot be read: shown with its name and the reason, so that all others are seen as ever."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ class Damaged:
 
 
 def damaged(topology: str, error: Exception) -> Damaged:
-    """How a topology is told that met `error` when it was read. Raises it where it is of the whole store."""
+    """How a topology is shown that met `error` when it was read. Raises it where it is of the whole store."""
     if isinstance(error, MissingRights | StoreMisconfigured | StoreUnavailable):
         raise error
     return Damaged(topology, _reason(error))

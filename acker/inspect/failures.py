@@ -1,8 +1,8 @@
 """The latest trees that failed or expired, kept after their spouts have confirmed them.
 
 lua/includes/recent.lua writes them; each shard keeps at least the topology's `outcomes_kept` of them. They
-are for people to look at: a spout is told by `acker.ledger.outcomes`. What cannot be read of them is passed
-over.
+are for people to look at: a spout gets its own by `acker.ledger.outcomes`. Entries that cannot be read are
+passed over.
 """
 
 import base64
@@ -211,8 +211,8 @@ def find(core: Core, anchor: int) -> Operation[Recent | None]:
             )
             for top in tops[:calls]
         ]
-        for told in filter(None, replies):
-            entry = _parse(shard.number, told)
+        for fields in filter(None, replies):
+            entry = _parse(shard.number, fields)
             found = next((tree for tree in entry.trees() if tree.anchor == anchor), None)
             if found is not None:
                 return found
@@ -226,7 +226,7 @@ def kept_since(core: Core, anchor: int) -> Operation[float | None]:
     [oldest] = yield [command("XRANGE", shard.recent, "-", "+", "COUNT", _ENTRIES)]
     if not oldest:
         return None
-    entries = [_parse(shard.number, told) for told in oldest]
+    entries = [_parse(shard.number, fields) for fields in oldest]
     if entries[0].number == len(entries[0].trees()):
         return None
     return next((entry.at for entry in entries if entry.packed), entries[-1].at) / 1000
@@ -264,7 +264,7 @@ def since(
             for shard in shards
         ]  # fmt: skip
         for shard, entries in zip(shards, replies, strict=True):
-            parsed = [_parse(shard, told) for told in entries]
+            parsed = [_parse(shard, fields) for fields in entries]
             trees = (tree for entry in parsed for tree in entry.trees())
             found += itertools.islice(trees, most)
     found.sort(key=lambda tree: (tree.at, tree.shard, tree.number, tree.offset))
@@ -293,13 +293,13 @@ def _entries(
         ]
         for shard, entries in zip(part, replies, strict=True):
             if entries:
-                found[shard] = [_parse(shard, told) for told in entries]
+                found[shard] = [_parse(shard, fields) for fields in entries]
     return found
 
 
-def _parse(shard: int, told: Reply) -> _Entry:
+def _parse(shard: int, found: Reply) -> _Entry:
     """An entry; one without trees, as of the latest moment there is, where it cannot be read."""
-    entry_id, fields = told
+    entry_id, fields = found
     number = int(entry_id.split(b"-")[0])
     try:
         values = dict(zip(fields[::2], fields[1::2], strict=True))

@@ -156,7 +156,7 @@ class Health:
 
 
 class Found(NamedTuple):
-    """What a rule found: in words, and for how many seconds so, where that can be told."""
+    """What a rule found: in words, and for how many seconds so, where that is known."""
 
     text: str
     lasts: float | None = None
@@ -207,7 +207,7 @@ def _drain_behind(facts: Facts, _: float) -> Found | None:
     backlog = facts.totals.backlog
     if backlog <= 1:
         return None
-    return Found(f"{backlog} rotations are not drained: trees expire faster than is told")
+    return Found(f"{backlog} rotations are not drained: trees expire faster than outcomes are written")
 
 
 def _share(facts: Facts, count: int, limit: float, what: str) -> Found | None:
@@ -315,7 +315,7 @@ RULES: tuple[Rule, ...] = (
     Rule("slow", "latency", _slow, "Give bolts more room, send less, or make the message timeout longer."),
     Rule("behind", "behind", _behind, "See that its bolt runs and keeps up, or drop the subscription."),
     Rule("no-bolt", "silence", _no_bolt, "Start its job again; its log says why it ended."),
-    Rule("no-spout", "silence", _no_spout, "Start the spout again: it is told what is not confirmed."),
+    Rule("no-spout", "silence", _no_spout, "Start the spout again: it gets what is not confirmed."),
     Rule(
         "dead-letters-full",
         None,
@@ -469,7 +469,7 @@ def _unconfirmed(core: Core, at: float) -> Operation[dict[str, float]]:
             oldest.setdefault(spout, []).extend(parse_all(shard, entries)[0])
     try:
         from acker.streams.spouts.backoff import overdue
-    except ImportError:  # no pyarrow: only ages are told
+    except ImportError:  # no pyarrow: only ages are shown
         return found
     for spout, entries in oldest.items():
         if entries:  # those that cannot be read wait for nothing

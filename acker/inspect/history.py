@@ -177,11 +177,11 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
             ]
         replies = yield requests
         for place in range(0, len(replies), 4):
-            instant, told, counts, stored = replies[place : place + 4]
+            instant, clock, counts, stored = replies[place : place + 4]
             now = int(instant[0]) * 1000 + int(instant[1]) // 1000
             rotations, rotated_at, drained = (
                 whole(value, "a shard's clock", default)
-                for value, default in zip(told, (0, -1, 0), strict=True)
+                for value, default in zip(clock, (0, -1, 0), strict=True)
             )
             clock = Clock(now, rotations, rotated_at, drained)
             numbers = [whole(value, "a shard's counter") for value in counts]

@@ -2,7 +2,7 @@
 
 A first page begins with the oldest outcomes that are not confirmed, so nothing is passed over, whatever
 became of the page before. An entry (`acker.ledger.outcomes`) with more trees than a page holds goes over
-several, and has its receipt with its last trees: so nobody can confirm what was not told.
+several, and has its receipt with its last trees: so nobody can confirm what was not shown.
 """
 
 import base64
@@ -43,7 +43,7 @@ _RECEIPT = re.compile(RECEIPT_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
-class ToldTree:
+class EndedTree:
     """A tree that has its outcome. message_id: None where it cannot be read; latency: seconds."""
 
     anchor: int
@@ -52,19 +52,19 @@ class ToldTree:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EntryOutcomes:
     """Trees of one entry. last: whether these are its last, so that its receipt is due."""
 
     place: Place
     status: Status
     cause: Cause
     at: float
-    trees: list[ToldTree]
+    trees: list[EndedTree]
     last: bool
 
     @property
     def receipt(self) -> str | None:
-        """What confirms the entry; None where it has trees that are not told yet."""
+        """What confirms the entry; None where it has trees that are not shown yet."""
         return receipt(self.place) if self.last else None
 
 
@@ -72,7 +72,7 @@ class Told:
 class Page:
     """Trees by entry, and the cursor of the next page; None at the end."""
 
-    told: list[Told]
+    outcomes: list[EntryOutcomes]
     cursor: str | None
 
 
@@ -128,17 +128,17 @@ def page(
     """
     count = len(core.shards)
     at = _Position(random.randrange(count or 1)) if cursor is None else _decoded(cursor, count)
-    room, told = _Room(limit), list[Told]()
+    room, shown = _Room(limit), list[EntryOutcomes]()
     while at.turn < count and room:
         numbers = [(at.first + turn) % count for turn in range(at.turn, min(count, at.turn + FLIGHT_SHARDS))]
         lengths = yield [command("XLEN", core.shards[number].outcomes(spout)) for number in numbers]
         for number, length in zip(numbers, lengths, strict=True):
             if length:
-                at = yield from _read_shard(core, spout, number, at, room, told, skip)
+                at = yield from _read_shard(core, spout, number, at, room, shown, skip)
             if not room:
                 break
             at = _Position(at.first, at.turn + 1)
-    return Page(told, _encoded(at) if at.turn < count else None)
+    return Page(shown, _encoded(at) if at.turn < count else None)
 
 
 def lengths(core: Core, spout: str) -> Operation[tuple[int, ...]]:
@@ -156,7 +156,7 @@ def _read_shard(
     number: int,
     at: _Position,
     room: _Room,
-    told: list[Told],
+    shown: list[EntryOutcomes],
     skip: Callable[[Place], bool],
 ) -> Operation[_Position]:
     """Tells entries of a shard from a position on, until there is no room or no entry; where it came to."""
@@ -175,7 +175,7 @@ def _read_shard(
                 skipped += 1
             else:
                 at, part = yield from _tell(core, spout, entry, at, room)
-                told += [part] if part else []
+                shown += [part] if part else []
                 if part and not part.last:
                     return at
             milliseconds, sequence = at.entry
@@ -191,9 +191,9 @@ def _read_shard(
 
 def _tell(
     core: Core, spout: str, entry: Entry, at: _Position, room: _Room
-) -> Operation[tuple[_Position, Told | None]]:
+) -> Operation[tuple[_Position, EntryOutcomes | None]]:
     """Tells trees of an entry until there is no room; where it came to. None where it is confirmed by now."""
-    trees: list[ToldTree] = []
+    trees: list[EndedTree] = []
     slab, index = at.slab, at.index
     while slab < len(entry.slabs) and room:
         part = entry.slabs[slab : slab + _SLABS]
@@ -204,7 +204,7 @@ def _tell(
         for one in part:
             for number, tree in _trees(one, known.get(one.slab), index):
                 if not room:
-                    some = Told(entry.place, entry.status, entry.cause, entry.at, trees, last=False)
+                    some = EntryOutcomes(entry.place, entry.status, entry.cause, entry.at, trees, last=False)
                     return replace(at, slab=slab, index=number), some
                 trees.append(tree)
                 room.take(tree.message_id)
@@ -214,8 +214,8 @@ def _tell(
     if not trees:
         room.take(None)  # where nothing is left to tell of an entry, too, a page ends
     last = slab >= len(entry.slabs)
-    told = Told(entry.place, entry.status, entry.cause, entry.at, trees, last)
-    return replace(at, slab=slab, index=0), told
+    rest = EntryOutcomes(entry.place, entry.status, entry.cause, entry.at, trees, last)
+    return replace(at, slab=slab, index=0), rest
 
 
 def _is_there(core: Core, spout: str, place: Place) -> Operation[bool]:
@@ -226,10 +226,10 @@ def _is_there(core: Core, spout: str, place: Place) -> Operation[bool]:
 
 def _trees(
     one: SlabOutcome, message_ids: Sequence[bytes] | None, begin: int
-) -> Iterator[tuple[int, ToldTree]]:
+) -> Iterator[tuple[int, EndedTree]]:
     """The trees of a slab from the `begin`-th on, each with its number.
 
-    Where the message ids cannot be read, the trees that are named are told without; of a slab that is named
+    Where the message ids cannot be read, the trees that are named are shown without; of a slab that is named
     as a whole nobody knows then how many it had, and the spout's own timer tells of them.
     """
     count = max(one.indexes or (-1,)) + 1 if message_ids is None else len(message_ids)
@@ -237,7 +237,7 @@ def _trees(
     for number in range(begin, len(indexes)):
         index = indexes[number]
         name = None if message_ids is None else message_ids[index]
-        yield number, ToldTree(anchor_at(one.slab, index), name, one.latency)
+        yield number, EndedTree(anchor_at(one.slab, index), name, one.latency)
 
 
 # Receipts

@@ -15,7 +15,7 @@ from acker.errors import ValidationError
 from acker.inspect import cursors
 from acker.inspect.buckets import BUCKETS, Bucket, Clock, buckets
 from acker.inspect.cursors import Position
-from acker.inspect.trees import State, Tree, read_request, trees_at, trees_told
+from acker.inspect.trees import State, Tree, read_request, trees_at, trees_of
 from acker.ledger import ids, outcomes, registries
 from acker.ledger import slabs as headers
 from acker.ledger.config import MESSAGE_ID_BYTES, check_message_id, check_name
@@ -166,12 +166,12 @@ def _read(core: Core, position: Position, search: _Filter, most: int) -> Operati
     """Reads slabs that were named, and moves the position past what it read."""
     shard = ids.shard_of(position.slabs[0], core.config.ackers)
     slabs = position.slabs[:_MOST_READ]
-    [(clock, told, done, first)] = yield [
+    [(clock, found, done, first)] = yield [
         read_request(core, "read_trees", shard, core.vectors(shard, slabs), most, position.first)
     ]
     position.slabs, position.first = position.slabs[done:], first
     clock = Clock(*clock)
-    return trees_told(core, shard, clock, slabs, [entry for entry in told if search.takes(clock, entry[1])])
+    return trees_of(core, shard, clock, slabs, [entry for entry in found if search.takes(clock, entry[1])])
 
 
 def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operation[int]:

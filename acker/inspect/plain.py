@@ -1,4 +1,4 @@
-"""How values are told in JSON, by every face."""
+"""How values are written as JSON, by every face."""
 
 import base64
 from datetime import UTC, datetime

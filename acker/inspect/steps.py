@@ -31,7 +31,7 @@ class Step:
     query_id, query: of the streaming query, and its name; the id outlives restarts from the checkpoint.
     batch: its last one, -1 for none.
     reads, emits: streams that its last batch did so with. What a spout reads are the sources of its query, as
-        Spark names them (`FileSource[/data/in]`, `kafka[orders]`), as far as the driver has told.
+        Spark names them (`FileSource[/data/in]`, `kafka[orders]`), as far as the driver has said.
     seconds: how long its last batch took, 0 where that is not known. late: acks of that batch that came when
         their trees were over, mostly because they had expired.
     last_seen: Unix seconds by the server's clock, None before it was registered; age: seconds since then, by
@@ -90,20 +90,20 @@ def _bounded(value: object) -> object:
 def _parse(value: bytes, now: float) -> Step | None:
     try:
         micros, what = value.split(b" ", 1)
-        told = json.loads(what)
-        if not _FIELDS - _ADDED <= set(told) <= _FIELDS:
-            raise ValueError(f"fields: {', '.join(told)}")
-        for name in told.keys() - {"batch", "reads", "emits", *_ADDED}:
-            _check(told[name], str)
-        _check(told["batch"], int)
-        _check(told.get("late", 0), int)
-        told["seconds"] = float(_check(told.get("seconds", 0.0), (int, float)))
+        stored = json.loads(what)
+        if not _FIELDS - _ADDED <= set(stored) <= _FIELDS:
+            raise ValueError(f"fields: {', '.join(stored)}")
+        for name in stored.keys() - {"batch", "reads", "emits", *_ADDED}:
+            _check(stored[name], str)
+        _check(stored["batch"], int)
+        _check(stored.get("late", 0), int)
+        stored["seconds"] = float(_check(stored.get("seconds", 0.0), (int, float)))
         for name in ("reads", "emits"):
-            for one in _check(told[name], list):
+            for one in _check(stored[name], list):
                 _check(one, str)
-            told[name] = tuple(told[name])
+            stored[name] = tuple(stored[name])
         seen = min(_LATEST, int(micros)) / 1e6
-        return Step(**told, last_seen=seen, age=max(0.0, now - seen))
+        return Step(**stored, last_seen=seen, age=max(0.0, now - seen))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         _log.error("not a step: %.200r: %r", value, error)
         return None

@@ -76,19 +76,19 @@ def trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
             read_request(core, "read_tree", shard, core.vectors(shard, [slab]), ids.index_of(anchor))
             for shard, (anchor, slab) in zip(shards, part, strict=True)
         ]
-        for shard, (_, slab), (clock, told) in zip(shards, part, replies, strict=True):
-            found += trees_told(core, shard, Clock(*clock), [slab], told)
+        for shard, (_, slab), (clock, described) in zip(shards, part, replies, strict=True):
+            found += trees_of(core, shard, Clock(*clock), [slab], described)
     return found
 
 
-def trees_told(
-    core: Core, shard: int, clock: Clock, slabs: Sequence[bytes], told: Sequence[Reply]
+def trees_of(
+    core: Core, shard: int, clock: Clock, slabs: Sequence[bytes], described: Sequence[Reply]
 ) -> list[Tree]:
-    """Trees from what a script told of slabs (lua/includes/read.lua)."""
-    facts = [headers.FIXED.unpack_from(header) for _, header, *_ in told]
+    """Trees from what a script says of slabs (lua/includes/read.lua)."""
+    facts = [headers.FIXED.unpack_from(header) for _, header, *_ in described]
     names = registries.names(clock.spouts)
     found = []
-    for (kind, spout, _, entered, tracked_at), entry in zip(facts, told, strict=True):
+    for (kind, spout, _, entered, tracked_at), entry in zip(facts, described, strict=True):
         k, _, indexes, words, message_ids, reasons = entry
         owned = kind == headers.TRACKED
         left = clock.time_left(core.config, entered)

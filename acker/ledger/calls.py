@@ -20,7 +20,7 @@ CALL_FAILS = 250
 CALL_MANY = 40
 """Most slabs of more than one tree in a call that fails trees."""
 CALL_DRAINS = 200
-"""Most slabs that a call drains: each is told to its spout and kept for people to look at."""
+"""Most slabs that a call drains: each is reported to its spout and kept for people to look at."""
 CALL_SLABS = 400
 """Most slabs that a call tracks: each costs the server some microseconds, whatever its size."""
 CALL_TREES = 1_000

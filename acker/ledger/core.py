@@ -264,7 +264,7 @@ class Core:
         """Notes a spout among those of its topology, where that was not done by this process.
 
         ask: also where it was: the store may have lost it since. A store that lost the topology's
-        configuration is told that again, with all its spouts.
+        configuration gets that again, with all its spouts.
         AckerError where the topology has 64 other spouts.
         """
         check_name(name, "spout")

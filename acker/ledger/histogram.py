@@ -15,7 +15,7 @@ from acker.store.replies import whole
 
 PER_DOUBLING = 8
 MOST_BUCKET = 255
-"""The last bucket that is told: of latencies of 45 days and more."""
+"""The last bucket: of latencies of 45 days and more."""
 
 
 def bucket_of(milliseconds: int) -> int:

@@ -37,7 +37,7 @@ class SlabOutcome:
     latency: float
 
     def of(self, count: int) -> Sequence[int]:
-        """The indexes told of in a slab of `count` trees; what is beyond them is nobody's."""
+        """Their indexes in a slab of `count` trees; what is beyond them is nobody's."""
         if self.indexes is None:
             return range(count)
         return (
@@ -129,7 +129,7 @@ class OutcomeReader:
 
     A store that lost its latest moments may hold new entries before the one it was read to, or again
     some that were confirmed. So each reading counts: where a shard holds more entries than were read and
-    not confirmed since (`confirmed`), all of that shard are read again, told before or not.
+    not confirmed since (`confirmed`), all of that shard are read again, reported before or not.
 
     An entry that cannot be read is dropped and counted: the spout's own timer tells of its trees.
     """
@@ -207,23 +207,25 @@ class OutcomeReader:
                 for shard in part
             ]
             replies = yield requests
-            told = replies[len(part) :]
-            for shard, there, known, entries in zip(part, replies, held, told, strict=False):
+            entries_of = replies[len(part) :]
+            for shard, there, known, entries in zip(part, replies, held, entries_of, strict=False):
                 if len(entries) < READ_ENTRIES and there > known + len(entries):
                     missed.append(shard)
-            found += self._taken((shard, entries) for shard, entries in zip(part, told, strict=True))
+            found += self._taken((shard, entries) for shard, entries in zip(part, entries_of, strict=True))
         if missed:
             self.begin_again(missed)
             streams = [streams[shard] for shard in missed]
-            told = yield [command("XRANGE", stream, b"-", b"+", b"COUNT", READ_ENTRIES) for stream in streams]
-            again = self._taken(zip(missed, told, strict=True))
+            entries_of = yield [
+                command("XRANGE", stream, b"-", b"+", b"COUNT", READ_ENTRIES) for stream in streams
+            ]
+            again = self._taken(zip(missed, entries_of, strict=True))
             found = [entry for entry in found if entry.place.shard not in missed] + again
         return found
 
-    def _taken(self, told: Iterable[tuple[int, Reply]]) -> list[Entry]:
+    def _taken(self, read: Iterable[tuple[int, Reply]]) -> list[Entry]:
         """The entries of shards, which count as read from now on."""
         found: list[Entry] = []
-        for shard, entries in told:
+        for shard, entries in read:
             readable, unreadable = parse_all(shard, entries)
             found += readable
             self._unreadable += unreadable
@@ -272,7 +274,7 @@ def confirm(core: Core, spout: str, entries: Sequence[Place]) -> Operation[int]:
 def drop(core: Core, spout: str, unreadable: Sequence[Place]) -> Operation[bool]:
     """Drops entries that cannot be read, and counts them (`parse_all` names them).
 
-    Returns whether that was done: where the store refuses it now, what can be read is told all the same.
+    Returns whether that was done: where the store refuses it now, what can be read is reported all the same.
     """
     try:
         yield from confirm(core, spout, unreadable)

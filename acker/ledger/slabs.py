@@ -17,7 +17,7 @@ from acker.ledger.ids import SLAB_TREES, Ids
 
 WAITING, TRACKED = 1, 2
 FIXED = struct.Struct("<BIHIQ")
-"""What a header begins with; a digest of 8 bytes follows, which is left out where only this is told."""
+"""What a header begins with; a digest of 8 bytes follows, which is left out where only this is given."""
 _BYTES = FIXED.size + 8
 PIECE_TREES = 256
 """Trees of a piece of a slab's message ids."""

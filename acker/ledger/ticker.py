@@ -58,7 +58,7 @@ class Schedule:
     """Which topologies to tick when, without I/O: what `Ticker` and its asyncio twin run.
 
     names: the topologies; None ticks all, those made later too.
-    on_tick: is told of each tick that did something.
+    on_tick: is called with each tick that did something.
     """
 
     def __init__(self, names: Iterable[str] | None = None, on_tick: OnTick | None = None) -> None:
@@ -172,7 +172,7 @@ class Ticker:
     """Ticks topologies of a store when they are due, sleeping in between.
 
     names: the topologies; None ticks all, those made later too.
-    on_tick: is told of each tick that did something.
+    on_tick: is called with each tick that did something.
     A store that is away or set up badly, or that refuses a command, is logged and waited for.
     """
 

@@ -52,7 +52,7 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
     UnknownTopology where there is none and `create` is False, and UnreadableRecord.
     """
     check_name(name, "topology")
-    given = check_settings(asked)  # each alone: how they agree is told only with the stored ones
+    given = check_settings(asked)  # each alone: how they agree is known only with the stored ones
     key = keys.config(name)
     stored, listed = yield [command("HGETALL", key), command("SISMEMBER", keys.TOPOLOGIES, name)]
     if create:

@@ -90,7 +90,7 @@ class Bolt(Shipped):
             self._check_topology(ledger, plan)
             found = self._verdict(batch.sparkSession, at)
             if found is not None:
-                verdicts.check(ledger, found, plan.told if plan is not None else ())
+                verdicts.check(ledger, found, plan.named if plan is not None else ())
             collector = Collector(batch.sparkSession, self._options, at)
             with _discarding(ledger, collector), plans.settled(batch, plan):
                 failed = _failure(
@@ -108,7 +108,7 @@ class Bolt(Shipped):
             commit = functools.partial(commits.commit, core, at.query, at.number, what, late.append)
             if settler.with_room(ledger, lambda: ledger.run(commit())):
                 seconds = round(time.monotonic() - begun, 3)
-                acks = lateness.told(ledger, f"bolt {self.name!r}, batch {at.number}", late, seconds)
+                acks = lateness.report(ledger, f"bolt {self.name!r}, batch {at.number}", late, seconds)
                 step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
                 step = replace(step, seconds=seconds, late=acks)
                 _register(ledger, batch.sparkSession, step, what, found.others if found else ())
@@ -150,7 +150,7 @@ class Bolt(Shipped):
     def _inputs(
         self, ledger: Ledger, batch: DataFrame, at: Batch, plan: Plan | None, failed: bool, staged: bool
     ) -> tuple[Range | Roots, ...]:
-        """What the batch is made of: the tasks that read it have told."""
+        """What the batch is made of: as the tasks that read it have noted."""
         inputs = _read(ledger, at, plan)
         if not self._read_in_whole(plan, at, inputs, failed, staged):
             # Returning acks, and failing fails, also what the function has not read.
@@ -191,9 +191,9 @@ def _origin(ledger: Ledger, batch: DataFrame, at: Batch) -> Origin | None:
 
 
 def _read(ledger: Ledger, at: Batch, plan: Plan | None) -> tuple[Range | Roots, ...]:
-    """What tasks have told that the batch is made of, as far as its plan has it."""
-    told = tracking.inputs(ledger, at)
-    return tuple(one for one in told if plan is None or isinstance(one, Roots) or plan.reads(one))
+    """What tasks have noted that the batch is made of, as far as its plan has it."""
+    found = tracking.inputs(ledger, at)
+    return tuple(one for one in found if plan is None or isinstance(one, Roots) or plan.reads(one))
 
 
 _MOST_QUERIES = 1_000
@@ -298,7 +298,7 @@ def job(
     commit = functools.partial(commits.commit, ledger.core, writer, 0, what, late.append)
     if settler.with_room(ledger, lambda: ledger.run(commit())):
         seconds = round(time.monotonic() - begun, 3)
-        acks = lateness.told(ledger, f"job {name!r}", late, seconds)
+        acks = lateness.report(ledger, f"job {name!r}", late, seconds)
         _register(ledger, spark, Step(name, "job", seconds=seconds, late=acks), what)
         if run is not None:
             ledger.run(runs.note(ledger.core, writer, spark.conf.get("spark.app.id") or "", rows))
@@ -402,14 +402,14 @@ def _register(
 
     See acker/inspect/steps.py.
     """
-    told = replace(
+    step = replace(
         step,
         application_id=spark.conf.get("spark.app.id") or "",
         application=spark.conf.get("spark.app.name") or "",
         reads=tuple({one.stream for one in what.ranges()}),
         emits=tuple({stream for stream, _ in what.segments()}),
     )
-    ledger.run(steps.register(ledger.core, told))
+    ledger.run(steps.register(ledger.core, step))
     for spout in sorted({one.how.spout for one in what.roots()}):
-        own = replace(told, name=spout, kind="spout", reads=others, emits=(), seconds=0.0, late=0)
+        own = replace(step, name=spout, kind="spout", reads=others, emits=(), seconds=0.0, late=0)
         ledger.run(steps.register(ledger.core, own))

@@ -75,7 +75,7 @@ class Company:
             )  # fmt: skip
 
 
-_TOLD = b"told"
+_REPORTED = b"told"
 
 
 def look_for_trackers(ledger: Ledger, at: Batch, spouts: Iterable[str]) -> None:
@@ -90,11 +90,11 @@ def look_for_trackers(ledger: Ledger, at: Batch, spouts: Iterable[str]) -> None:
         noted = [command("HSET", key, own, at.name), command("EXPIRE", key, RECORD_TTL)]
         *_, found = ledger.store.send([*noted, command("HGETALL", key)])
         names = dict(zip(found[::2], found[1::2], strict=True))
-        others = [query for query in sorted(names) if query not in (own, _TOLD)]
-        if others and ledger.store.send([command("HSETNX", key, _TOLD, 1)])[0]:
+        others = [query for query in sorted(names) if query not in (own, _REPORTED)]
+        if others and ledger.store.send([command("HSETNX", key, _REPORTED, 1)])[0]:
             _log.warning(
                 "queries %s and %s track the rows of one DataFrame for spout %s of topology %r: each of them "
-                "tracks all rows, so an outcome of a message id is told for each query, one may be acked and "
+                "tracks all rows, so an outcome of a message id comes for each query, one may be acked and "
                 "the other failed, and each has a part of the replays. Call track for each query, "
                 "with a spout name of its own, or let one query emit what all need",
                 _named(own, names), " and ".join(_named(one, names) for one in others),

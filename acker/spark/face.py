@@ -199,7 +199,7 @@ class Acker:
     def _schema(
         self, spark: SparkSession, stream: str, schema: StructType | str | None, given: ReadOptions
     ) -> StructType | str:
-        """Looked up here, where what is wrong is told without Spark's traceback around it."""
+        """Looked up here, where an error comes without Spark's traceback around it."""
         source.register(spark)
         parsed = options.Options.parse(self._texts(stream, given))
         if schema is None:

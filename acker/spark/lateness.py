@@ -1,4 +1,4 @@
-"""Telling in the driver's log that a batch was too slow: its acks came when their trees had expired."""
+"""Reports in the driver's log that a batch was too slow: its acks came when their trees had expired."""
 
 import logging
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from acker.streams.commits.late import Late
 _log = logging.getLogger(__name__)
 
 
-def told(ledger: Ledger, who: str, late: Sequence[Late], seconds: float | None = None) -> int:
+def report(ledger: Ledger, who: str, late: Sequence[Late], seconds: float | None = None) -> int:
     """Logs what came too late of a batch, a warning where it took longer than the timeout; how many acks.
 
     seconds: how long the batch took, where known.

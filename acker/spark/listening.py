@@ -1,6 +1,6 @@
 """What the driver knows of its queries when they start, and others have to: where there is a JVM beside it.
 
-A listener is told of each query of a session before that begins. It leaves what the query's plan has
+A listener learns of each query of a session before that begins. It leaves what the query's plan has
 (acker/spark/verdicts.py) for the process that commits for a query that writes by itself, and warns of what
 nobody else would. Spark waits for it at the start of a query only; batches cost one empty call each.
 """
@@ -34,7 +34,7 @@ _heard: dict[str, "_Listener"] = {}
 
 
 def listen(spark: SparkSession) -> None:
-    """Has the queries of a session told of; once for each. Nothing on Spark Connect."""
+    """Listens to the queries of a session; once for each. Nothing on Spark Connect."""
     if not hasattr(spark, "sparkContext"):
         return
     try:
@@ -47,7 +47,7 @@ def listen(spark: SparkSession) -> None:
         _heard[name] = listener = _Listener(spark)
         spark._jsparkSession.streams().addListener(wrapper(listener))
     except _BROKEN as error:
-        _log.warning("queries of this Spark cannot be told of: %s", error)
+        _log.warning("queries of this Spark cannot be listened to: %s", error)
     while len(_heard) > _MOST_SESSIONS:
         del _heard[next(iter(_heard))]
 

@@ -1,8 +1,8 @@
 """A Python function per record, in Spark tasks: its exception is the fail of that record alone.
 
 The function may be anything but pure: it may fail today and work tomorrow. Spark may run a task again, so an
-exception must not have effects of its own. It is a row, told by the column `_acker_failed`, and whether it is
-emitted or failed is decided by one and the same run: see `acker.spark.collector.Collector.map`.
+exception must not have effects of its own. It is a row, marked by the column `_acker_failed`, and whether it
+is emitted or failed is decided by one and the same run: see `acker.spark.collector.Collector.map`.
 """
 
 import secrets
@@ -193,7 +193,7 @@ class RecordMapper(Shipped):
         sources = np.repeat(np.array(places, dtype=np.int64), np.array(counts, dtype=np.int64))
         try:
             made_of = columns.of(rows)
-        except Exception:  # noqa: BLE001 - whatever it is, it is told of the record whose it is
+        except Exception:  # noqa: BLE001 - whatever it is, it is reported of its record
             made_of, sources = _fitting(columns, rows, sources, failed)
         return self._batch(batch, made_of, sources, failed, run)
 

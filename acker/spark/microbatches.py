@@ -2,7 +2,7 @@
 
 Spark tells both in local properties of the thread that runs the batch. One of them, the run, is the thread's
 job group, which a function of `foreachBatch` may change: so a bolt tells its tasks all by a property of its
-own. On Spark Connect, such a function runs in a process of its own that is told no more than the batch's
+own. On Spark Connect, such a function runs in a process of its own that learns no more than the batch's
 number: it looks for its query among those of the session, and tells its tasks by a tag, which Spark hands on.
 """
 
@@ -56,22 +56,22 @@ def of_task() -> Batch | None:
     query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_NUMBER)
     if query and number:
         batch = Batch(query, int(number), context.getLocalProperty(_RUN) or "")
-        told = context.getLocalProperty(_OWN)
+        own = context.getLocalProperty(_OWN)
         # A query that the bolt has started has inherited the property: it is not of that query's batches.
-        return _parse(told) if told and told.startswith(_told(replace(batch, run=""))) else batch
+        return _parse(own) if own and own.startswith(_text(replace(batch, run=""))) else batch
     for tag in (context.getLocalProperty(_TAGS) or "").split(","):
-        _, found, told = tag.partition(_TAG)
+        _, found, text = tag.partition(_TAG)
         if found:
-            return _parse(told)
+            return _parse(text)
     return None
 
 
-def _told(batch: Batch) -> str:
+def _text(batch: Batch) -> str:
     return f"{batch.query}:{batch.number}:{batch.run}"
 
 
-def _parse(told: str) -> Batch:
-    query, number, run = told.split(":", 2)
+def _parse(text: str) -> Batch:
+    query, number, run = text.split(":", 2)
     return Batch(query, int(number), run)
 
 
@@ -87,7 +87,7 @@ def task_within(topology: str) -> str:
 
 
 def thread_within(spark: SparkSession) -> str:
-    """Where this thread is, as `task_within` tells it, but for jobs."""
+    """Where this thread is, as of `task_within`, but for jobs."""
     if not hasattr(spark, "sparkContext"):
         return _within(lambda name: None, ",".join(spark.getTags()), "")
     return _within(spark.sparkContext.getLocalProperty, "", "")
@@ -98,8 +98,8 @@ def _within(get: Callable[[str], str | None], tags: str, topology: str) -> str:
     place = _place(get)
     if (get(_OWN) or "").startswith(place) if place else _TAG in tags:
         return IN_BOLT
-    told = f"{_JOB}:{topology}:"
-    if get(_JOB) == told + place or (not place and any(tag.endswith(told) for tag in tags.split(","))):
+    prefix = f"{_JOB}:{topology}:"
+    if get(_JOB) == prefix + place or (not place and any(tag.endswith(prefix) for tag in tags.split(","))):
         return IN_JOB
     return IN_FUNCTION if place else ""
 
@@ -112,17 +112,17 @@ def _place(get: Callable[[str], str | None]) -> str:
 @contextmanager
 def of_job(spark: SparkSession, topology: str) -> Iterator[None]:
     """While the block lasts, tasks of this thread can tell that they are of a job of a topology."""
-    told = f"{_JOB}:{topology}:"
+    prefix = f"{_JOB}:{topology}:"
     if not hasattr(spark, "sparkContext"):
-        spark.addTag(told)
+        spark.addTag(prefix)
         try:
             yield
         finally:
-            spark.removeTag(told)
+            spark.removeTag(prefix)
         return
     context = spark.sparkContext
     before = context.getLocalProperty(_JOB)
-    context.setLocalProperty(_JOB, told + _place(context.getLocalProperty))
+    context.setLocalProperty(_JOB, prefix + _place(context.getLocalProperty))
     try:
         yield
     finally:
@@ -138,7 +138,7 @@ def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: s
     """
     if not hasattr(spark, "sparkContext"):
         batch = _remote(root, number, bolt)
-        tag = _TAG + _told(batch)
+        tag = _TAG + _text(batch)
         spark.addTag(tag)
         try:
             yield batch
@@ -148,7 +148,7 @@ def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: s
     context = spark.sparkContext
     batch = _local(context, number)
     before = {name: context.getLocalProperty(name) for name in (_OWN, *_GROUP)}
-    context.setLocalProperty(_OWN, _told(batch))
+    context.setLocalProperty(_OWN, _text(batch))
     try:
         yield batch
     finally:
@@ -161,9 +161,9 @@ def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: s
 @contextmanager
 def joined(spark: SparkSession, batch: Batch) -> Iterator[None]:
     """Makes the tasks of this thread the batch's while the block lasts: Spark tells them by the thread."""
-    told = _told(batch)
+    text = _text(batch)
     if not hasattr(spark, "sparkContext"):
-        tag = _TAG + told
+        tag = _TAG + text
         if tag in spark.getTags():
             yield
             return
@@ -174,10 +174,10 @@ def joined(spark: SparkSession, batch: Batch) -> Iterator[None]:
             spark.removeTag(tag)
         return
     context = spark.sparkContext
-    if context.getLocalProperty(_OWN) == told:
+    if context.getLocalProperty(_OWN) == text:
         yield
         return
-    own = {_OWN: told, _QUERY: batch.query, _NUMBER: str(batch.number), _RUN: batch.run}
+    own = {_OWN: text, _QUERY: batch.query, _NUMBER: str(batch.number), _RUN: batch.run}
     before = {name: context.getLocalProperty(name) for name in own}
     for name, value in own.items():
         context.setLocalProperty(name, value)

@@ -36,7 +36,7 @@ KEPT = StructType([StructField(DIGEST, BinaryType())])
 KEPT_ARROW = pa.struct([pa.field(DIGEST, pa.binary())])
 _MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _AS_JSON = {"timeZone": "UTC", "timestampFormat": f"{_MICROS}XXX", "timestampNTZFormat": _MICROS}
-"""How keys are told apart: Spark's own format leaves out what is below a millisecond."""
+"""How keys are distinguished: Spark's own format leaves out what is below a millisecond."""
 
 
 class _LookUp(Shipped):

@@ -136,7 +136,7 @@ PARSERS: Mapping[str, Callable[[str], object]] = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `format("acker")` can be told. An unknown name or a bad value is a ValidationError.
+    """The options of `format("acker")`. An unknown name or a bad value is a ValidationError.
 
     url, topology, stream: required. cluster: whether the URL is of a node of a Redis Cluster. timeout:
     seconds until StoreUnavailable.

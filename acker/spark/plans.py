@@ -22,7 +22,7 @@ _SCAN = "StreamingDataSourceV2ScanRelation"
 _NOTHING = "LocalRelation"
 _OFFSET = {"reader", "at"}
 """What every offset of a stream has; those of earlier versions have no more."""
-_TOLD = {"stream", "slot"}
+_NAMED = {"stream", "slot"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Plan:
     """What a batch reads. ranges: of streams, readers with start and end; others: whether anything else, too.
 
     topologies: names of those whose streams it reads, as far as Spark tells. origin: all that it reads.
-    told: ranges whose offsets tell of which streams they are; those of earlier versions do not. steady: each
+    named: ranges whose offsets name their streams; those of earlier versions do not. steady: each
     evaluation gives the same rows, as far as Spark knows.
     """
 
@@ -38,7 +38,7 @@ class Plan:
     others: bool
     topologies: frozenset[str] = frozenset()
     origin: Origin | None = None
-    told: tuple[Range, ...] = ()
+    named: tuple[Range, ...] = ()
     steady: bool = True
 
     def noted(self, noted: Sequence[Range]) -> bool:
@@ -77,7 +77,7 @@ def _planned(spark: SparkSession, query: str) -> Plan:
     plan = execution.lastExecution().optimizedPlan()
     leaves, others, topologies = plan.collectLeaves(), False, set()
     ranges: dict[int, Key] = {}
-    told: dict[int, Range] = {}
+    named: dict[int, Range] = {}
     for place in range(leaves.size()):
         leaf = leaves.apply(place)
         kind = leaf.getClass().getSimpleName()
@@ -89,15 +89,15 @@ def _planned(spark: SparkSession, query: str) -> Plan:
                 # A source that is in several places of the plan is read in each of them.
                 source = leaf.stream().hashCode()
                 ranges[source] = (end["reader"], start["at"], end["at"])
-                if end.keys() >= _TOLD:
-                    told[source] = Range(end["stream"], end["slot"], *ranges[source])
+                if end.keys() >= _NAMED:
+                    named[source] = Range(end["stream"], end["slot"], *ranges[source])
         else:
             others = others or kind != _NOTHING
     found = frozenset(ranges.values())
     origin = Origin(found, _others(execution) if others else "")
     names = frozenset(filter(None, topologies))
     steady = bool(plan.deterministic())
-    return Plan(Counter(ranges.values()), others, names, origin, tuple(told.values()), steady)
+    return Plan(Counter(ranges.values()), others, names, origin, tuple(named.values()), steady)
 
 
 @contextmanager

@@ -317,10 +317,10 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Raises UnknownOffset for one of another source. Earlier versions did not note whose it is."""
         options = self._rows.options
         own = options.topology, options.stream, options.subscription
-        told = offset.get("topology"), offset.get("stream"), offset.get("subscription")
-        if "stream" in offset and told != own:
+        place = offset.get("topology"), offset.get("stream"), offset.get("subscription")
+        if "stream" in offset and place != own:
             raise UnknownOffset(
-                f"the query's checkpoint goes on here with {_place(*told)}, but this source reads "
+                f"the query's checkpoint goes on here with {_place(*place)}, but this source reads "
                 f"{_place(*own)}. The sources of a query have to come in the same order at each start: put "
                 "them into an order of their own (not that of a Python set), or start with a new checkpoint"
             )

@@ -298,11 +298,11 @@ def settling(
     """Settles outcomes in a thread, so that what failed is replayed, for as long as the block takes.
 
     on_outcomes: is given each batch of outcomes (`acker.streams.spouts.replays.OUTCOMES`) before it is
-    settled; what it raises leaves them to be told again. A spout whose outcomes are told is left to who is
-    told of them, so `acker tick`, which settles, too, passes it over until it is settled by its name without.
+    settled; where it raises, they come again. A spout whose outcomes somebody takes is left to them,
+    so `acker tick`, which settles, too, passes it over until it is settled by its name without.
     """
     ledger = _ledger(url, topology, settings)
-    settler = Settler(ledger.store, [topology], spout=spout, told=on_outcomes)
+    settler = Settler(ledger.store, [topology], spout=spout, on_outcomes=on_outcomes)
     stop = threading.Event()
     thread = threading.Thread(target=settler.run, args=(stop,), name=f"acker settles {topology}", daemon=True)
     thread.start()

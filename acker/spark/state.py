@@ -152,7 +152,7 @@ def _other(leaf: Any) -> str:
         if leaf.nodeName() == "StreamingRelationV2":
             known = (leaf.extraOptions().get(option) for option in _TOPICS)
             name += next((f"[{topics}]" for topics in known if topics), "")
-    except Py4JError:  # it is only told to people
+    except Py4JError:  # only people read it
         name = str(leaf.nodeName())
     return name[:_LONGEST_NAME]
 

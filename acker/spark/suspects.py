@@ -75,8 +75,8 @@ def halved(
 ) -> Iterator[pa.RecordBatch]:
     """What a process of their own makes of rows; where it dies, what one makes of each half of them.
 
-    fail: makes of one row, and a reason, what it has become. found: is told of each such row. Costs a fork;
-    of `n` rows of which `k` end their process, at most 2 `k` log2(`n`) more.
+    fail: makes of one row, and a reason, what it has become. found: is called for each such row. Costs
+    a fork; of `n` rows of which `k` end their process, at most 2 `k` log2(`n`) more.
     """
     made, reason = _in_a_process(rows, work)
     if made is not None:
@@ -100,10 +100,10 @@ def _in_a_process(rows: pa.RecordBatch, work: Work) -> tuple[pa.RecordBatch | No
         _work_and_exit(rows, work, reading, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
+        answer = pipe.read()
     _, status = os.waitpid(child, 0)
     if status == 0:
-        with pa.ipc.open_stream(pa.py_buffer(told)) as stream:
+        with pa.ipc.open_stream(pa.py_buffer(answer)) as stream:
             return stream.read_next_batch(), ""
     return None, f"the record ended its process {_ended(status)}, each time it was tried"
 
@@ -116,7 +116,7 @@ def _work_and_exit(rows: pa.RecordBatch, work: Work, reading: int, writing: int)
         with os.fdopen(writing, "wb") as pipe, pa.ipc.new_stream(pipe, made.schema) as stream:
             stream.write_batch(made)
         status = 0
-    except BaseException:  # noqa: BLE001 - the parent is told by the exit code
+    except BaseException:  # noqa: BLE001 - the exit code tells the parent
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -199,7 +199,7 @@ def _roots_of(batch: Batch, fields: Mapping[str, str]) -> Iterator[Roots]:
 
 
 def inputs(ledger: Ledger, batch: Batch) -> tuple[Range | Roots, ...]:
-    """What a batch is made of, as its tasks have told: ranges of streams, and roots."""
+    """What a batch is made of, as its tasks have noted: ranges of streams, and roots."""
     return (*notes.noted(ledger, batch), *registered(ledger, batch))
 
 
@@ -210,7 +210,7 @@ def sources(ledger: Ledger, batch: Batch) -> set[str]:
 
 
 def time_of(ledger: Ledger, batch: Batch) -> str:
-    """The time of a batch of tracked rows, as an origin has it; "" where its tasks have told none."""
+    """The time of a batch of tracked rows, as an origin has it; "" where its tasks have noted none."""
     [found] = ledger.store.send([command("HGET", _key(ledger, batch), _TIME)])
     return "" if found is None else origins.at(found.decode())
 
@@ -226,13 +226,13 @@ def unread(ledger: Ledger, batch: Batch) -> str:
 
 
 def forget(ledger: Ledger, batch: Batch) -> None:
-    """Drops what tasks have told of a batch."""
+    """Drops what tasks have noted of a batch."""
     notes.forget(ledger, batch)
     ledger.store.send([command("UNLINK", _key(ledger, batch))])
 
 
 def end(ledger: Ledger, job: Batch) -> None:
-    """Notes that a job has had its commit: who evaluates rows of it later is told so."""
+    """Notes that a job has had its commit: who evaluates rows of it later gets an error."""
     key = _key(ledger, job)
     ledger.store.send([command("HSET", key, _ENDED, 1), command("EXPIRE", key, RECORD_TTL)])
 

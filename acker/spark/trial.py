@@ -176,8 +176,8 @@ def _split(row: Row, by_anchor: dict[int, Row]) -> tuple[Row, list[Row]]:
 
 
 def _outcomes(ledger: Ledger) -> dict[int, Cause | None]:
-    """Number of a row -> why it failed, None where it is acked; of those that are told now. Confirms them."""
-    told: dict[int, Cause | None] = {}
+    """Number of a row -> why it failed, None where it is acked; of those that have ended. Confirms them."""
+    found: dict[int, Cause | None] = {}
     reader = OutcomeReader(ledger.core, _SPOUT)
     while entries := ledger.outcomes(reader):
         for entry in entries:
@@ -185,9 +185,9 @@ def _outcomes(ledger: Ledger) -> dict[int, Cause | None]:
             for slab in entry.slabs:
                 [names] = ledger.message_ids([slab.slab]).values()
                 picked = names if slab.indexes is None else [names[index] for index in slab.indexes]
-                told.update((int(name), cause) for name in picked)
+                found.update((int(name), cause) for name in picked)
         ledger.confirm(_SPOUT, [entry.place for entry in entries])
-    return told
+    return found
 
 
 @functools.cache

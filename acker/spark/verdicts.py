@@ -48,7 +48,7 @@ class Verdict:
     """operators: stream -> the operator with state over it. tracked: that over rows of `acker.spark.track`.
 
     twice: streams that the query reads in two places for one subscription. others: what else it reads, as
-    Spark names it. application_id, application: of the driver, "" where it has not told. logged: number of
+    Spark names it. application_id, application: of the driver, "" where that is not known. logged: number of
     the last batch that the checkpoint had when the run began; -1 where none. logged_at: its time (ms), ""
     where unknown.
     """
@@ -70,8 +70,8 @@ class Verdict:
 
     def dump(self) -> str:
         """The verdict as it is stored."""
-        told = [self.logged_at, self.others, self.application_id, self.application]
-        return json.dumps([dict(self.operators), self.tracked, self.twice, self.logged, *told])
+        rest = [self.logged_at, self.others, self.application_id, self.application]
+        return json.dumps([dict(self.operators), self.tracked, self.twice, self.logged, *rest])
 
     @classmethod
     def load(cls, text: str | bytes) -> "Verdict":

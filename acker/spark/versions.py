@@ -22,7 +22,7 @@ try:
     )
 
     TOLD = True
-except ImportError:  # before 4.2, a Python source is not told where it was, and not limited
+except ImportError:  # before 4.2, a Python source does not learn where it was, and not limited
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Stands in for what this Spark does not have."""

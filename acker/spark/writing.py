@@ -151,7 +151,7 @@ class _Stager:
         late = list[Late]()
         self._commit(batch.query, batch.number, what, late.append)
         step = self._step(batch, what, found)
-        acks = lateness.told(self.ledger, f"{step.kind} {step.name!r}, batch {batch.number}", late)
+        acks = lateness.report(self.ledger, f"{step.kind} {step.name!r}, batch {batch.number}", late)
         self.ledger.run(steps.register(self.ledger.core, replace(step, late=acks)))
         if what.roots():
             losses.mark(self.ledger, batch)
@@ -182,9 +182,9 @@ class _Stager:
         return origin
 
     def _commit(
-        self, writer: str, number: int, what: Commit, told: Callable[[Late], object] | None = None
+        self, writer: str, number: int, what: Commit, on_late: Callable[[Late], object] | None = None
     ) -> None:
-        commit = partial(commits.commit, self.ledger.core, writer, number, what, told)
+        commit = partial(commits.commit, self.ledger.core, writer, number, what, on_late)
         settler.with_room(self.ledger, lambda: self.ledger.run(commit()))
 
     def _step(self, batch: Batch, what: Commit, found: Verdict | None) -> Step:

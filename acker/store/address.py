@@ -53,7 +53,7 @@ TLS_OPTIONS: dict[str, Callable[[str], object]] = {
 """What the part after `?` may say with TLS: files in PEM format, the password of the key file, whether the
 server's certificate is checked (required, the default; none), and whether its name is (true, the default)."""
 SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
-"""What it may say of Sentinels: their own user and password; without, none is told them."""
+"""What it may say of Sentinels: their own user and password; without, none gets them."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def shown(url: str) -> str:
     scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
     place, *options = re.split("[?#]", rest, maxsplit=1)
     if options and "@" in options[0]:
-        return f"{scheme}{mark}..."  # where a password ends is not to be told
+        return f"{scheme}{mark}..."  # where a password ends is not to be shown
     return f"{scheme}{mark}{place.rpartition('@')[2]}"
 
 

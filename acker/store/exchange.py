@@ -114,7 +114,7 @@ class Parcel:
     node: Node
     numbers: list[int] = field(default_factory=list)
     load: bool = False
-    """Whether the node is told the scripts first."""
+    """Whether the node gets the scripts first."""
     asking: set[int] = field(default_factory=set)
     """Numbers of requests that a redirection sent to this node for once."""
     wait: tuple[int, int] = NOTHING

@@ -146,7 +146,7 @@ class Spout:
         self.highest = prefix + b"highest"
         """Hash: partition of the source -> the offset after its highest row."""
         self.dead = prefix + b"dead"
-        """Stream: what is told of each dead letter (acker/streams/spouts/letter_store.py)."""
+        """Stream: the facts of each dead letter (acker/streams/spouts/letter_store.py)."""
 
     @property
     def letters(self) -> bytes:

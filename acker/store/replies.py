@@ -1,4 +1,4 @@
-"""Numbers that the store holds as text: read, or told by name as what they are instead."""
+"""Numbers that the store holds as text: read, or named in an error with what they are instead."""
 
 import math
 

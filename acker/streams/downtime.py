@@ -8,7 +8,7 @@ as long as the row's segment is younger than the topology's `downtime`.
 Who takes a row that has waited begins with the whole message timeout (`take_up`).
 
 What a query has taken waits only while no query of its subscription runs: where one does, a replay reaches
-it. That a query runs is told by its heartbeat (`beat`). A reader that never had one, as a batch job's, is
+it. Its heartbeat (`beat`) says that a query runs. A reader that never had one, as a batch job's, is
 taken for one at work.
 """
 

@@ -274,7 +274,7 @@ def texts(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
 def values(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows as Python's values, for who shows them.
 
-    What Python has not, as a day of the year 10000, or text that is no UTF-8, is told as text.
+    What Python has not, as a day of the year 10000, or text that is no UTF-8, becomes text.
     """
     columns = [_values(column) for column in rows.columns]
     return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]

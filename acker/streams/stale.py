@@ -3,7 +3,7 @@
 A tree has failed, or expired and is replayed, or has become a dead letter, while its row lay in a stream. To
 process the row would do the same work twice, or put a record into a sink that was given up. So readers drop
 such rows, and count them. The store knows exactly which trees are over at the moment of the question; a tree
-that ends while its row is worked on is told by an ack that comes late.
+that ends while its row is worked on shows by an ack that comes late.
 """
 
 import bisect

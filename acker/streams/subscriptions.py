@@ -345,11 +345,11 @@ def take_back(
         args: list[bytes | str | int | float] = [slot, reader, int(unlogged), HOLD_TTL, len(ended)]
         args += [text for one in ended for text in (one.commit, one.place)]
         args += [piece.number for piece in found]
-        [(number, *told)] = yield [
+        [(number, *left)] = yield [
             Request(call[0], args, scripts.get("return_segments"), call, core.config.wait)
         ]
         back += int(number)
-        texts = [text.decode() for text in told]
+        texts = [text.decode() for text in left]
         bound += [Bound(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)]
         more = len(found) == MOST_GIVEN
         start = found[-1].number if found else start

@@ -69,7 +69,7 @@ def prepare() -> Path:
 def preparing(failed: Callable[[str], None]) -> Iterator[None]:
     """`prepare` as a process beside what is done meanwhile, which ends it.
 
-    What the builder tells is logged. failed: is told what is wrong.
+    What the builder tells is logged. failed: is called with what is wrong.
     """
     if not _is_checkout():
         if folder() is None:

@@ -25,7 +25,7 @@ class Head:
                 begun.set()
 
         async def gone() -> Message:
-            """What an endless answer is told as soon as it has begun: nobody reads on."""
+            """What an endless answer receives as soon as it has begun: nobody reads on."""
             await begun.wait()
             return {"type": "http.disconnect"}
 

@@ -49,7 +49,7 @@ class Lines(logging.Handler):
     """Writes lines in a thread of its own, so that a log which nobody reads does not hold the service up.
 
     A pipe takes some 64 KiB and then blocks whoever writes. Beyond `LINES` that wait, lines are dropped, and
-    how many is told as soon as there is room.
+    their number is logged as soon as there is room.
     """
 
     def __init__(self, file: int) -> None:
@@ -64,8 +64,8 @@ class Lines(logging.Handler):
         """Hands a record on; `logging` holds this handler's lock meanwhile."""
         try:
             if self._dropped:
-                told = f"{self._dropped} lines of the log were dropped, which nobody read"
-                warning = logging.LogRecord(__name__, logging.WARNING, __file__, 0, told, None, None)
+                text = f"{self._dropped} lines of the log were dropped, which nobody read"
+                warning = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
                 self._waiting.put_nowait(self.format(warning))
                 self._dropped = 0
             self._waiting.put_nowait(self.format(record))
@@ -145,8 +145,8 @@ class Requests:
                 **({"query": query[:_LONGEST].decode("ascii", "replace")} if query else {}),
                 **state.get("noted", {}),
             }
-            told = scope["method"], scope["path"][:_LONGEST], status
-            _log.log(_level(scope["method"], status), "%s %r %d", *told, extra={"fields": fields})
+            said = scope["method"], scope["path"][:_LONGEST], status
+            _log.log(_level(scope["method"], status), "%s %r %d", *said, extra={"fields": fields})
 
 
 def _level(method: str, status: int) -> int:

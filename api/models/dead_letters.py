@@ -1,4 +1,4 @@
-"""Dead letters: which, what is told of them, and what becomes of them."""
+"""Dead letters: which, their facts, and what becomes of them."""
 
 from typing import Annotated, Any, Literal
 

@@ -29,7 +29,7 @@ class OutcomeSummary(Answer):
     """Event `outcomes`, in place of the single ones beyond 20 a second."""
 
     at: Instant
-    failed: Count = Field(description="How many more failed than were told one by one.")
+    failed: Count = Field(description="How many more failed than were reported one by one.")
     expired: Count
 
 

@@ -31,7 +31,7 @@ class Outcomes(Answer):
 
 
 def outcome(tree: Recent) -> Outcome:
-    """An outcome as it is told."""
+    """An outcome as clients get it."""
     return Outcome(
         id=tree.id,
         status=tree.status,

@@ -17,7 +17,7 @@ class Spout(Answer):
     spout: Name
 
 
-class ToldTree(MessageIdFields):
+class EndedTree(MessageIdFields):
     """A tree that has its outcome."""
 
     anchor: Id
@@ -35,7 +35,7 @@ class SpoutOutcomes(Answer):
     step: str = Field(description="The bolt that has failed them; empty where that is not known.")
     retry: bool = Field(description="false: failed for good, so another attempt is of no use.")
     at: Instant
-    trees: list[ToldTree]
+    trees: list[EndedTree]
 
 
 class SpoutOutcomesPage(Answer):

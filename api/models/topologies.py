@@ -179,7 +179,7 @@ class TopologySummary(Answer):
 
 
 class UnreadableTopology(Answer):
-    """A topology of which nothing can be told."""
+    """A topology that cannot be read."""
 
     topology: Name
     reason: str = Field(max_length=REASON, description="What cannot be read, in words.")
@@ -269,7 +269,7 @@ class TopologyState(TopologySummary):
 
 
 def health(found: rules.Health) -> Health:
-    """Whether a topology needs a human, as it is told."""
+    """Whether a topology needs a human, as clients get it."""
     return Health(
         ticking=found.ticking,
         troubles=[

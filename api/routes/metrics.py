@@ -23,9 +23,9 @@ from api.service import Service, ServiceDep
 from api.streams.live import LiveDep
 
 TOPOLOGIES = 200
-"""Most topologies that are told of: what has a label costs the one who scrapes."""
+"""Most topologies that are shown: what has a label costs the one who scrapes."""
 SUBSCRIPTIONS = 100
-"""Most subscriptions of a topology that are told of: those with the most rows behind."""
+"""Most subscriptions of a topology that are shown: those with the most rows behind."""
 _AT_ONCE = 8
 _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _GAUGES = {
@@ -85,7 +85,7 @@ _Read = tuple[str, dict[str, float], dict[int, int], Health]
 
 
 async def _read(service: Service, name: str) -> _Read | Damaged | None:
-    """What is told of a topology; None where it is gone."""
+    """What is shown of a topology; None where it is gone."""
     try:
         ledger = await service.ledger(name)
         values, latencies = await ledger.run(history.read(ledger.core))

@@ -103,7 +103,7 @@ async def list_spout_outcomes(
             )
     except ValidationError as error:
         raise unknown_cursor() from error
-    return SpoutOutcomesPage(outcomes=[outcomes.outcome(told) for told in found.told], cursor=found.cursor)
+    return SpoutOutcomesPage(outcomes=[outcomes.outcome(one) for one in found.outcomes], cursor=found.cursor)
 
 
 LastEventId = Annotated[
@@ -130,7 +130,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
                     "properties": {
                         "event": {"type": "string", "enum": ["outcomes"]},
                         "data": {"type": "string", "contentMediaType": "application/json"},
-                        "id": {"type": "string", "description": "What was told and is not confirmed."},
+                        "id": {"type": "string", "description": "What was sent and is not confirmed."},
                         "retry": {"type": "integer", "minimum": 0},
                     },
                     "required": ["event", "data"],
@@ -159,7 +159,7 @@ async def stream_spout_outcomes(
     """The outcomes of a spout as they come, from those on that are not confirmed.
 
     What is not confirmed within a minute, or a message timeout where that is shorter, comes again. Of a
-    shard at most 100 entries wait to be confirmed; more are told when these are.
+    shard at most 100 entries wait to be confirmed; more come when these are.
     """
     events = outcomes.follow(service, live, ledger.config.name, spout, last_event_id)
     return CountedStream(live, request.state.client, events)
@@ -173,7 +173,7 @@ async def confirm_outcomes(
     body: ConfirmBody,
     idempotency_key: IdempotencyKey = None,
 ) -> Confirmed:
-    """Confirms outcomes by their receipts: they are told no more, and make room for further trees.
+    """Confirms outcomes by their receipts: they do not come again, and make room for further trees.
 
     Sent again it changes nothing; under the same key it is answered the same, too.
     """

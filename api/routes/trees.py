@@ -145,7 +145,7 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
 
 @router.post("/trees/{anchor}/fail", responses=declared(404, 413, 429))
 async def fail_tree(request: Request, ledger: LedgerDep, anchor: Anchor, body: FailBody) -> FailResult:
-    """Fails a tree: final and at once. Its spout is told, and replays or gives up the record."""
+    """Fails a tree: final and at once. Its spout learns it, and replays or gives up the record."""
     return await _fail(request, ledger, [anchor], body)
 
 

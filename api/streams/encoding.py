@@ -1,4 +1,4 @@
-"""Events as they go to clients: what a reading, and trees that ended, are told as."""
+"""Events as they go to clients: what a reading, and trees that ended, become."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ RETRY_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Frame:
     """Events of one moment, encoded once for all streams. at: ms; what a client has seen up to."""
 
     at: int
@@ -36,7 +36,7 @@ def sample(found: Health, before: Reading, reading: Reading) -> bytes:
     backlog, use = int(gauges["backlog"]), max(0.0, gauges["high_water_use"])
     buckets = {name: max(0, int(gauges[name])) for name in BUCKETS}
     p50, p95, p99 = points.total_percentiles(0.5, 0.95, 0.99)
-    told = Sample(
+    event = Sample(
         at=instant(reading.at / 1000),
         seconds=None if before.first else (reading.at - before.at) / 1000,
         **{name: int(points.counts[name][0]) for name in COUNTED},
@@ -51,7 +51,7 @@ def sample(found: Health, before: Reading, reading: Reading) -> bytes:
         health=health(found),
     )
     return format_sse_event(
-        event="sample", data_str=told.model_dump_json(), id=f"{reading.at}-0", retry=RETRY_MS
+        event="sample", data_str=event.model_dump_json(), id=f"{reading.at}-0", retry=RETRY_MS
     )
 
 
@@ -63,8 +63,8 @@ def outcomes(trees: Iterable[Recent]) -> bytes:
 
 
 def summary(at: int, failed: int, expired: int) -> bytes:
-    """How many more ended than were told one by one; nothing where there were none."""
+    """How many more ended than were reported one by one; nothing where there were none."""
     if failed <= 0 and expired <= 0:
         return b""
-    told = OutcomeSummary(at=instant(at / 1000), failed=max(0, failed), expired=max(0, expired))
-    return format_sse_event(event="outcomes", data_str=told.model_dump_json())
+    event = OutcomeSummary(at=instant(at / 1000), failed=max(0, failed), expired=max(0, expired))
+    return format_sse_event(event="outcomes", data_str=event.model_dump_json())

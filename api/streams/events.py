@@ -10,11 +10,11 @@ from acker.inspect import failures, history
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.failures import Recent
 from acker.inspect.history import STEPS, WINDOWS, Reading
-from api.streams.encoding import Told
-from api.streams.live import Live, told
+from api.streams.encoding import Frame
+from api.streams.live import Live, frames
 
 MISSED = 200
-"""Most outcomes that were missed and are told one by one."""
+"""Most outcomes that were missed and are reported one by one."""
 PING_SECONDS = 10.0
 """Seconds of silence after which a stream says that it lives."""
 _PAGES = 20
@@ -55,11 +55,11 @@ async def _reached(ledger: AsyncLedger, at: int) -> bool:
     return not latest or latest[0].at >= at
 
 
-async def _missed(live: Live, ledger: AsyncLedger, after: int | None) -> list[Told]:
-    """What is told at the beginning of a stream."""
+async def _missed(live: Live, ledger: AsyncLedger, after: int | None) -> list[Frame]:
+    """What a stream begins with."""
     if after is None:
         readings = await ledger.run(history.latest(ledger.core, 2))
-        return told(await live.health(ledger), readings, [], 0, 0) if len(readings) == 2 else []
+        return frames(await live.health(ledger), readings, [], 0, 0) if len(readings) == 2 else []
     known = await _known_at(ledger, after)
     readings = await ledger.run(history.after(ledger.core, after))
     if not readings:
@@ -73,7 +73,7 @@ async def _missed(live: Live, ledger: AsyncLedger, after: int | None) -> list[To
             int(readings[-1].value(status) - before.value(status)) - counts[status]
             for status in ("failed", "expired")
         )
-    return told(await live.health(ledger), [before, *readings], trees, failed, expired)
+    return frames(await live.health(ledger), [before, *readings], trees, failed, expired)
 
 
 async def _known_at(ledger: AsyncLedger, at: int) -> Reading | None:

@@ -1,4 +1,4 @@
-"""What beats once a second: the history is written, and whoever watches is told what happened.
+"""What beats once a second: the history is written, and whoever watches learns what happened.
 
 However many streams there are, a topology is read once a second and its events are encoded once.
 """
@@ -28,10 +28,10 @@ from acker.ledger import journal
 from api.problems import Refused
 from api.service import Service
 from api.streams import encoding
-from api.streams.encoding import Told
+from api.streams.encoding import Frame
 
 SINGLE = 20
-"""Most outcomes that are told one by one in a second."""
+"""Most outcomes that are reported one by one in a second."""
 LOOK_SECONDS = 5.0
 """Seconds between two looks at the health of a topology."""
 _AT_ONCE = 8
@@ -46,12 +46,12 @@ class Subscriber:
     """A stream: what it has still to be sent. One that does not keep up is ended, and comes again."""
 
     def __init__(self) -> None:
-        self.queue: asyncio.Queue[Told | None] = asyncio.Queue(_QUEUE)
+        self.queue: asyncio.Queue[Frame | None] = asyncio.Queue(_QUEUE)
 
-    def tell(self, told: Told | None) -> bool:
+    def send(self, frame: Frame | None) -> bool:
         """Hands it some events, or None as the last; whether it keeps up."""
         try:
-            self.queue.put_nowait(told)
+            self.queue.put_nowait(frame)
         except asyncio.QueueFull:
             self.end()
             return False
@@ -82,7 +82,7 @@ class CountedStream(StreamingResponse):
 
 
 class _Watched:
-    """A topology that is watched: by whom, and up to where they were told."""
+    """A topology that is watched: by whom, and up to where they have read."""
 
     def __init__(self) -> None:
         self.subscribers: set[Subscriber] = set()
@@ -255,15 +255,15 @@ class Live:
             for status in ("failed", "expired")
         }
         found = await self.health(ledger)
-        parts = told(found, [watched.last, *readings], trees, **rest)
+        parts = frames(found, [watched.last, *readings], trees, **rest)
         watched.last, watched.numbers = readings[-1], now
         for subscriber in list(watched.subscribers):
-            if not all(subscriber.tell(part) for part in parts):
+            if not all(subscriber.send(part) for part in parts):
                 watched.subscribers.discard(subscriber)
 
     @staticmethod
     async def _begin(ledger: AsyncLedger, watched: _Watched) -> None:
-        """Notes from where on those who watch are told, unless that is known."""
+        """Notes from where on those who watch read, unless that is known."""
         if watched.last is None or watched.numbers is None:
             numbers = await ledger.run(failures.numbers(ledger.core))
             latest = await ledger.run(history.latest(ledger.core, 1))
@@ -271,15 +271,15 @@ class Live:
                 watched.last, watched.numbers = latest[0], numbers
 
 
-def told(
+def frames(
     found: Health, readings: Sequence[Reading], trees: Sequence[Recent], failed: int, expired: int
-) -> list[Told]:
+) -> list[Frame]:
     """The events of the readings after the first, and of what ended meanwhile: trees, and how many more."""
-    samples = [Told(after.at, encoding.sample(found, before, after)) for before, after in pairwise(readings)]
+    samples = [Frame(after.at, encoding.sample(found, before, after)) for before, after in pairwise(readings)]
     last = samples.pop()
-    # The sample comes last: its id says that all before it was told.
+    # The sample comes last: its id says that all before it was sent.
     ended = encoding.outcomes(trees) + encoding.summary(last.at, failed, expired)
-    return [*samples, Told(last.at, ended + last.data)]
+    return [*samples, Frame(last.at, ended + last.data)]
 
 
 def _too_many(detail: str) -> Refused:

@@ -1,6 +1,6 @@
 """Outcomes of a spout as they come: a page that waits for the first of them, and a stream of events.
 
-Nothing is kept here that outlives a connection, and nothing counts as told before it is confirmed.
+Nothing is kept here that outlives a connection, and nothing counts as delivered before it is confirmed.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from fastapi.sse import format_sse_event
 from acker.errors import AckerError
 from acker.inspect import outcome_pages
 from acker.inspect.aio import AsyncLedger
-from acker.inspect.outcome_pages import Page, Told
+from acker.inspect.outcome_pages import EntryOutcomes, Page
 from acker.inspect.plain import message_id_fields
 from acker.ledger.outcomes import Place
 from api.fields import instant
-from api.models.spouts import SpoutOutcomes, ToldTree
+from api.models.spouts import EndedTree, SpoutOutcomes
 from api.service import Service
 from api.streams.encoding import RETRY_MS
 from api.streams.events import PING_SECONDS
@@ -47,14 +47,14 @@ async def page(
     while True:
         found = await ledger.run(outcome_pages.page(ledger.core, spout, limit=limit, cursor=cursor))
         left = deadline - time.monotonic()
-        if found.told or cursor is not None or left <= 0 or live.closed or await gone():
+        if found.outcomes or cursor is not None or left <= 0 or live.closed or await gone():
             return found
         await asyncio.sleep(min(pause, left))
         pause = min(_LONGEST_PAUSE, 2 * pause)
 
 
 class Seen:
-    """The entries that a stream has told: they are not told again, unless they are not confirmed for long.
+    """The entries that a stream has sent: they are not sent again, unless they are not confirmed for long.
 
     That they may is what makes up for all that an id cannot know: a store that lost its latest moments gives
     entries that nobody has seen ids from before those that were seen.
@@ -72,7 +72,7 @@ class Seen:
         self._there = {}
 
     def skip(self, place: Place) -> bool:
-        """Whether an entry that is there is not to be told now; of a shard, only its oldest are."""
+        """Whether an entry that is there is not to be sent now; of a shard, only its oldest are."""
         there = self._there.setdefault(place.shard, set())
         if place not in there and len(there) >= outcome_pages.WINDOW:
             return True
@@ -82,8 +82,8 @@ class Seen:
         at = self._told.get(place)
         return at is not None and time.monotonic() < at + self._again
 
-    def told(self, place: Place) -> None:
-        """Notes that all of an entry was told."""
+    def sent(self, place: Place) -> None:
+        """Notes that all of an entry was sent."""
         self._told[place] = time.monotonic()
 
     def end(self) -> None:
@@ -94,7 +94,7 @@ class Seen:
 
     @property
     def id(self) -> str:
-        """What was told and is not confirmed, as far as one id says it: the last entry of each shard."""
+        """What was sent and is not confirmed, as far as one id says it: the last entry of each shard."""
         last: dict[int, tuple[int, int]] = {}
         for place in self._told:
             last[place.shard] = max(_id(place), last.get(place.shard, (0, 0)))
@@ -154,48 +154,48 @@ class _Reading:
         counted = await self._ledger.run(outcome_pages.lengths(self._ledger.core, self._spout))
         if counted == self._counted:
             return
-        async for told in _unseen(self._ledger, self._spout, self._seen):
-            if told.last:
-                self._seen.told(told.place)
-            yield event(told, self._seen.id)
+        async for found in _unseen(self._ledger, self._spout, self._seen):
+            if found.last:
+                self._seen.sent(found.place)
+            yield event(found, self._seen.id)
         self._counted = counted
 
 
-async def _unseen(ledger: AsyncLedger, spout: str, seen: Seen) -> AsyncIterator[Told]:
-    """What a reading of all shards finds that is to be told now."""
+async def _unseen(ledger: AsyncLedger, spout: str, seen: Seen) -> AsyncIterator[EntryOutcomes]:
+    """What a reading of all shards finds that is to be sent now."""
     seen.begin()
     cursor = None
     while True:
         asked = outcome_pages.page(ledger.core, spout, cursor=cursor, skip=seen.skip)
         found = await ledger.run(asked)
-        for told in found.told:
-            yield told
+        for one in found.outcomes:
+            yield one
         cursor = found.cursor
         if cursor is None:
             break
     seen.end()
 
 
-def outcome(told: Told) -> SpoutOutcomes:
-    """Trees that ended together, as they are told."""
+def outcome(found: EntryOutcomes) -> SpoutOutcomes:
+    """Trees that ended together, as they go to clients."""
     return SpoutOutcomes(
-        receipt=told.receipt,
-        status=told.status,  # type: ignore[arg-type]
-        reason=told.cause.reason,
-        step=told.cause.step,
-        retry=told.cause.retry,
-        at=instant(told.at),
+        receipt=found.receipt,
+        status=found.status,  # type: ignore[arg-type]
+        reason=found.cause.reason,
+        step=found.cause.step,
+        retry=found.cause.retry,
+        at=instant(found.at),
         trees=[
-            ToldTree(anchor=str(tree.anchor), latency=tree.latency, **message_id_fields(tree.message_id))
-            for tree in told.trees
+            EndedTree(anchor=str(tree.anchor), latency=tree.latency, **message_id_fields(tree.message_id))
+            for tree in found.trees
         ],
     )
 
 
-def event(told: Told, last: str) -> bytes:
+def event(found: EntryOutcomes, last: str) -> bytes:
     """The same as an event."""
     return format_sse_event(
-        event="outcomes", data_str=outcome(told).model_dump_json(), id=last or None, retry=RETRY_MS
+        event="outcomes", data_str=outcome(found).model_dump_json(), id=last or None, retry=RETRY_MS
     )
 
 

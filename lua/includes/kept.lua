@@ -5,7 +5,7 @@
 --       3 masks    hash  slab -> one byte for each tree, 1 where it is settled, once some are
 --       4 left     hash  token -> how many of its slabs are not settled
 --       5 counts   hash  pending: trees not settled; acked, replayed, dead: trees settled so;
---                          told: somebody is told of outcomes, so nobody else settles them
+--                          told: somebody takes the outcomes, so nobody else settles them
 --       6 times    sorted set  token -> when it was kept, or last looked after (ms)
 local call, sub, rep, find = redis.call, string.sub, string.rep, string.find
 local KEPT, SLABS, MASKS, LEFT, COUNTS, TIMES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]

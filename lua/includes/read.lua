@@ -1,4 +1,4 @@
--- What every read-only operation on a shard starts with: its clock, and how the trees of a slab are told.
+-- What every read-only operation on a shard starts with: its clock, and how it describes the trees of a slab.
 --
 -- @needs early, id_pieces
 --
@@ -6,7 +6,7 @@
 -- holds)
 --       then the keys that are the operation's own
 --
--- Trees are told slab by slab as
+-- Trees are described slab by slab as
 --   {k, header, indexes (u16 each), words (8 bytes each), {message id ...}, {reason or false ...}}
 -- with k the number of the slab in the call, from 1. A reason is that of a tree that failed before its
 -- track.
@@ -81,8 +81,8 @@ function trees.named(slab, packed, count, indexes)
   return whole and found or {}
 end
 
--- How the trees of a slab at `indexes` (ascending) are told. `failures` is for slabs that wait.
-function trees.told(k, slab, header, vector, indexes, packed, failures)
+-- Describes the trees of a slab at `indexes` (ascending). `failures` is for slabs that wait.
+function trees.describe(k, slab, header, vector, indexes, packed, failures)
   local _, _, count = unpack_from(HEADER, header)
   local positions, values, reasons = {}, {}, {}
   for i = 1, #indexes do

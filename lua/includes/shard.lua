@@ -32,7 +32,7 @@
 -- spout's,
 -- whatever becomes of the topology's configuration, which lies elsewhere. A caller that knows other spouts
 -- than
--- the shard has is told those, and nothing else is done: what it declared would be other streams.
+-- the shard has is answered with those, and nothing else is done: what it declared would be other streams.
 -- A slab is named by 8 bytes: the anchor of its first tree. The key of its ack vector ends with them. A
 -- slab
 -- of one, whose name is that of a negative anchor, has a field of `ones` instead.
@@ -76,8 +76,8 @@ if not rotations then
 end
 rotations = tonumber(rotations)
 local declared = registry == ARGV[1]
-local told = declared or registry == '' or find(registry, '^%d+,%d+')
-if not rotations or rotations < 0 or rotations % 1 ~= 0 or not told then
+local readable = declared or registry == '' or find(registry, '^%d+,%d+')
+if not rotations or rotations < 0 or rotations % 1 ~= 0 or not readable then
   return redis.error_reply('UNREADABLE the clock of this shard') -- before anything has changed
 end
 if not declared then return redis.error_reply('SPOUTS ' .. registry) end

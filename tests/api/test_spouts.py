@@ -188,7 +188,7 @@ def test_what_another_reader_confirms_meanwhile_is_told_with_its_message_ids_or_
         for part in (anchors[:1], anchors[1:300], anchors[300:]):  # the last entry has the ids with it
             ledger.update(part, as_ids([7] * len(part)))
         reading, asked = outcome_pages.page(ledger.core, "s", limit=300), 0
-        told: list[outcome_pages.Told] = []
+        told: list[outcome_pages.EntryOutcomes] = []
         requests = next(reading)
         try:
             while True:
@@ -197,7 +197,7 @@ def test_what_another_reader_confirms_meanwhile_is_told_with_its_message_ids_or_
                     confirm_all(ledger)
                 requests = reading.send(ledger.store.send(requests))
         except StopIteration as ended:
-            told = ended.value.told
+            told = ended.value.outcomes
         assert all(tree.message_id for one in told for tree in one.trees)
         confirm_all(ledger)
         if asked < stop:

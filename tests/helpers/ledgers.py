@@ -16,7 +16,7 @@ from tests.helpers.ledger_state import trees_of
 
 
 def opened(url: str, name: str = "tested", *, timeout: float = 10.0, **settings: float) -> Ledger:
-    """A ledger of one shard unless told otherwise, or as it is stored."""
+    """A ledger of one shard by default, or as it is stored."""
     [stored] = Store(url).send([command("EXISTS", keys.config(name))])
     wanted = settings if stored else {"ackers": 1, **settings}
     return open_ledger(Store(url, timeout=timeout), name, **wanted)  # type: ignore[arg-type]

@@ -171,7 +171,7 @@ def test_a_full_store_of_dead_letters_holds_outcomes_back_until_some_are_replaye
     heard: list[Any] = []
     for _ in range(2):
         with pytest.raises(DeadLettersFull, match="8 dead letters, its most"):
-            settler.settle(ledger, "s", told=heard.append)
+            settler.settle(ledger, "s", on_outcomes=heard.append)
     assert heard == []
     assert pending(ledger) == {"pending": 8, "acked": 0, "replayed": 0, "dead": 8}
     assert len(rows(ledger, "s.outcomes") if told else []) == (8 if told else 0)
@@ -182,7 +182,7 @@ def test_a_full_store_of_dead_letters_holds_outcomes_back_until_some_are_replaye
     for letter in (third, fourth):
         ledger.run(dead_letters.discard(ledger.core, [letter.id]))
     consume(ledger)
-    assert settler.settle(ledger, "s", told=heard.append) == Stepped(acked=2, dead=8)
+    assert settler.settle(ledger, "s", on_outcomes=heard.append) == Stepped(acked=2, dead=8)
     assert [int(one.message_id) for one in letters(ledger)] == list(range(4, 16))
     assert pending(ledger) == {"pending": 0, "acked": 2, "replayed": 0, "dead": 16}
     assert not list(raw.scan_iter(b"*rows:*"))

@@ -109,15 +109,15 @@ def test_outcomes_are_told_again_until_they_are_taken(ledger: Ledger) -> None:
 
     for _ in range(2):
         with pytest.raises(RuntimeError):
-            settler.settle(ledger, told=breaks)
-    settler.settle(ledger, told=lambda table: told.extend(table.to_pylist()))
+            settler.settle(ledger, on_outcomes=breaks)
+    settler.settle(ledger, on_outcomes=lambda table: told.extend(table.to_pylist()))
     assert len(told) == 20
     [bad] = [row for row in told if row["status"] != "acked"]
     assert (bad["message_id"], bad["status"], bad["reason"], bad["attempt"], bad["final"]) == (
         b"7", "failed", "seven", 1, False,
     )  # fmt: skip
     assert all(row["final"] and 0 <= row["latency"] < 60 for row in told if row["status"] == "acked")
-    settler.settle(ledger, told=breaks)
+    settler.settle(ledger, on_outcomes=breaks)
 
 
 def test_outcomes_are_told_again_where_their_function_has_left_its_work_undone(ledger: Ledger) -> None:
@@ -133,19 +133,19 @@ def test_outcomes_are_told_again_where_their_function_has_left_its_work_undone(l
 
     for function, kind in ((later, "coroutine"), (piecemeal, "generator")):
         with pytest.raises(ValidationError, match=f"on_outcomes: expected .* returned a {kind}"):
-            settler.settle(ledger, told=function)
-    settler.settle(ledger, told=lambda table: told.append(table.num_rows))
+            settler.settle(ledger, on_outcomes=function)
+    settler.settle(ledger, on_outcomes=lambda table: told.append(table.num_rows))
     assert told == [20]
 
 
 def test_outcomes_that_somebody_asks_for_are_left_to_who_asks(ledger: Ledger) -> None:
     told: list[dict[str, Any]] = []
     spout = StreamSpout(ledger, HOW)
-    settler.settle(ledger, "s", told=lambda table: told.extend(table.to_pylist()))
+    settler.settle(ledger, "s", on_outcomes=lambda table: told.extend(table.to_pylist()))
     spout.write(lines(10))
     consume(ledger)
     assert settler.settle(ledger) == Stepped()  # `acker tick`, a commit that waits for room
-    settler.settle(ledger, "s", told=lambda table: told.extend(table.to_pylist()))
+    settler.settle(ledger, "s", on_outcomes=lambda table: told.extend(table.to_pylist()))
     assert len(told) == 10
     spout.write(lines(10))
     consume(ledger)
@@ -216,7 +216,7 @@ def test_a_row_without_a_message_id_that_can_be_tracked_is_a_dead_letter_at_once
     assert [row["name"] for row in rows(ledger)] == ["a", "", "z" * 1024]
     assert counters(ledger) == {"tracked": 5, "failed": 2}
     told: list[dict[str, Any]] = []
-    assert settler.settle(ledger, told=lambda found: told.extend(found.to_pylist())) == Stepped(dead=2)
+    assert settler.settle(ledger, on_outcomes=lambda found: told.extend(found.to_pylist())) == Stepped(dead=2)
     assert all(row["final"] and row["status"] == "failed" for row in told)
     consume(ledger)
     assert settler.settle(ledger, "s") == Stepped(acked=3)

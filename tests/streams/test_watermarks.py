@@ -98,9 +98,9 @@ def test_a_watermark_does_not_pass_rows_of_a_batch_that_is_cut_anywhere(
             acked.update(int(row["message_id"]) for row in table.to_pylist() if row["status"] == "acked")
 
         for _ in range(2):
-            settler.settle(ledger, "s", told=take)
+            settler.settle(ledger, "s", on_outcomes=take)
             consume(ledger)
-        settler.settle(ledger, "s", told=take)
+        settler.settle(ledger, "s", on_outcomes=take)
         watermark = ledger.run(kept.watermark(ledger.core, "s")).get("", 0)
         assert acked.issuperset(range(watermark)), after
         ledger.run(commit.commit(ledger.core, "w", 0, what))

@@ -133,19 +133,19 @@ class Commit:
 
 
 def commit(
-    core: Core, writer: str, number: int, what: Commit, told: Callable[[Late], object] | None = None
+    core: Core, writer: str, number: int, what: Commit, on_late: Callable[[Late], object] | None = None
 ) -> Operation[bool]:
     """Carries `what` out, or finishes what is stored for that writer and number; returns if it was `what`.
 
     What the caller staged and is not used is discarded. Raises StagingExpired where it is gone, and
     ReaderFenced where segments of an input were given back: nothing has changed then. CommitOrderError, also
     where what is stored is of another batch. Where there is no room for roots, SpoutPendingFull and
-    TrackRejected: the same again goes on from there; ValidationError where there never can be. told: is given
-    what of its acks came too late, if any.
+    TrackRejected: the same again goes on from there; ValidationError where there never can be. on_late: is
+    called with those of its acks that came too late, if any.
     """
     tracking.check_room(core, what.roots())
     own = what.dump()
-    mine = yield from _carry_out(core, writer, number, own, what.origin, told)
+    mine = yield from _carry_out(core, writer, number, own, what.origin, on_late)
     if not mine:
         yield from discard(core, what)
     return mine
@@ -208,7 +208,7 @@ def _carry_out(
     number: int,
     own: str,
     origin: Origin | None,
-    told: Callable[[Late], object] | None = None,
+    on_late: Callable[[Late], object] | None = None,
 ) -> Operation[bool]:
     """Returns whether `own` was carried out; where it is empty, whether there is nothing to carry out."""
     while True:
@@ -256,8 +256,8 @@ def _carry_out(
             yield from kept.settle(core, what.settled)
         if what.failed is None:
             came_late = yield from late.note(core, acked, applied.unknown)
-            if came_late is not None and told is not None:
-                told(came_late)
+            if came_late is not None and on_late is not None:
+                on_late(came_late)
         # Only now: whoever finishes this in between finds by them that nothing of it was lost.
         yield from inputs.unlink(core, [staging.failing(core, token)[0] for token in what.failures()])
         of = what.origin.text() if what.origin else ""

@@ -144,7 +144,7 @@ def fail_once(
 ) -> Operation[None]:
     """Fails trees, each for its cause (`acker.ledger.causes`, as text).
 
-    made: notes it. needed: it is told how much that is, for the inputs are acked after it.
+    made: notes it. needed: counts how much that is, for the inputs are acked after it.
     places: what is staged of the trees, in each of their shards; it notes which calls were made, and the
     caller deletes it when all were. So the same again changes nothing, however late it comes.
     """

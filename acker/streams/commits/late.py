@@ -63,7 +63,7 @@ def note(core: Core, acked: Mapping[Range, Acked], unknown: int) -> Operation[La
 
 
 def why_expired(core: Core) -> Operation[str]:
-    """What is said of a tree that has expired: the timeout, and which steps take longer, as they told."""
+    """Why a tree has expired: the timeout, and the steps that have reported to take longer."""
     timeout = core.config.message_timeout
     text = f"not acked within the message timeout of {_seconds(timeout)}"
     try:
@@ -71,8 +71,8 @@ def why_expired(core: Core) -> Operation[str]:
     except AckerError:
         return text
     slow = sorted({(one.name, round(one.seconds, 1)) for one in known if one.late and one.seconds >= timeout})
-    told = ", ".join(f"batches of {name!r} take {_seconds(seconds)}" for name, seconds in slow[:3])
-    return f"{text}; {told}" if told else text
+    took = ", ".join(f"batches of {name!r} take {_seconds(seconds)}" for name, seconds in slow[:3])
+    return f"{text}; {took}" if took else text
 
 
 def _seconds(value: float) -> str:

@@ -75,7 +75,7 @@ def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl:
 
 
 def _fields(segment: Segment) -> list[bytes | str | int | float]:
-    """What the scripts that publish are told of a segment (lua/publish.lua)."""
+    """What the scripts that publish need of a segment (lua/publish.lua)."""
     return [segment.record(), segment.rows, segment.bytes, ",".join(map(str, segment.slots))]
 
 

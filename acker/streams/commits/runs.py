@@ -1,7 +1,8 @@
 """Named runs: a run that was committed commits nothing again, and whoever comes with its name hears of that.
 
 A driver that died in its commit and runs again finishes that commit, without a word. One that comes when the
-commit was done before may have other rows, which are in no stream: it is told who has had the name, and when.
+commit was done before may have other rows, which are in no stream: the error says who has had the name, and
+when.
 """
 
 import json
@@ -44,11 +45,11 @@ def tell(who: str, before: Committed, rows: int, kept: bool = False) -> None:
 
 def find(core: Core, writer: str) -> Operation[Committed | None]:
     """Who has committed a run, as far as that is noted; None also where its commit is not done."""
-    [(state, told)] = yield [command("HMGET", keys.commits(core.config.name, writer), "0:state", "by")]
+    [(state, by)] = yield [command("HMGET", keys.commits(core.config.name, writer), "0:state", "by")]
     if state != b"done":
         return None
     try:
-        found = json.loads(told or b"{}")
+        found = json.loads(by or b"{}")
         return Committed(str(found.get("by", "")), float(found.get("at", 0.0)), int(found.get("rows", 0)))
     except (ValueError, TypeError, AttributeError):
         return Committed("", 0.0, 0)

@@ -73,12 +73,12 @@ def apply(core: Core, places: Sequence[Place], to: str, made: Made | None = None
         ]
         for start in range(0, len(calls), _FLIGHT):
             replies = yield from core.ask(calls[start : start + _FLIGHT])
-            told = [bytes(reply).split() for reply in replies if bytes(reply) != b"LOST"]
-            lost += len(replies) - len(told)
-            late += sum(int(words[0]) + int(words[1]) for words in told)
-            unknown += sum(int(words[2]) for words in told)
-            refused = [slab for words in told for slab in refusals(words[3:])]
-            if refused:  # their trees are told by their spouts; the commit goes on
+            answers = [bytes(reply).split() for reply in replies if bytes(reply) != b"LOST"]
+            lost += len(replies) - len(answers)
+            late += sum(int(words[0]) + int(words[1]) for words in answers)
+            unknown += sum(int(words[2]) for words in answers)
+            refused = [slab for words in answers for slab in refusals(words[3:])]
+            if refused:  # their spouts report their trees; the commit goes on
                 _log.error("%s: %s", core.config.name, unreadable(refused))
     if lost:
         _log.error(

@@ -1,6 +1,6 @@
 """Backoff: an outcome whose rows are to be tried again waits, unconfirmed, until its time has come.
 
-So what waits is in the store as any outcome is, and counts as pending and held. How long is told by the
+So what waits is in the store as any outcome is, and counts as pending and held. How long is said by the
 outcome alone: all processes find the same time.
 """
 
@@ -102,8 +102,8 @@ def _at(entry: Entry, known: Mapping[bytes, Place]) -> float:
     """When the next attempt of an entry's rows is due (Unix seconds); 0 where it need not wait."""
     waits = [
         delay(place.roots.how, place.roots.number, entry)
-        for told in entry.slabs
-        if (place := known.get(told.slab)) is not None and place.fate(entry) == "replayed"
+        for outcome in entry.slabs
+        if (place := known.get(outcome.slab)) is not None and place.fate(entry) == "replayed"
     ]
     longest = max(waits, default=0.0)
     return entry.at + longest if longest else 0.0

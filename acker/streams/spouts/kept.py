@@ -33,7 +33,7 @@ class Settled:
     """What a commit takes care of: entries of a spout's outcomes (`Entry.place`), or dead letters.
 
     unreadable: tokens of roots whose rows could not be replayed or buried. token: random, where two commits
-    that do the same are to be told apart, or "".
+    that do the same are to be distinguished, or "".
     """
 
     spout: str
@@ -51,9 +51,9 @@ class Place:
     first: int
     count: int
 
-    def rows(self, told: SlabOutcome) -> list[int]:
+    def rows(self, outcome: SlabOutcome) -> list[int]:
         """The rows of an outcome."""
-        return [self.first + index for index in told.of(self.count)]
+        return [self.first + index for index in outcome.of(self.count)]
 
     def fate(self, entry: Entry) -> Fate:
         """What becomes of a row whose tree has that outcome."""
@@ -109,7 +109,7 @@ def places(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[byt
 
 def slabs_of(entries: Iterable[Entry]) -> list[bytes]:
     """The slabs that entries name, each once."""
-    return list({told.slab: None for entry in entries for told in entry.slabs})
+    return list({outcome.slab: None for entry in entries for outcome in entry.slabs})
 
 
 def look_at_dead(
@@ -123,8 +123,8 @@ def look_at_dead(
     dead = {
         place.roots.token: place.roots
         for entry in entries
-        for told in entry.slabs
-        if (place := known.get(told.slab)) is not None and place.fate(entry) == "dead"
+        for outcome in entry.slabs
+        if (place := known.get(outcome.slab)) is not None and place.fate(entry) == "dead"
     }
     lost = set()
     for token, one in dead.items():
@@ -171,24 +171,25 @@ def settle_entries(
     dead: dict[str, list[tuple[Place, SlabOutcome, Entry]]] = {}
     current: dict[Fate, _Settling] = {}
     for entry in entries:
-        for told in entry.slabs:
-            place = known.get(told.slab)
+        for outcome in entry.slabs:
+            place = known.get(outcome.slab)
             if place is None:
                 continue
             fate = place.fate(entry)
             if fate != "acked" and place.roots.token in unreadable:
                 continue
             if fate == "dead":
-                dead.setdefault(place.roots.token, []).append((place, told, entry))
+                dead.setdefault(place.roots.token, []).append((place, outcome, entry))
                 continue
             call = current.get(fate)
-            count = 0 if told.indexes is None else len(told.indexes)
+            count = 0 if outcome.indexes is None else len(outcome.indexes)
             if call is None or not call.has_room(count):
                 call = current[fate] = _Settling(fate, [fate])
                 calls.append(call)
             rows = call.tokens.setdefault(place.roots.token, len(call.tokens))
-            indexes = b"" if told.indexes is None else np.sort(np.array(told.indexes, dtype="<u2")).tobytes()
-            call.args += [told.slab, indexes, rows]
+            own_indexes = np.sort(np.array(outcome.indexes or (), dtype="<u2"))
+            indexes = b"" if outcome.indexes is None else own_indexes.tobytes()
+            call.args += [outcome.slab, indexes, rows]
             call.slabs += 1
             call.indexes += count
     expired = (yield from late.why_expired(core)) if _any_expired(dead.values()) else ""
@@ -223,11 +224,11 @@ def _any_expired(dead: Iterable[Sequence[tuple[Place, SlabOutcome, Entry]]]) -> 
 
 
 def _bury(
-    own: keys.Spout, place: Place, told: SlabOutcome, entry: Entry, rows: pa.Table, expired: str
+    own: keys.Spout, place: Place, outcome: SlabOutcome, entry: Entry, rows: pa.Table, expired: str
 ) -> Iterator[Request]:
     """The requests that make dead letters of rows, one for each; `rows` are all of the roots'."""
     ended = Attempt.of(place.roots.number, entry, expired)
-    buried = place.rows(told)
+    buried = place.rows(outcome)
     rows = rows.take(pa.array(buried, pa.int64()))  # what is done with each column costs by its rows
     users = attempts.without(rows)
     how = place.roots.how
@@ -239,7 +240,7 @@ def _bury(
         why = attempts.decisive(history)
         fields: list[bytes | str | int | float] = [
             "message_id", named[row].as_py(),
-            "anchor", ids.anchor_at(told.slab, index),
+            "anchor", ids.anchor_at(outcome.slab, index),
             "status", entry.status,
             "reason", why.reason,
             "step", why.step,
@@ -251,7 +252,7 @@ def _bury(
         stored = letter_store.packed(record, payload, attempts.pack(history))
         yield Request(
             own.kept,
-            [told.slab, index.to_bytes(2, "little"), stored, *fields],
+            [outcome.slab, index.to_bytes(2, "little"), stored, *fields],
             scripts.get("bury"),
             [*own.declared(), own.dead, own.letters, own.rows(place.roots.token)],
         )

@@ -28,8 +28,8 @@ _BEFORE = 20
 def cause(reason: str) -> str:
     """A reason without what differs from record to record, so that equal failures have one cause.
 
-    Quoted text, long hexadecimal names and numbers become "…". What is told as a status of HTTP stays: 100 to
-    599 after a word such as HTTP, status, code, error or answered.
+    Quoted text, long hexadecimal names and numbers become "…". A number that is named as a status of HTTP
+    stays: 100 to 599 after a word such as HTTP, status, code, error or answered.
     """
     return _VARIES.sub(_masked, reason)
 

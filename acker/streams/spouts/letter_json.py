@@ -16,7 +16,7 @@ _EXACT = 2**53
 
 
 def head(one: Head) -> dict[str, Any]:
-    """What is told of a dead letter beside its row."""
+    """The facts of a dead letter, beside its row."""
     return {
         "id": one.id,
         "spout": one.spout,

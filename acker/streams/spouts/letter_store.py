@@ -1,4 +1,4 @@
-"""How dead letters are stored: what is told of each in a stream, by id, and the rows in a hash beside it.
+"""How dead letters are stored: the facts of each in a stream, by id, and the rows in a hash beside it.
 
 So what looks for some of them reads short entries only, however large their rows are.
 """
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is told of a dead letter beside its row.
+    """The facts of a dead letter, beside its row.
 
     id: names it. message_id: the spout's own name of it. anchor: of its last tree. status: failed or expired,
     of that tree. reason, step: of the last tree that failed, and who failed it; of the last tree, where none
@@ -146,7 +146,7 @@ def passed_over(core: Core, error: UnreadableRecord) -> None:
 
 
 def head(core: Core, letter: str) -> Operation[Head]:
-    """What is told of one dead letter. Raises UnknownDeadLetter, UnreadableRecord."""
+    """The facts of one dead letter. Raises UnknownDeadLetter, UnreadableRecord."""
     number, spout = split(letter)
     [found] = yield [command("XRANGE", keys.Spout(core.config.name, spout).dead, number, number)]
     if not found:

@@ -26,7 +26,7 @@ FIELDS = pa.schema(
         ("history", pa.list_(attempts.FIELDS)),
     ]
 )
-"""What is told of a dead letter as a row of a table, beside its own row (`DeadLetter`)."""
+"""A dead letter as a row of a table, beside its own row (`DeadLetter`)."""
 
 
 def last(core: Core, spout: str, after: str, end: str, most: int) -> Operation[str]:
@@ -67,10 +67,10 @@ def table(
             raise stored
         if stored is None:  # replayed or discarded meanwhile
             continue
-        told = {name: getattr(letter, name, None) for name in FIELDS.names}
+        fields = {name: getattr(letter, name, None) for name in FIELDS.names}
         tried = [asdict(one) | {"at": round(one.at * 1e6)} for one in stored.history]
-        told |= {"at": round(letter.at * 1e6), "history": tried}
-        for column, value in zip(columns, told.values(), strict=True):
+        fields |= {"at": round(letter.at * 1e6), "history": tried}
+        for column, value in zip(columns, fields.values(), strict=True):
             column.append(value)
         rows += [segments.conform(one, row) for one in letter_store.batches(letter, stored)]
     arrays = [pa.array(column, kind.type) for column, kind in zip(columns, FIELDS, strict=True)]

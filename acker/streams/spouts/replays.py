@@ -50,7 +50,7 @@ OUTCOMES = pa.schema(
 """Outcomes as rows. status: acked, failed or expired. final: no replay follows. latency: seconds from track
 to outcome by the store's clock; at: when it was."""
 
-Told: TypeAlias = Callable[[pa.Table], object]
+OnOutcomes: TypeAlias = Callable[[pa.Table], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,14 @@ def writer_of(spout: str) -> str:
 
 
 def step(
-    core: Core, spout: str, told: Told | None = None, reading: Reading | None = None
+    core: Core, spout: str, on_outcomes: OnOutcomes | None = None, reading: Reading | None = None
 ) -> Operation[Stepped]:
     """Settles a bounded number of the outcomes of a spout that has kept rows: replays, buries, confirms.
 
     reading: where the step before has come to, for the next one; None begins with the oldest outcomes.
-    told: is given the outcomes (`OUTCOMES`) before anything else is done; if it raises, or the process dies,
-    they are told again. Raises DeadLettersFull, before that; what is not settled waits, unconfirmed.
+    on_outcomes: is called with the outcomes (`OUTCOMES`) before anything else is done; if it raises, or the
+    process dies, they are reported again. Raises DeadLettersFull, before that; what is not settled waits,
+    unconfirmed.
     """
     number = yield from commits.next_number(core, writer_of(spout))
     reading = reading or Reading(core, spout)
@@ -89,11 +90,12 @@ def step(
         return Stepped()
     lost = yield from kept.look_at_dead(core, spout, entries, known)
     wanted = any(place.roots.how.outcomes for place in known.values())
-    table = (yield from _table(core, entries, known)) if wanted or told is not None else None
-    if told is not None and table is not None and table.num_rows and (kind := undone(told(table))):
+    table = (yield from _table(core, entries, known)) if wanted or on_outcomes is not None else None
+    some = table is not None and table.num_rows > 0
+    if on_outcomes is not None and some and (kind := undone(on_outcomes(table))):
         raise ValidationError(
             "on_outcomes: expected a function that has handled its outcomes when it returns, got one that "
-            f"returned a {kind}; they are told again. Run that work in the function, as by asyncio.run"
+            f"returned a {kind}; they are reported again. Run that work in the function, as by asyncio.run"
         )
     staged, again, gone = yield from _stage_replays(core, entries, known)
     lost |= gone
@@ -135,8 +137,8 @@ def _read(core: Core, spout: str, reading: Reading) -> Operation[tuple[list[Entr
                 reading.reader.place = before
                 break
             taken[entry.place] = entry
-            known |= {told.slab: places[told.slab] for told in entry.slabs if told.slab in places}
-            count = sum(most if told.indexes is None else len(told.indexes) for told in entry.slabs)
+            known |= {outcome.slab: places[outcome.slab] for outcome in entry.slabs if outcome.slab in places}
+            count = sum(most if outcome.indexes is None else len(outcome.indexes) for outcome in entry.slabs)
             trees += count
             bad += count if entry.status != "acked" else 0
         if len(due) == len(found) or trees >= STEP_TREES or bad >= STEP_REPLAYS:
@@ -147,11 +149,11 @@ def _read(core: Core, spout: str, reading: Reading) -> Operation[tuple[list[Entr
 def _stepped(entries: Sequence[Entry], known: dict[bytes, Place], lost: set[str]) -> Stepped:
     counts = {"acked": 0, "replayed": 0, "dead": 0}
     for entry in entries:
-        for told in entry.slabs:
-            if place := known.get(told.slab):
+        for outcome in entry.slabs:
+            if place := known.get(outcome.slab):
                 fate = place.fate(entry)
                 if fate == "acked" or place.roots.token not in lost:
-                    counts[fate] += len(place.rows(told))
+                    counts[fate] += len(place.rows(outcome))
     return Stepped(**counts)
 
 
@@ -177,14 +179,14 @@ def _stage_replays(
     again: dict[str, tuple[Roots, dict[int, Attempt]]] = {}
     expired = ""
     for entry in entries:
-        for told in entry.slabs:
-            place = known.get(told.slab)
+        for outcome in entry.slabs:
+            place = known.get(outcome.slab)
             if place is not None and place.fate(entry) == "replayed":
                 if entry.status == "expired" and not expired:
                     expired = yield from late.why_expired(core)
                 one = Attempt.of(place.roots.number, entry, expired)
                 ended = again.setdefault(place.roots.token, (place.roots, {}))[1]
-                ended.update(dict.fromkeys(place.rows(told), one))
+                ended.update(dict.fromkeys(place.rows(outcome), one))
     staged: list[Staged] = []
     tracked: list[Roots] = []
     lost: set[str] = set()
@@ -240,21 +242,21 @@ def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, Place]) -> O
     why = (yield from late.why_expired(core)) if expired else ""
     columns: list[list[object]] = [[] for _ in OUTCOMES]
     for entry in entries:
-        for told in entry.slabs:
-            place, ids_here = known.get(told.slab), names.get(told.slab)
+        for outcome in entry.slabs:
+            place, ids_here = known.get(outcome.slab), names.get(outcome.slab)
             if place is None or ids_here is None:
                 continue
-            indexes = told.of(min(place.count, len(ids_here)))
+            indexes = outcome.of(min(place.count, len(ids_here)))
             count = len(indexes)
             final = place.fate(entry) != "replayed"
             columns[0] += [ids_here[index] for index in indexes]
-            columns[1] += [ids.anchor_at(told.slab, index) for index in indexes]
+            columns[1] += [ids.anchor_at(outcome.slab, index) for index in indexes]
             same = (
                 entry.status,
                 entry.cause.reason or (why if entry.status == "expired" else ""),
                 place.roots.number,
                 final,
-                told.latency,
+                outcome.latency,
                 round(entry.at * 1e6),
             )
             for column, value in zip(columns[2:], same, strict=True):

@@ -20,7 +20,7 @@ from acker.store.client import Store
 from acker.store.operation import Operation, Reply, command
 from acker.streams.spouts import lost, replays
 from acker.streams.spouts.backoff import Reading
-from acker.streams.spouts.replays import Stepped, Told
+from acker.streams.spouts.replays import OnOutcomes, Stepped
 
 T = TypeVar("T")
 
@@ -36,31 +36,34 @@ _log = logging.getLogger(__name__)
 def settle(
     ledger: Ledger,
     spout: str | None = None,
-    told: Told | None = None,
+    on_outcomes: OnOutcomes | None = None,
     steps: int = _STEPS,
     readings: dict[str, Reading] | None = None,
 ) -> Stepped:
     """Settles what outcomes there are, in so many steps at most for a spout: one, or all that keep rows.
 
-    told: see `acker.streams.spouts.replays.step`. A spout whose outcomes were asked for so is left to who
-    asks for them, until it is named without. readings: spout -> how far it was read, kept from one call to
-    the next. Raises what `step` or `told` does, first for one of several spouts, when the others are settled.
+    on_outcomes: see `acker.streams.spouts.replays.step`. A spout whose outcomes were asked for so is left to
+    who asks for them, until it is named without. readings: spout -> how far it was read, kept from one call
+    to the next. Raises what `step` or `on_outcomes` does, first for one of several spouts, when the others
+    are settled.
     """
-    names = ledger.run(_claimed(ledger, spout, told is not None))
+    names = ledger.run(_claimed(ledger, spout, on_outcomes is not None))
     known = {} if readings is None else readings
     for name in names:
         if name not in known or known[name].core is not ledger.core:
             known[name] = Reading(ledger.core, name)
-    done = _each(partial(_settle, ledger, name, told, steps, known[name]) for name in names)
+    done = _each(partial(_settle, ledger, name, on_outcomes, steps, known[name]) for name in names)
     return Stepped(
         sum(one.acked for one in done), sum(one.replayed for one in done), sum(one.dead for one in done)
     )
 
 
-def _settle(ledger: Ledger, spout: str, told: Told | None, steps: int, reading: Reading) -> Stepped:
+def _settle(
+    ledger: Ledger, spout: str, on_outcomes: OnOutcomes | None, steps: int, reading: Reading
+) -> Stepped:
     total = Stepped()
     for _ in range(steps):
-        done = ledger.run(replays.step(ledger.core, spout, told, reading))
+        done = ledger.run(replays.step(ledger.core, spout, on_outcomes, reading))
         total = Stepped(total.acked + done.acked, total.replayed + done.replayed, total.dead + done.dead)
         if not done.all and not reading.more:
             break
@@ -74,7 +77,7 @@ def _each(actions: Iterable[Callable[[], T]]) -> list[T]:
     for action in actions:
         try:
             results.append(action())
-        except Exception as error:  # noqa: BLE001 - `told` is the user's: it may raise anything
+        except Exception as error:  # noqa: BLE001 - `on_outcomes` is the user's: it may raise anything
             first = first or error
     if first is not None:
         raise first
@@ -93,15 +96,15 @@ def _named(ledger: Ledger, spout: str | None) -> list[str]:
     return [check_name(spout, "spout")] if spout is not None else ledger.run(_spouts(ledger))
 
 
-def _claimed(ledger: Ledger, spout: str | None, told: bool) -> Operation[list[str]]:
-    """The spouts to settle. Who is told of outcomes notes so, and others leave them alone."""
+def _claimed(ledger: Ledger, spout: str | None, claim: bool) -> Operation[list[str]]:
+    """The spouts to settle. claim: the caller takes their outcomes, so others leave them alone."""
     if not ledger.config.ackers:
         return []
     names = [check_name(spout, "spout")] if spout is not None else (yield from _spouts(ledger))
     if not names:
         return []
     counts = [keys.Spout(ledger.config.name, name).counts for name in names]
-    if told:
+    if claim:
         yield [command("HSET", key, "told", 1) for key in counts]
     elif spout is not None:
         yield [command("HDEL", key, "told") for key in counts]
@@ -112,7 +115,7 @@ def _claimed(ledger: Ledger, spout: str | None, told: bool) -> Operation[list[st
 
 
 def _marks(counts: list[bytes]) -> Operation[list[Reply]]:
-    """Whether each spout is told of its outcomes; None where that cannot be read: settling it says why."""
+    """Whether somebody takes the outcomes of each spout; None where it cannot be read: settling says why."""
     try:
         return (yield [command("HGET", key, "told") for key in counts])
     except MissingRights:
@@ -167,11 +170,11 @@ def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = N
 
 
 class Settler:
-    """Settles the outcomes of topologies of a store (all, where `names` is None), until it is told to stop.
+    """Settles the outcomes of topologies of a store (all, where `names` is None), until `stop`.
 
-    spout: only of this one. told: is given each batch of outcomes (`acker.streams.spouts.replays.OUTCOMES`)
-    before they are settled; what it raises leaves them to be told again. Where several settle at once, each
-    may be told of the same. A store that is away is waited for.
+    spout: only of this one. on_outcomes: is called with each batch of outcomes
+    (`acker.streams.spouts.replays.OUTCOMES`) before they are settled; where it raises, they come again. Where
+    several settle at once, each may get the same. A store that is away is waited for.
     """
 
     def __init__(
@@ -180,12 +183,12 @@ class Settler:
         names: Iterable[str] | None = None,
         *,
         spout: str | None = None,
-        told: Told | None = None,
+        on_outcomes: OnOutcomes | None = None,
     ) -> None:
         self.store = store
         self.names = None if names is None else [check_name(name, "topology") for name in names]
         self.spout = spout
-        self.told = told
+        self.on_outcomes = on_outcomes
         self._stepping = threading.Lock()
         self._ledgers: dict[str, Ledger] = {}
         self._trouble: dict[str, str] = {}
@@ -209,7 +212,7 @@ class Settler:
                 _, done = _each([partial(self._recover, ledger), partial(self._settle, ledger)])
                 settled += done
                 self._trouble.pop(name, None)
-            except Exception as error:  # noqa: BLE001 - `told` is the user's: it may raise anything
+            except Exception as error:  # noqa: BLE001 - `on_outcomes` is the user's: it may raise anything
                 self._ledgers.pop(name, None)
                 if self._trouble.get(name) != repr(error):
                     self._trouble[name] = repr(error)
@@ -229,7 +232,7 @@ class Settler:
 
     def _settle(self, ledger: Ledger) -> int:
         readings = self._readings.setdefault(ledger.config.name, {})
-        return settle(ledger, self.spout, self.told, readings=readings).all
+        return settle(ledger, self.spout, self.on_outcomes, readings=readings).all
 
     def _ledger(self, name: str) -> Ledger:
         known = self._ledgers.get(name)

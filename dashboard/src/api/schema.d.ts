@@ -403,7 +403,7 @@ export interface paths {
         put?: never;
         /**
          * Confirm Outcomes
-         * @description Confirms outcomes by their receipts: they are told no more, and make room for further trees.
+         * @description Confirms outcomes by their receipts: they do not come again, and make room for further trees.
          *
          *     Sent again it changes nothing; under the same key it is answered the same, too.
          */
@@ -426,7 +426,7 @@ export interface paths {
          * @description The outcomes of a spout as they come, from those on that are not confirmed.
          *
          *     What is not confirmed within a minute, or a message timeout where that is shorter, comes again. Of a
-         *     shard at most 100 entries wait to be confirmed; more are told when these are.
+         *     shard at most 100 entries wait to be confirmed; more come when these are.
          */
         get: operations["stream_spout_outcomes"];
         put?: never;
@@ -531,7 +531,7 @@ export interface paths {
         put?: never;
         /**
          * Fail Tree
-         * @description Fails a tree: final and at once. Its spout is told, and replays or gives up the record.
+         * @description Fails a tree: final and at once. Its spout learns it, and replays or gives up the record.
          */
         post: operations["fail_tree"];
         delete?: never;
@@ -993,6 +993,34 @@ export interface components {
             unknown: string[];
         };
         /**
+         * EndedTree
+         * @description A tree that has its outcome.
+         */
+        EndedTree: {
+            /**
+             * Anchor
+             * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
+             * @example -4611686018427387903
+             */
+            anchor: string;
+            /**
+             * Latency
+             * @description Seconds from its track to its end.
+             * @example 12.5
+             */
+            latency: number;
+            /**
+             * Message Id
+             * @description As text; null where it is unknown or no UTF-8.
+             */
+            message_id: string | null;
+            /**
+             * Message Id Base64
+             * @description Its bytes; null where it is unknown.
+             */
+            message_id_base64: string | null;
+        };
+        /**
          * EventStream
          * @description The data of each kind of event; a stream's events hold one of these each.
          */
@@ -1367,7 +1395,7 @@ export interface components {
             expired: number;
             /**
              * Failed
-             * @description How many more failed than were told one by one.
+             * @description How many more failed than were reported one by one.
              * @example 1200
              */
             failed: number;
@@ -1739,7 +1767,7 @@ export interface components {
              */
             step: string;
             /** Trees */
-            trees: components["schemas"]["ToldTree"][];
+            trees: components["schemas"]["EndedTree"][];
         };
         /**
          * SpoutOutcomesPage
@@ -2056,34 +2084,6 @@ export interface components {
             silence?: number | null;
             /** Unreadable */
             unreadable?: number | null;
-        };
-        /**
-         * ToldTree
-         * @description A tree that has its outcome.
-         */
-        ToldTree: {
-            /**
-             * Anchor
-             * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
-             * @example -4611686018427387903
-             */
-            anchor: string;
-            /**
-             * Latency
-             * @description Seconds from its track to its end.
-             * @example 12.5
-             */
-            latency: number;
-            /**
-             * Message Id
-             * @description As text; null where it is unknown or no UTF-8.
-             */
-            message_id: string | null;
-            /**
-             * Message Id Base64
-             * @description Its bytes; null where it is unknown.
-             */
-            message_id_base64: string | null;
         };
         /**
          * Topologies
@@ -2533,7 +2533,7 @@ export interface components {
         };
         /**
          * UnreadableTopology
-         * @description A topology of which nothing can be told.
+         * @description A topology that cannot be read.
          */
         UnreadableTopology: {
             /**
@@ -6557,7 +6557,7 @@ export interface operations {
                         data: string;
                         /** @enum {string} */
                         event: "outcomes";
-                        /** @description What was told and is not confirmed. */
+                        /** @description What was sent and is not confirmed. */
                         id?: string;
                         retry?: number;
                     };

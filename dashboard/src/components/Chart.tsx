@@ -8,7 +8,7 @@ export interface Line {
   label: string;
   /** The name of a colour of the style sheet, without its dashes. */
   colour: string;
-  /** Lengths of strokes and gaps, so that lines can be told apart without colour. */
+  /** Lengths of strokes and gaps, so that lines can be distinguished without colour. */
   dash?: number[];
   values: (number | null)[];
 }

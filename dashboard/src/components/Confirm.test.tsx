@@ -31,7 +31,7 @@ test("nothing happens before it is confirmed, and it closes once it is done", as
   await waitFor(() => expect(close).toHaveBeenCalledOnce());
 });
 
-test("what goes wrong is told, and it can be tried again", async () => {
+test("an error is shown, and it can be tried again", async () => {
   const close = ask(() => Promise.reject(new Error("the store is away")));
   await userEvent.click(screen.getByRole("button", { name: "Do it" }));
   expect((await screen.findByRole("alert")).textContent).toContain("the store is away");

@@ -33,7 +33,7 @@ export function Failure({ error }: { error: Error }) {
 
 /**
  * What a query has, or why it has nothing. While it is asked again it has no error: what was wrong stays until
- * there is something to show. What is wrong with a renewal is told beside the age of the data (RefreshControl).
+ * there is something to show. An error of a renewal is shown beside the age of the data (RefreshControl).
  */
 export function Loaded({
   query,

@@ -64,13 +64,13 @@ export function LetterAction({
       for (const name of ["dead-letters", "dead-letter-groups", "dead-letter", "topology"])
         void queries.invalidateQueries({ queryKey: [name, topology] });
     }
-    const told = [
+    const report = [
       verb === "replay" ? `${plural(total, "row")} will be tried again` : `${plural(total, "row")} discarded`,
     ];
-    if (unknown) told.push(`${count(unknown)} were dead letters no more`);
-    if (refused) told.push(`${count(refused)} cannot be replayed: ${why}`);
-    if (step.waits !== null) throw new Error(`${told.join(", ")}, and no more now: ${step.waits}.`);
-    done(`${told.join(", ")}.`);
+    if (unknown) report.push(`${count(unknown)} were dead letters no more`);
+    if (refused) report.push(`${count(refused)} cannot be replayed: ${why}`);
+    if (step.waits !== null) throw new Error(`${report.join(", ")}, and no more now: ${step.waits}.`);
+    done(`${report.join(", ")}.`);
   };
   const one = number === 1;
   return (

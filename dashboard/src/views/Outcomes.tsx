@@ -44,7 +44,7 @@ export function Outcomes() {
       if (event === "outcome" || event === "outcomes") news.current = true;
     }, []),
   );
-  // What happened while nobody told of it.
+  // What happened while no event came.
   useEffect(() => {
     if (connection === "live") news.current = true;
   }, [connection]);

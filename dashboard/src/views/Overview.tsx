@@ -128,7 +128,7 @@ function UnreadableCard({ of }: { of: Schemas["UnreadableTopology"] }) {
         </li>
       </ul>
       <p className="faint">
-        Nothing can be told of this topology until that is mended. Look for damage in the store, or for two
+        Nothing can be shown of this topology until that is mended. Look for damage in the store, or for two
         versions of acker. All other topologies go on.
       </p>
     </article>

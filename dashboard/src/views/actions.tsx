@@ -1,4 +1,4 @@
-/** What an operator does to trees by hand: asked for, said before it happens, and told after. */
+/** What an operator does to trees by hand: asked for, said before it happens, and reported after. */
 
 import { useQueryClient } from "@tanstack/react-query";
 import { useId, useState } from "react";
@@ -67,7 +67,7 @@ export function TreeAction({
     return (
       <Confirm title={`Fail ${trees}?`} action={`Fail ${trees}`} danger run={fail} close={close}>
         <p>
-          {targets.length === 1 ? "The tree fails" : "The trees fail"} at once and for good. The spout is told
+          {targets.length === 1 ? "The tree fails" : "The trees fail"} at once and for good. The spout learns
           the reason, and tries the record again or gives it up as a dead letter. Work still under way for{" "}
           {targets.length === 1 ? "it" : "them"} is counted as late and changes nothing. What has finished by
           then stays as it is.

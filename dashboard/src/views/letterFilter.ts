@@ -72,11 +72,11 @@ export interface Groups {
 /** Most calls for the groups of all: each counts ten thousand, and a spout has a hundred thousand at most. */
 const MOST_CALLS = 40;
 
-/** The groups of all pages, added up. told: is given what is counted so far, after each page but the last. */
+/** The groups of all pages, added up. onPage: is called with the count so far, after each page but the last. */
 export async function readGroups(
   topology: string,
   asked: Matching,
-  told: (part: Groups) => void,
+  onPage: (part: Groups) => void,
 ): Promise<Groups> {
   const found = new Map<string, Group>();
   let cursor: string | null = null;
@@ -91,7 +91,7 @@ export async function readGroups(
     for (const one of page.groups) add(found, one);
     cursor = page.cursor;
     if (cursor === null) break;
-    told(together(found, until, true));
+    onPage(together(found, until, true));
   }
   return together(found, until, cursor !== null);
 }
