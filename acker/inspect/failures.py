@@ -19,7 +19,7 @@ from acker.errors import ValidationError
 from acker.ledger import ids, slabs
 from acker.ledger.causes import Cause
 from acker.ledger.config import check_name
-from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.ledger.core import Core
 from acker.store import scripts
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import whole
@@ -234,13 +234,11 @@ def kept_since(core: Core, anchor: int) -> Operation[float | None]:
 
 def numbers(core: Core) -> Operation[dict[int, Numbers]]:
     """How many trees of each shard have failed or expired so far."""
-    found: dict[int, Numbers] = {}
-    for first in range(0, len(core.shards), FLIGHT_SHARDS):
-        shards = core.shards[first : first + FLIGHT_SHARDS]
-        replies = yield [command("HMGET", shard.counters, "recent", "failed", "expired") for shard in shards]
-        for shard, counts in zip(shards, replies, strict=True):
-            found[shard.number] = Numbers(*(whole(count, "a shard's counter") for count in counts))
-    return found
+    replies = yield [command("HMGET", shard.counters, "recent", "failed", "expired") for shard in core.shards]
+    return {
+        shard.number: Numbers(*(whole(count, "a shard's counter") for count in counts))
+        for shard, counts in zip(core.shards, replies, strict=True)
+    }
 
 
 def since(
@@ -254,19 +252,17 @@ def since(
     before = {shard: seen.get(shard, Numbers()).ended for shard in now}
     changed = [shard for shard, number in now.items() if number.ended > before[shard]]
     found: list[Recent] = []
-    for first in range(0, len(changed), FLIGHT_SHARDS):
-        shards = changed[first : first + FLIGHT_SHARDS]
-        replies = yield [
-            command(
-                "XREVRANGE", core.shards[shard].recent, f"{now[shard].ended}-0", f"({before[shard]}-0",
-                "COUNT", most,
-            )
-            for shard in shards
-        ]  # fmt: skip
-        for shard, entries in zip(shards, replies, strict=True):
-            parsed = [_parse(shard, fields) for fields in entries]
-            trees = (tree for entry in parsed for tree in entry.trees())
-            found += itertools.islice(trees, most)
+    replies = yield [
+        command(
+            "XREVRANGE", core.shards[shard].recent, f"{now[shard].ended}-0", f"({before[shard]}-0",
+            "COUNT", most,
+        )
+        for shard in changed
+    ]  # fmt: skip
+    for shard, entries in zip(changed, replies, strict=True):
+        parsed = [_parse(shard, fields) for fields in entries]
+        trees = (tree for entry in parsed for tree in entry.trees())
+        found += itertools.islice(trees, most)
     found.sort(key=lambda tree: (tree.at, tree.shard, tree.number, tree.offset))
     return found[max(0, len(found) - most) :], now
 
@@ -284,17 +280,15 @@ def _entries(
     core: Core, places: Mapping[int, tuple[int, int]], shards: Sequence[int], count: int
 ) -> Operation[dict[int, list[_Entry]]]:
     """The next entries of some shards, those that have any."""
-    found: dict[int, list[_Entry]] = {}
-    for first in range(0, len(shards), FLIGHT_SHARDS):
-        part = shards[first : first + FLIGHT_SHARDS]
-        replies = yield [
-            command("XREVRANGE", core.shards[shard].recent, f"{places[shard][0]}-0", "-", "COUNT", count)
-            for shard in part
-        ]
-        for shard, entries in zip(part, replies, strict=True):
-            if entries:
-                found[shard] = [_parse(shard, fields) for fields in entries]
-    return found
+    replies = yield [
+        command("XREVRANGE", core.shards[shard].recent, f"{places[shard][0]}-0", "-", "COUNT", count)
+        for shard in shards
+    ]
+    return {
+        shard: [_parse(shard, fields) for fields in entries]
+        for shard, entries in zip(shards, replies, strict=True)
+        if entries
+    }
 
 
 def _parse(shard: int, found: Reply) -> _Entry:

@@ -17,7 +17,7 @@ from acker.inspect.steps import Step, steps
 from acker.inspect.stream_totals import StreamTotals, stream_totals
 from acker.inspect.totals import Totals, totals
 from acker.ledger.config import DEAD_LETTERS, TopologyConfig, check_number
-from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.ledger.core import Core
 from acker.ledger.outcomes import Entry, parse_all
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Reply, Request, command
@@ -459,14 +459,12 @@ def _unconfirmed(core: Core, at: float) -> Operation[dict[str, float]]:
         for spout in sorted(core.spouts)
         for shard in core.shards[:_SPOUT_SHARDS]
     ]
-    for first in range(0, len(looked), FLIGHT_SHARDS):
-        part = looked[first : first + FLIGHT_SHARDS]
-        replies = yield [command("XRANGE", stream, "-", "+", "COUNT", 1) for *_, stream in part]
-        for (spout, shard, _), entries in zip(part, replies, strict=True):
-            for entry_id, _ in entries:
-                age = at - int(entry_id.partition(b"-")[0]) / 1000
-                found[spout] = max(0.0, age, found.get(spout, 0.0))
-            oldest.setdefault(spout, []).extend(parse_all(shard, entries)[0])
+    replies = yield [command("XRANGE", stream, "-", "+", "COUNT", 1) for *_, stream in looked]
+    for (spout, shard, _), entries in zip(looked, replies, strict=True):
+        for entry_id, _ in entries:
+            age = at - int(entry_id.partition(b"-")[0]) / 1000
+            found[spout] = max(0.0, age, found.get(spout, 0.0))
+        oldest.setdefault(spout, []).extend(parse_all(shard, entries)[0])
     try:
         from acker.streams.spouts.backoff import overdue
     except ImportError:  # no pyarrow: only ages are shown

@@ -18,7 +18,7 @@ import numpy as np
 
 from acker.inspect.buckets import BUCKETS, Clock
 from acker.ledger import histogram
-from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.ledger.core import Core
 from acker.ledger.counts import COUNTERS
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Reply, Request, command
@@ -165,39 +165,36 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
     latencies: dict[int, int] = {}
     waiting = held = backlog = emitted = 0
     use, age = 0.0, -1.0
-    for first in range(0, len(core.shards), FLIGHT_SHARDS):
-        shards = core.shards[first : first + FLIGHT_SHARDS]
-        requests = []
-        for shard in shards:
-            requests += [
-                Request(shard.clock, ["TIME"]),
-                command("HMGET", shard.clock, "rotations", "rotated_at", "drained"),
-                command("HMGET", shard.counters, *_PENDING, *COUNTERS, "emitted"),
-                command("HGETALL", shard.latency),
-            ]
-        replies = yield requests
-        for place in range(0, len(replies), 4):
-            instant, clock, counts, stored = replies[place : place + 4]
-            now = int(instant[0]) * 1000 + int(instant[1]) // 1000
-            rotations, rotated_at, drained = (
-                whole(value, "a shard's clock", default)
-                for value, default in zip(clock, (0, -1, 0), strict=True)
-            )
-            clock = Clock(now, rotations, rotated_at, drained)
-            numbers = [whole(value, "a shard's counter") for value in counts]
-            for age_of, _ in enumerate(BUCKETS[:3]):
-                trees[age_of] += numbers[(clock.rotations - age_of) % 3]
-            trees[3] += numbers[3]
-            waiting, held = waiting + numbers[4], held + numbers[5]
-            backlog = max(backlog, clock.rotations - clock.drained)
-            use = max(use, numbers[5] / core.config.shard_limit)
-            if clock.rotated_at >= 0:
-                age = max(age, max(0, now - clock.rotated_at) / 1000)
-            emitted += numbers.pop()
-            for number, value in enumerate(numbers[6:]):
-                counters[number] += value
-            for bucket, count in histogram.counts(stored):
-                latencies[bucket] = latencies.get(bucket, 0) + count
+    requests = []
+    for shard in core.shards:
+        requests += [
+            Request(shard.clock, ["TIME"]),
+            command("HMGET", shard.clock, "rotations", "rotated_at", "drained"),
+            command("HMGET", shard.counters, *_PENDING, *COUNTERS, "emitted"),
+            command("HGETALL", shard.latency),
+        ]
+    replies = yield requests
+    for place in range(0, len(replies), 4):
+        instant, clock, counts, stored = replies[place : place + 4]
+        now = int(instant[0]) * 1000 + int(instant[1]) // 1000
+        rotations, rotated_at, drained = (
+            whole(value, "a shard's clock", default) for value, default in zip(clock, (0, -1, 0), strict=True)
+        )
+        clock = Clock(now, rotations, rotated_at, drained)
+        numbers = [whole(value, "a shard's counter") for value in counts]
+        for age_of, _ in enumerate(BUCKETS[:3]):
+            trees[age_of] += numbers[(clock.rotations - age_of) % 3]
+        trees[3] += numbers[3]
+        waiting, held = waiting + numbers[4], held + numbers[5]
+        backlog = max(backlog, clock.rotations - clock.drained)
+        use = max(use, numbers[5] / core.config.shard_limit)
+        if clock.rotated_at >= 0:
+            age = max(age, max(0, now - clock.rotated_at) / 1000)
+        emitted += numbers.pop()
+        for number, value in enumerate(numbers[6:]):
+            counters[number] += value
+        for bucket, count in histogram.counts(stored):
+            latencies[bucket] = latencies.get(bucket, 0) + count
     emitted += yield from _emitted(core)
     return [*counters, emitted, *trees, waiting, held, backlog, use, age], latencies
 
@@ -205,14 +202,9 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
 def _emitted(core: Core) -> Operation[int]:
     """Tuples emitted into all streams of a topology."""
     [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
-    total = 0
-    for first in range(0, len(names), FLIGHT_SHARDS):
-        streams = [
-            keys.Stream(core.config.name, name.decode()) for name in names[first : first + FLIGHT_SHARDS]
-        ]
-        replies = yield [command("HGET", stream.subscriptions, "emitted") for stream in streams]
-        total += sum(whole(reply, "a stream's count of tuples") for reply in replies)
-    return total
+    streams = [keys.Stream(core.config.name, name.decode()) for name in names]
+    replies = yield [command("HGET", stream.subscriptions, "emitted") for stream in streams]
+    return sum(whole(reply, "a stream's count of tuples") for reply in replies)
 
 
 def pack(values: Sequence[float], latencies: Mapping[int, int]) -> bytes:

@@ -143,11 +143,7 @@ def page(
 
 def lengths(core: Core, spout: str) -> Operation[tuple[int, ...]]:
     """How many entries of a spout each shard holds that are not confirmed."""
-    found: list[int] = []
-    for first in range(0, len(core.shards), FLIGHT_SHARDS):
-        part = core.shards[first : first + FLIGHT_SHARDS]
-        found += yield [command("XLEN", shard.outcomes(spout)) for shard in part]
-    return tuple(found)
+    return tuple((yield [command("XLEN", shard.outcomes(spout)) for shard in core.shards]))
 
 
 def _read_shard(

@@ -19,7 +19,7 @@ from acker.inspect.trees import State, Tree, read_request, trees_at, trees_of
 from acker.ledger import ids, outcomes, registries
 from acker.ledger import slabs as headers
 from acker.ledger.config import MESSAGE_ID_BYTES, check_message_id, check_name
-from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.ledger.core import Core
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
 
@@ -228,12 +228,10 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
 def _clocks(core: Core) -> Operation[list[tuple[int, int]]]:
     """The rotations of each shard, and how many of them are not drained, for `Position.clocks`."""
     found: list[tuple[int, int]] = []
-    for first in range(0, len(core.shards), FLIGHT_SHARDS):
-        shards = core.shards[first : first + FLIGHT_SHARDS]
-        replies = yield [command("HMGET", shard.clock, "rotations", "drained") for shard in shards]
-        for shard, reply in zip(shards, replies, strict=True):
-            rotations, drained = (whole(value, f"clock of shard {shard.number}", -1) for value in reply)
-            found.append((rotations, min(255, max(0, rotations - max(0, drained)))))
+    replies = yield [command("HMGET", shard.clock, "rotations", "drained") for shard in core.shards]
+    for shard, reply in zip(core.shards, replies, strict=True):
+        rotations, drained = (whole(value, f"clock of shard {shard.number}", -1) for value in reply)
+        found.append((rotations, min(255, max(0, rotations - max(0, drained)))))
     return found
 
 

@@ -67,11 +67,8 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
         raise SpoutInUse(
             f"{name} has {letters:,} dead letters, and rows that are not settled: settle and delete them"
         )
-    owed = 0
-    for first in range(0, len(core.shards), operations.FLIGHT_SHARDS):
-        shards = core.shards[first : first + operations.FLIGHT_SHARDS]
-        calls = [Call(one.number, "free_spout", [one.outcomes(spout)], [spout]) for one in shards]
-        owed += sum((yield from core.ask(calls)))
+    calls = [Call(one.number, "free_spout", [one.outcomes(spout)], [spout]) for one in core.shards]
+    owed = sum((yield from core.ask(calls)))
     if owed:
         raise SpoutInUse(
             f"{name} has {owed:,} trees in flight, or with an outcome that is not confirmed: let a spout of "

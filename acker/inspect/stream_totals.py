@@ -64,17 +64,13 @@ def stream_totals(core: Core, names: Sequence[str] | None = None) -> Operation[l
         [found] = yield [command("SMEMBERS", keys.streams(core.config.name))]
         names = sorted(name.decode("utf-8", "replace") for name in found)
     totals = []
-    for first in range(0, len(names), _FLIGHT):
-        part = names[first : first + _FLIGHT]
-        replies = yield [
-            command("HGETALL", keys.Stream(core.config.name, name).subscriptions) for name in part
-        ]
-        for name, reply in zip(part, replies, strict=True):
-            fields = {
-                field.decode("utf-8", "replace"): value
-                for field, value in zip(reply[::2], reply[1::2], strict=True)
-            }
-            totals.append((yield from _stream(core, name, fields)))
+    replies = yield [command("HGETALL", keys.Stream(core.config.name, name).subscriptions) for name in names]
+    for name, reply in zip(names, replies, strict=True):
+        fields = {
+            field.decode("utf-8", "replace"): value
+            for field, value in zip(reply[::2], reply[1::2], strict=True)
+        }
+        totals.append((yield from _stream(core, name, fields)))
     return totals
 
 

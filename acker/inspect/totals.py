@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from acker.errors import UnreadableRecord
 from acker.inspect.buckets import BUCKETS, Bucket, Clock, buckets, declared
-from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.ledger.core import Core
 from acker.ledger.counts import COUNTERS
 from acker.store import scripts
 from acker.store.operation import Operation, Reply, Request, command
@@ -126,44 +126,29 @@ class Totals:
 
 def totals(core: Core) -> Operation[Totals]:
     """How full each shard and bucket is, how old, and what its counters say."""
-    found: list[ShardTotals] = []
-    at = None
-    for first in range(0, len(core.shards), FLIGHT_SHARDS):
-        shards = core.shards[first : first + FLIGHT_SHARDS]
-        known = yield [command("HMGET", shard.clock, "rotations", "drained") for shard in shards]
-        names: list[bytes | str | int] = [
-            _SAMPLE,
-            "bucket:0",
-            "bucket:1",
-            "bucket:2",
-            "expiring",
-            "waiting",
-            "held",
-            "unreadable",
-        ]
-        requests = []
-        for shard, clock in zip(shards, known, strict=True):
-            rotations, drained = (whole(value, f"clock of shard {shard.number}") for value in clock)
-            # One more than there are: a rotation may be made until the script runs.
-            aside = [shard.expired(number) for number in range(drained, rotations + 1)[:_ASIDE]]
-            own = [*declared(core, shard.number), shard.counters, *buckets(core, shard.number), *aside]
-            requests.append(Request(shard.clock, names + list(COUNTERS), scripts.get("read_totals"), own))
-        replies = yield requests
-        found += [
-            _shard_totals(core, shard.number, reply) for shard, reply in zip(shards, replies, strict=True)
-        ]
-        at = at or replies[0][0][0] / 1000
+    known = yield [command("HMGET", shard.clock, "rotations", "drained") for shard in core.shards]
+    names: list[bytes | str | int] = [
+        _SAMPLE, "bucket:0", "bucket:1", "bucket:2", "expiring", "waiting", "held", "unreadable", *COUNTERS,
+    ]  # fmt: skip
+    requests = []
+    for shard, clock in zip(core.shards, known, strict=True):
+        rotations, drained = (whole(value, f"clock of shard {shard.number}") for value in clock)
+        # One more than there are: a rotation may be made until the script runs.
+        aside = [shard.expired(number) for number in range(drained, rotations + 1)[:_ASIDE]]
+        own = [*declared(core, shard.number), shard.counters, *buckets(core, shard.number), *aside]
+        requests.append(Request(shard.clock, names, scripts.get("read_totals"), own))
+    replies = yield requests
+    at = replies[0][0][0] / 1000 if replies else None
+    found = (
+        _shard_totals(core, shard.number, reply) for shard, reply in zip(core.shards, replies, strict=True)
+    )
     return Totals(at, tuple(found))
 
 
 def unreadable(core: Core) -> Operation[int]:
     """How many records could not be read so far, and were passed over."""
-    total = 0
-    for first in range(0, len(core.shards), FLIGHT_SHARDS):
-        shards = core.shards[first : first + FLIGHT_SHARDS]
-        replies = yield [command("HGET", shard.counters, "unreadable") for shard in shards]
-        total += sum(whole(reply, "count of unreadable records") for reply in replies)
-    return total
+    replies = yield [command("HGET", shard.counters, "unreadable") for shard in core.shards]
+    return sum(whole(reply, "count of unreadable records") for reply in replies)
 
 
 def _shard_totals(core: Core, shard: int, reply: Reply) -> ShardTotals:

@@ -3,7 +3,7 @@
 import logging
 
 from acker.ledger import histogram, once
-from acker.ledger.core import FLIGHT_SHARDS, Core
+from acker.ledger.core import Core
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
 
@@ -28,25 +28,16 @@ def pass_over(core: Core, what: str, count: int = 1) -> Operation[None]:
 def counters(core: Core) -> Operation[dict[str, int]]:
     """The exact counts over all shards (`COUNTERS`)."""
     totals = dict.fromkeys(COUNTERS, 0)
-    for first in range(0, len(core.shards), FLIGHT_SHARDS):
-        replies = yield [
-            command("HMGET", shard.counters, *COUNTERS)
-            for shard in core.shards[first : first + FLIGHT_SHARDS]
-        ]
-        for reply in replies:
-            for name, value in zip(COUNTERS, reply, strict=True):
-                totals[name] += whole(value, f"counter {name} of topology {core.config.name!r}")
+    for reply in (yield [command("HMGET", shard.counters, *COUNTERS) for shard in core.shards]):
+        for name, value in zip(COUNTERS, reply, strict=True):
+            totals[name] += whole(value, f"counter {name} of topology {core.config.name!r}")
     return totals
 
 
 def latencies(core: Core) -> Operation[dict[int, int]]:
     """Complete latencies of all acked trees: histogram bucket (`acker.ledger.histogram`) -> trees."""
     totals: dict[int, int] = {}
-    for first in range(0, len(core.shards), FLIGHT_SHARDS):
-        replies = yield [
-            command("HGETALL", shard.latency) for shard in core.shards[first : first + FLIGHT_SHARDS]
-        ]
-        for reply in replies:
-            for bucket, count in histogram.counts(reply):
-                totals[bucket] = totals.get(bucket, 0) + count
+    for reply in (yield [command("HGETALL", shard.latency) for shard in core.shards]):
+        for bucket, count in histogram.counts(reply):
+            totals[bucket] = totals.get(bucket, 0) + count
     return totals

@@ -198,17 +198,15 @@ class Ticker:
 def due(core: Core) -> Operation[float | None]:
     """Seconds until the next rotation of a shard is due: 0 or less where one is; None without tracking."""
     soonest = None
-    for first in range(0, len(core.shards), FLIGHT_SHARDS):
-        shards = core.shards[first : first + FLIGHT_SHARDS]
-        replies = yield [
-            request
-            for shard in shards
-            for request in (Request(shard.clock, ["TIME"]), command("HGET", shard.clock, "rotated_at"))
-        ]
-        for instant, rotated_at in zip(replies[::2], replies[1::2], strict=True):
-            left = 0.0
-            if rotated_at is not None:
-                now = int(instant[0]) + int(instant[1]) / 1e6
-                left = (whole(rotated_at, "time of a rotation") + core.config.tick_ms) / 1000 - now
-            soonest = left if soonest is None else min(soonest, left)
+    replies = yield [
+        request
+        for shard in core.shards
+        for request in (Request(shard.clock, ["TIME"]), command("HGET", shard.clock, "rotated_at"))
+    ]
+    for instant, rotated_at in zip(replies[::2], replies[1::2], strict=True):
+        left = 0.0
+        if rotated_at is not None:
+            now = int(instant[0]) + int(instant[1]) / 1e6
+            left = (whole(rotated_at, "time of a rotation") + core.config.tick_ms) / 1000 - now
+        soonest = left if soonest is None else min(soonest, left)
     return soonest

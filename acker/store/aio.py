@@ -29,7 +29,7 @@ from acker.store.exchange import (
     untold,
 )
 from acker.store.nodes import Nodes
-from acker.store.operation import Operation, Reply, Request
+from acker.store.operation import Operation, Reply, Request, flights
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class AsyncStore:
             requests = next(operation)
             while True:
                 try:
-                    replies = await self.send(requests)
+                    replies = [reply for flight in flights(requests) for reply in await self.send(flight)]
                 except AckerError as error:
                     requests = operation.throw(error)
                 else:

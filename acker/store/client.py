@@ -31,7 +31,7 @@ from acker.store.exchange import (
     untold,
 )
 from acker.store.nodes import Nodes
-from acker.store.operation import Operation, Reply, Request
+from acker.store.operation import Operation, Reply, Request, flights
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class Store:
             requests = next(operation)
             while True:
                 try:
-                    replies = self.send(requests)
+                    replies = [reply for flight in flights(requests) for reply in self.send(flight)]
                 except AckerError as error:
                     requests = operation.throw(error)
                 else:

@@ -1,10 +1,11 @@
 """Operations without I/O: generators that yield batches of requests and get their replies.
 
 The same operation is run by `Store` and by `AsyncStore`. All requests of a batch may be sent side by side and
-more than once, in any order: what is in a batch must allow that (reads, or calls that take effect once).
+more than once, in any order: what is in a batch must allow that (reads, or calls that take effect once). A
+batch may be of any size: it is cut into flights, each sent when the one before is answered.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -15,6 +16,12 @@ T = TypeVar("T")
 Reply: TypeAlias = Any
 """What the server answered, or the `redis.ResponseError` it answered with."""
 
+
+FLIGHT = 512
+"""Most requests of a flight."""
+FLIGHT_BYTES = 16 << 20
+"""Bytes of arguments after which a flight takes no further request, if it has 64."""
+_FEW = 64
 
 NOTHING = (0, 0)
 """To wait for nothing but the reply."""
@@ -50,6 +57,22 @@ class Request:
 def command(name: str, key: bytes, *args: bytes | str | int | float) -> Request:
     """A request for a plain command on a key."""
     return Request(key, (name, key, *args))
+
+
+def flights(requests: Sequence[Request]) -> Iterator[Sequence[Request]]:
+    """Cuts a batch into flights: parts that are sent one after the other."""
+    if len(requests) <= _FEW:
+        yield from [requests] if requests else []
+        return
+    first = size = 0
+    for place, request in enumerate(requests):
+        size += sum(len(word) for word in request.args if isinstance(word, bytes))
+        count = place + 1 - first
+        if count == FLIGHT or (count >= _FEW and size >= FLIGHT_BYTES):
+            yield requests[first : place + 1]
+            first, size = place + 1, 0
+    if first < len(requests):
+        yield requests[first:]
 
 
 Operation: TypeAlias = Generator[list[Request], list[Reply], T]

@@ -34,7 +34,6 @@ _MOST_LOOKS = 200
 MISSED = 3
 """Heartbeats that a query misses until it is taken for one that has ended."""
 _PAGE = 500
-_FLIGHT = 64
 _SLABS = 500
 _log = logging.getLogger(__name__)
 
@@ -116,15 +115,13 @@ class _Found:
     def add(self, segments: Iterable[tuple[Segment, int]]) -> Operation[None]:
         """Adds what segments have staged for slots, where that is not acked."""
         places = [place for segment, slot in segments for place in vectors.places(self.core, segment, slot)]
-        for first in range(0, len(places), _FLIGHT):
-            part = places[first : first + _FLIGHT]
-            replies = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in part]
-            for (key, shard), (states, layout, names) in zip(part, replies, strict=True):
-                if states is None:
-                    continue
-                for state, slabs in vectors.chunks(key, states, layout, names):
-                    if state != "2":
-                        self.slabs.setdefault(shard, set()).update(slabs)
+        replies = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in places]
+        for (key, shard), (states, layout, names) in zip(places, replies, strict=True):
+            if states is None:
+                continue
+            for state, slabs in vectors.chunks(key, states, layout, names):
+                if state != "2":
+                    self.slabs.setdefault(shard, set()).update(slabs)
 
 
 def _look(found: _Found, stream: str) -> Operation[None]:

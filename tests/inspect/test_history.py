@@ -183,7 +183,7 @@ def test_a_reading_that_lost_its_turn_is_not_written(ledger: Ledger, raw: Any) -
     operation = history.record(ledger.core)
     store = ledger.store
     [claim] = write = next(operation)
-    while write[0].script is None:
+    while not write or write[0].script is None:
         write = operation.send(store.send(write))
     raw.delete(claim.key)
     assert ledger.run(history.record(ledger.core)) is not None

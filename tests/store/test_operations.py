@@ -12,7 +12,7 @@ from acker.ledger.config import TopologyConfig
 from acker.ledger.core import Core
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import FLIGHT_CALLS, Submission, Ticked, Updated, Writer
-from acker.store.operation import Operation, Reply, Request
+from acker.store.operation import FLIGHT, FLIGHT_BYTES, Operation, Reply, Request, command, flights
 
 SPOUTS = redis.ResponseError("SPOUTS 3,7/0:a/2:b/6:c")
 WRITER = redis.ResponseError("WRITER call 7 out of turn after 0")
@@ -21,6 +21,17 @@ WRITER = redis.ResponseError("WRITER call 7 out of turn after 0")
 @pytest.fixture
 def core() -> Core:
     return Core(TopologyConfig("t", ackers=2), frozenset({"s"}))
+
+
+def test_a_batch_of_any_size_goes_in_bounded_flights_in_its_order() -> None:
+    small = [command("GET", b"key", n) for n in range(1300)]
+    parts = list(flights(small))
+    assert [len(part) for part in parts] == [FLIGHT, FLIGHT, 1300 - 2 * FLIGHT]
+    assert [request for part in parts for request in part] == small
+    large = [command("SET", b"key", bytes(FLIGHT_BYTES // 100 + 1)) for _ in range(250)]
+    assert [len(part) for part in flights(large)] == [100, 100, 50]
+    assert [len(part) for part in flights(large[:64])] == [64]
+    assert list(flights([])) == []
 
 
 def updates(core: Core, trees: int) -> Submission[Updated]:

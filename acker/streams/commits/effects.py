@@ -27,7 +27,6 @@ PARTITIONS = 256
 """Sets that a generation of a shard is divided into: none takes long to be freed."""
 _GENERATIONS = 3
 _CALL_DIGESTS = 1_000
-_FLIGHT = 512
 _ATTEMPTS = 5
 
 
@@ -79,11 +78,9 @@ def known(core: Core, horizon: int, digests: Sequence[bytes]) -> Operation[tuple
             if held[shard.number * _GENERATIONS + generation]:
                 key = shard.effects(horizon, generation, partition)
                 questions.append((command("SMISMEMBER", key, *members), members))
-    for first in range(0, len(questions), _FLIGHT):
-        part = questions[first : first + _FLIGHT]
-        replies = yield [request for request, _ in part]
-        for (_, members), reply in zip(part, replies, strict=True):
-            found.update(member for member, is_there in zip(members, reply, strict=True) if is_there)
+    replies = yield [request for request, _ in questions]
+    for (_, members), reply in zip(questions, replies, strict=True):
+        found.update(member for member, is_there in zip(members, reply, strict=True) if is_there)
     return found, max(sum(held[at : at + _GENERATIONS]) for at in range(0, len(held), _GENERATIONS))
 
 
@@ -102,12 +99,8 @@ def record(core: Core, horizon: int, token: str, lost: Collection[bytes] = ()) -
         }
         had = yield from staged(core, token)
         waiting = list(_places(core, [digest for digest in had if digest not in lost]))
-        refused = False
-        for first in range(0, len(waiting), _FLIGHT):
-            part = waiting[first : first + _FLIGHT]
-            replies = yield [_recording(horizon, generations[place[0].number], *place) for place in part]
-            refused = refused or any(int(reply) < 0 for reply in replies)
-        if not refused:
+        replies = yield [_recording(horizon, generations[place[0].number], *place) for place in waiting]
+        if not any(int(reply) < 0 for reply in replies):
             return
     raise StoreError(f"a generation of effects ended {_ATTEMPTS} times before a call came")
 

@@ -21,7 +21,6 @@ from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import Range, Taken
 
 _FLIGHT = 64
-_PARTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +166,5 @@ def fail_once(
 
 
 def unlink(core: Core, spent: Iterable[bytes]) -> Operation[int]:
-    """Deletes keys, in bounded parts; returns how many there were."""
-    found, gone = list(spent), 0
-    for first in range(0, len(found), _PARTS):
-        gone += sum((yield [command("UNLINK", key) for key in found[first : first + _PARTS]]))
-    return gone
+    """Deletes keys; returns how many there were."""
+    return sum((yield [command("UNLINK", key) for key in spent]))

@@ -39,7 +39,6 @@ MOST_PARTITIONS = 1_000
 KEPT_ROWS = 131_072
 """Most rows of a piece: it is kept until the last of them is settled, and read as a whole for a replay."""
 _MOST_OFFSET = 2**53 - 1
-_STAGE_CALLS = 64
 BAD_MESSAGE_IDS = ("dead_letter", "untracked")
 """What becomes of a row whose message id is null or too long; the first is the default."""
 _SLOT = 0
@@ -368,8 +367,7 @@ def _stage_rows(
     key = keys.Spout(core.config.name, how.spout).rows(roots.token)
     payload = segments.encode(rows.to_batches(), staging.compression)
     requests.append(command("SET", key, payload, "EX", staging.ttl, "NX"))
-    for first in range(0, len(requests), _STAGE_CALLS):
-        yield requests[first : first + _STAGE_CALLS]
+    yield requests
     return roots
 
 

@@ -27,7 +27,6 @@ STAGING_TTL = 3600
 """Seconds that staged data waits for its commit, by default."""
 FAILED = "_acker_failed"
 """A column of rows that are not emitted but failed where it is not null: it holds the cause, as text."""
-_STAGE_CALLS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +215,7 @@ def stage_failures(core: Core, ttl: int, anchors: Ids, causes: list[str]) -> Ope
         tokens.append(f"{shard}.{segments.new_token()}")
         key, _ = failing(core, tokens[-1])
         requests.append(Request(key, [ttl, "rows", rows], scripts.get("stage"), [key]))
-    for first in range(0, len(requests), _STAGE_CALLS):
-        yield requests[first : first + _STAGE_CALLS]
+    yield requests
     return tokens
 
 
@@ -241,8 +239,7 @@ def stage_segment(core: Core, how: Staging, batches: list[pa.RecordBatch]) -> Op
     own = keys.Stream(core.config.name, how.stream)
     requests, shards = stage_vectors(core, how.ttl, batches, token, seed, slots, "0")
     requests.append(command("SET", own.payload(token), payload, "EX", how.ttl, "NX"))
-    for first in range(0, len(requests), _STAGE_CALLS):
-        yield requests[first : first + _STAGE_CALLS]
+    yield requests
     return Segment(token, sum(batch.num_rows for batch in batches), seed, len(payload), shards, slots)
 
 

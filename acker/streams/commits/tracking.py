@@ -16,7 +16,6 @@ from acker.store.operation import Operation, Request
 from acker.streams.commits.roots import Roots, Tracking, kept_rows, message_ids, places
 
 _TRACK = 64
-_FLIGHT = 64
 _NO_LIMIT = (1 << 53) - 1
 
 
@@ -85,8 +84,7 @@ def _raise_highest(core: Core, members: Sequence[Roots]) -> Operation[None]:
             for name, (_, high) in roots.offsets.items():
                 pairs += [name, high + 1]
             requests.append(Request(own.highest, pairs, scripts.get("raise_highest"), [own.highest]))
-    for first in range(0, len(requests), _FLIGHT):
-        yield requests[first : first + _FLIGHT]
+    yield requests
 
 
 def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[None]:

@@ -15,7 +15,8 @@ from acker.ledger.submissions import Call, refusals, unreadable
 from acker.store.operation import Operation, command
 from acker.streams.segments import Segment
 
-_FLIGHT = 64
+_PLACES = 256
+"""Most places whose slabs are held in memory."""
 _log = logging.getLogger(__name__)
 
 Place: TypeAlias = tuple[bytes, int]
@@ -61,25 +62,25 @@ def apply(core: Core, places: Sequence[Place], to: str, made: Made | None = None
     is what is to be acked where the store has lost some of what its commit has made: its trees expire.
     """
     limit, late, unknown, lost = core.config.waiting_bytes, 0, 0, 0
-    for first in range(0, len(places), _FLIGHT):
-        part = places[first : first + _FLIGHT]
+    for first in range(0, len(places), _PLACES):
+        part = places[first : first + _PLACES]
         found = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in part]
-        calls = [
-            _call(core, shard, key, slabs, [number, to, limit], made)
-            for (key, shard), (states, layout, names) in zip(part, found, strict=True)
-            if states is not None
-            for number, (state, slabs) in enumerate(chunks(key, states, layout, names))
-            if state < to
-        ]
-        for start in range(0, len(calls), _FLIGHT):
-            replies = yield from core.ask(calls[start : start + _FLIGHT])
-            answers = [bytes(reply).split() for reply in replies if bytes(reply) != b"LOST"]
-            lost += len(replies) - len(answers)
-            late += sum(int(words[0]) + int(words[1]) for words in answers)
-            unknown += sum(int(words[2]) for words in answers)
-            refused = [slab for words in answers for slab in refusals(words[3:])]
-            if refused:  # their spouts report their trees; the commit goes on
-                _log.error("%s: %s", core.config.name, unreadable(refused))
+        replies = yield from core.ask(
+            [
+                _call(core, shard, key, slabs, [number, to, limit], made)
+                for (key, shard), (states, layout, names) in zip(part, found, strict=True)
+                if states is not None
+                for number, (state, slabs) in enumerate(chunks(key, states, layout, names))
+                if state < to
+            ]
+        )
+        answers = [bytes(reply).split() for reply in replies if bytes(reply) != b"LOST"]
+        lost += len(replies) - len(answers)
+        late += sum(int(words[0]) + int(words[1]) for words in answers)
+        unknown += sum(int(words[2]) for words in answers)
+        refused = [slab for words in answers for slab in refusals(words[3:])]
+        if refused:  # their spouts report their trees; the commit goes on
+            _log.error("%s: %s", core.config.name, unreadable(refused))
     if lost:
         _log.error(
             "%s: the store has lost some of what a commit had made: inputs of it are not acked, and their "

@@ -21,7 +21,6 @@ from acker.streams.spouts import attempts, letter_store
 from acker.streams.spouts.attempts import Attempt
 
 _CALL_SLABS, _CALL_INDEXES = 100, 4_096
-_FLIGHT = 64
 _LOOK = 500
 _PLACE_BYTES = 6
 
@@ -142,16 +141,14 @@ def settle(core: Core, what: Settled) -> Operation[None]:
     """Takes care of what a commit has settled; the same again changes nothing."""
     if what.entries:
         found: list[Entry] = []
-        for first in range(0, len(what.entries), _FLIGHT):
-            part = what.entries[first : first + _FLIGHT]
-            replies = yield [
-                command("XRANGE", core.shards[shard].outcomes(what.spout), entry_id, entry_id)
-                for shard, entry_id, _ in part
-            ]
-            for (shard, _, digest), reply in zip(part, replies, strict=True):
-                # Another one of that id is of trees that this commit has not taken care of.
-                there = outcomes.parse_all(shard, reply)[0]
-                found += [entry for entry in there if entry.place.digest == digest.encode()]
+        replies = yield [
+            command("XRANGE", core.shards[shard].outcomes(what.spout), entry_id, entry_id)
+            for shard, entry_id, _ in what.entries
+        ]
+        for (shard, _, digest), reply in zip(what.entries, replies, strict=True):
+            # Another one of that id is of trees that this commit has not taken care of.
+            there = outcomes.parse_all(shard, reply)[0]
+            found += [entry for entry in there if entry.place.digest == digest.encode()]
         yield from settle_entries(core, what.spout, found, what.unreadable)
     if what.letters:
         yield [letter_store.drop(keys.Spout(core.config.name, what.spout), what.letters)]
@@ -197,15 +194,9 @@ def settle_entries(
         rows_of = yield from roots.kept_rows(core, buried[0][0].roots)
         if rows_of is None:
             continue
-        waiting: list[Request] = []
-        for request in (one for each in buried for one in _bury(own, *each, rows_of, expired)):
-            waiting.append(request)
-            if len(waiting) == _FLIGHT:
-                yield waiting
-                waiting = []
-        if waiting:
-            yield waiting
-    requests = [
+        for each in buried:
+            yield list(_bury(own, *each, rows_of, expired))
+    yield [
         Request(
             own.kept,
             call.args,
@@ -214,8 +205,6 @@ def settle_entries(
         )
         for call in calls
     ]
-    for first in range(0, len(requests), _FLIGHT):
-        yield requests[first : first + _FLIGHT]
     yield from outcomes.confirm(core, spout, [entry.place for entry in entries])
 
 

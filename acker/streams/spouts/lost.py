@@ -18,7 +18,6 @@ AFTER = 3.0
 """Message timeouts after which kept rows are looked after: a commit waits for 2, trees expire by 1.5."""
 REASON = "the store has lost the tree"
 _LOOK = 100
-_PART = 256
 
 
 def recover(core: Core, spout: str) -> Operation[int]:
@@ -49,19 +48,16 @@ def recover(core: Core, spout: str) -> Operation[int]:
 
 def _recover(core: Core, own: keys.Spout, one: Roots) -> Operation[int]:
     names = [ids.slab_of(int(first)) for first in one.slabs()]
-    lost: list[int] = []
-    for first in range(0, len(names), _PART):
-        part = names[first : first + _PART]
-        # The ledger first: what it has forgotten because its outcome was confirmed was settled before.
-        known = yield [
-            command("HGET", core.shards[ids.shard_of(name, core.config.ackers)].slabs, name) for name in part
-        ]
-        kept = yield [command("HEXISTS", own.slabs, name) for name in part]
-        lost += [
-            first + place
-            for place, (header, open_) in enumerate(zip(known, kept, strict=True))
-            if open_ and not slabs.is_tracked(header)
-        ]
+    # The ledger first: what it has forgotten because its outcome was confirmed was settled before.
+    known = yield [
+        command("HGET", core.shards[ids.shard_of(name, core.config.ackers)].slabs, name) for name in names
+    ]
+    kept = yield [command("HEXISTS", own.slabs, name) for name in names]
+    lost = [
+        place
+        for place, (header, open_) in enumerate(zip(known, kept, strict=True))
+        if open_ and not slabs.is_tracked(header)
+    ]
     if not lost or (yield from roots.kept_rows(core, one)) is None:
         return 0
     anchors = one.anchors()
