@@ -22,7 +22,7 @@ from acker.ledger.config import check_name
 from acker.ledger.core import Core
 from acker.store import scripts
 from acker.store.operation import Operation, Reply, Request, command
-from acker.store.replies import whole
+from acker.store.replies import pairs, whole
 
 Ended: TypeAlias = Literal["failed", "expired"]
 
@@ -296,14 +296,14 @@ def _parse(shard: int, found: Reply) -> _Entry:
     entry_id, fields = found
     number = int(entry_id.split(b"-")[0])
     try:
-        values = dict(zip(fields[::2], fields[1::2], strict=True))
+        values = pairs(fields)
         status = values[b"status"].decode()
         if status not in ("failed", "expired"):
             raise ValueError(status)
         return _Entry(
             shard,
             number,
-            status,
+            status,  # type: ignore[arg-type]
             Cause.decode(values[b"reason"]),
             min(_LATEST, max(0, int(values[b"at"]))),
             check_name(values[b"spout"].decode(), "spout"),

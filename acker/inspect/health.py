@@ -21,6 +21,7 @@ from acker.ledger.core import Core
 from acker.ledger.outcomes import Entry, parse_all
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Reply, Request, command
+from acker.store.replies import pairs, seconds
 
 WINDOW = 600
 """Seconds over which outcomes are counted: somewhat more where no service ran, and less since it was made."""
@@ -387,7 +388,7 @@ def _stored(reply: Reply) -> tuple[Thresholds, dict[str, float]]:
     """Thresholds, and since when there are troubles; what is neither is passed over."""
     limits: dict[str, float] = {}
     since: dict[str, float] = {}
-    for key, value in reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True):
+    for key, value in pairs(reply).items():
         kind, _, name = key.decode("utf-8", "replace").partition(":")
         try:
             number = float(value)
@@ -410,7 +411,7 @@ def _note(core: Core, facts: Facts, there: set[Code]) -> Operation[None]:
 def _read(core: Core, read: Totals) -> Operation[Facts]:
     key = keys.health(core.config.name)
     instant, stored = yield [Request(key, ["TIME"]), command("HGETALL", key)]
-    at = int(instant[0]) + int(instant[1]) / 1e6
+    at = seconds(instant)
     thresholds, since = _stored(stored)
     streams: list[StreamTotals] = []
     damage = ""

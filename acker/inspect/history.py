@@ -22,7 +22,7 @@ from acker.ledger.core import Core
 from acker.ledger.counts import COUNTERS
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Reply, Request, command
-from acker.store.replies import whole
+from acker.store.replies import milliseconds, whole
 
 Window: TypeAlias = Literal["10m", "3h", "1d", "all"]
 WINDOWS: tuple[Window, ...] = get_args(Window)
@@ -176,7 +176,7 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
     replies = yield requests
     for place in range(0, len(replies), 4):
         instant, clock, counts, stored = replies[place : place + 4]
-        now = int(instant[0]) * 1000 + int(instant[1]) // 1000
+        now = milliseconds(instant)
         rotations, rotated_at, drained = (
             whole(value, "a shard's clock", default) for value, default in zip(clock, (0, -1, 0), strict=True)
         )

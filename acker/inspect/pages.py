@@ -21,7 +21,7 @@ from acker.ledger import slabs as headers
 from acker.ledger.config import MESSAGE_ID_BYTES, check_message_id, check_name
 from acker.ledger.core import Core
 from acker.store.operation import Operation, command
-from acker.store.replies import whole
+from acker.store.replies import pairs, whole
 
 PAGE_TREES = 1_000
 """Most trees in a page."""
@@ -217,7 +217,7 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
         return 0
     position.slabs = [
         slab
-        for slab, header in zip(named[::2], named[1::2], strict=True)
+        for slab, header in pairs(named).items()
         if len(slab) == ids.SLAB_BYTES and search.takes(clock, header)
     ]
     if generation < 0 or generation > latest:
@@ -255,7 +255,7 @@ def _scan_directory(core: Core, position: Position) -> Operation[int]:
     position.scan = int(scan)
     position.slabs = [
         slab
-        for slab, header in zip(named[::2], named[1::2], strict=True)
+        for slab, header in pairs(named).items()
         if len(slab) == ids.SLAB_BYTES and headers.is_tracked(header)
     ]
     if position.scan == 0:

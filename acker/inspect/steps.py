@@ -13,6 +13,7 @@ from acker.ledger.config import check_name
 from acker.ledger.core import Core
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Request, command
+from acker.store.replies import seconds
 
 MOST_STEPS = 256
 _MOST_STREAMS = 32
@@ -73,9 +74,8 @@ def steps(core: Core) -> Operation[list[Step]]:
     """The steps that were seen, the last one first; those that cannot be read are left out."""
     key = keys.steps(core.config.name)
     instant, stored = yield [Request(key, ["TIME"]), command("HGETALL", key)]
-    now = int(instant[0]) + int(instant[1]) / 1e6
-    values = stored.values() if isinstance(stored, dict) else stored[1::2]
-    found = [step for value in values if (step := _parse(value, now)) is not None]
+    now = seconds(instant)
+    found = [step for value in stored[1::2] if (step := _parse(value, now)) is not None]
     return sorted(found, key=lambda step: -(step.last_seen or 0))
 
 

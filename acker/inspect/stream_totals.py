@@ -7,7 +7,7 @@ from acker.ledger.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
-from acker.store.replies import positive, whole
+from acker.store.replies import pairs, positive, seconds, whole
 
 _FLIGHT = 64
 _LOOK = 100
@@ -66,10 +66,7 @@ def stream_totals(core: Core, names: Sequence[str] | None = None) -> Operation[l
     totals = []
     replies = yield [command("HGETALL", keys.Stream(core.config.name, name).subscriptions) for name in names]
     for name, reply in zip(names, replies, strict=True):
-        fields = {
-            field.decode("utf-8", "replace"): value
-            for field, value in zip(reply[::2], reply[1::2], strict=True)
-        }
+        fields = {field.decode("utf-8", "replace"): value for field, value in pairs(reply).items()}
         totals.append((yield from _stream(core, name, fields)))
     return totals
 
@@ -125,7 +122,7 @@ def _unread_ages(
         ),
         *(command("XRANGE", own.returned(slot), "-", "+", "COUNT", 1) for slot in slots),
     ]
-    now = int(instant[0]) + int(instant[1]) / 1e6
+    now = seconds(instant)
     ages: dict[int, float | None] = {}
     for slot, found, back in zip(slots, replies[: len(slots)], replies[len(slots) :], strict=True):
         ids = [one[1][1] for one in back] + [_first(found, slot)]

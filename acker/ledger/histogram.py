@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from acker.errors import UnreadableRecord
 from acker.store.operation import Reply
-from acker.store.replies import whole
+from acker.store.replies import pairs, whole
 
 PER_DOUBLING = 8
 MOST_BUCKET = 255
@@ -31,9 +31,7 @@ def bounds(bucket: int) -> tuple[float, float]:
 def counts(reply: Reply) -> list[tuple[int, int]]:
     """The buckets of a stored histogram and the trees in each. UnreadableRecord where that is none."""
     found = []
-    for name, value in (
-        reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    ):
+    for name, value in pairs(reply).items():
         bucket, trees = whole(name, "a latency's bucket"), whole(value, "a latency's count")
         if bucket < 0 or trees < 0:
             raise UnreadableRecord(f"a latency: expected numbers from 0, got {trees} in bucket {bucket}")

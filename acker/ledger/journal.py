@@ -24,6 +24,7 @@ from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON, Call, Failed, Submission, Updated, sums, unreadable
 from acker.store import keys
 from acker.store.operation import Operation, command
+from acker.store.replies import pairs
 
 KEY_SECONDS = int(HORIZON)
 """Seconds for which a key is remembered."""
@@ -222,8 +223,7 @@ def _begin(replies: bytes, messages: Messages, by_shard: dict[int, list[Call]]) 
         command("TTL", replies),
         command("HGETALL", replies),
     ]
-    pairs = stored.items() if isinstance(stored, dict) else zip(stored[::2], stored[1::2], strict=True)
-    known = dict(pairs)
+    known = pairs(stored)
     if known.get(b"digest") != digest:
         raise KeyConflict("the key was used for other messages")
     if left < _LAST_SECONDS:

@@ -17,6 +17,7 @@ from acker.ledger.causes import Cause
 from acker.ledger.core import Core
 from acker.ledger.submissions import Call
 from acker.store.operation import Operation, Reply, Request, command
+from acker.store.replies import pairs
 
 Status: TypeAlias = Literal["acked", "failed", "expired", "rejected"]
 
@@ -77,7 +78,7 @@ def digest(fields: Mapping[bytes, bytes]) -> bytes:
 def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
     """An entry from its stream fields; UnreadableRecord where they are not an entry of this version."""
     try:
-        values = dict(zip(fields[::2], fields[1::2], strict=True))
+        values = pairs(fields)
         slabs = []
         whole, part = values[b"whole"], values[b"part"]
         at = 0
@@ -119,7 +120,7 @@ def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[Place]]:
             found.append(parse(shard, entry_id, fields))
         except UnreadableRecord as error:
             _log.error("%s", error)
-            said = digest(dict(zip(fields[::2], fields[1::2], strict=False)))
+            said = digest(pairs(fields))
             unreadable.append(Place(shard, entry_id, b"!" + said))
     return found, unreadable
 
@@ -172,8 +173,7 @@ class OutcomeReader:
         if not reply:
             return []
         numbers = {key: number for number, key in enumerate(self.keys())}
-        pairs = reply.items() if isinstance(reply, dict) else reply
-        return self._taken((numbers[key], entries) for key, entries in pairs)
+        return self._taken((numbers[key], entries) for key, entries in reply)
 
     def confirmed(self, places: Iterable[Place]) -> None:
         """Notes that the store has confirmed entries."""

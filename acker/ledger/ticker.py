@@ -23,7 +23,7 @@ from acker.ledger.core import FLIGHT_SHARDS, Core
 from acker.ledger.submissions import Ticked
 from acker.store.client import Store
 from acker.store.operation import Operation, Request, command
-from acker.store.replies import whole
+from acker.store.replies import seconds, whole
 
 OnTick: TypeAlias = Callable[[str, Ticked], None]
 
@@ -206,7 +206,6 @@ def due(core: Core) -> Operation[float | None]:
     for instant, rotated_at in zip(replies[::2], replies[1::2], strict=True):
         left = 0.0
         if rotated_at is not None:
-            now = int(instant[0]) + int(instant[1]) / 1e6
-            left = (whole(rotated_at, "time of a rotation") + core.config.tick_ms) / 1000 - now
+            left = (whole(rotated_at, "time of a rotation") + core.config.tick_ms) / 1000 - seconds(instant)
         soonest = left if soonest is None else min(soonest, left)
     return soonest

@@ -24,6 +24,7 @@ from acker.ledger.config import (
 from acker.ledger.near import meant
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Reply, Request, command
+from acker.store.replies import pairs
 
 _TIMEOUT = "message_timeout"
 _STORED_TIMEOUT = "message_timeout_ms"
@@ -193,5 +194,7 @@ def _spouts(values: dict[str, str]) -> frozenset[str]:
 
 
 def _fields(reply: Reply) -> dict[str, str]:
-    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in pairs}
+    return {
+        name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for name, value in pairs(reply).items()
+    }

@@ -14,6 +14,7 @@ from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.store import keys
 from acker.store.operation import Operation, command
+from acker.store.replies import pairs
 from acker.streams import subscriptions
 from acker.streams.commits.commit import RECORD_TTL
 from acker.streams.subscriptions import Range
@@ -89,7 +90,7 @@ def look_for_trackers(ledger: Ledger, at: Batch, spouts: Iterable[str]) -> None:
         key = keys.trackers(ledger.config.name, source)
         noted = [command("HSET", key, own, at.name), command("EXPIRE", key, RECORD_TTL)]
         *_, found = ledger.store.send([*noted, command("HGETALL", key)])
-        names = dict(zip(found[::2], found[1::2], strict=True))
+        names = pairs(found)
         others = [query for query in sorted(names) if query not in (own, _REPORTED)]
         if others and ledger.store.send([command("HSETNX", key, _REPORTED, 1)])[0]:
             _log.warning(

@@ -19,6 +19,7 @@ from acker.spark.microbatches import Batch
 from acker.spark.shipping import Shipped
 from acker.store import keys, scripts
 from acker.store.operation import Reply, Request, command
+from acker.store.replies import pairs
 from acker.streams import segments
 from acker.streams.commits import origins, roots
 from acker.streams.commits.commit import RECORD_TTL
@@ -174,9 +175,8 @@ def untracked(ledger: Ledger, batch: Batch, staged: Sequence[Staged]) -> bool:
 
 def parse_registered(batch: Batch, found: Reply) -> tuple[Roots, ...]:
     """What `registered` makes of the hash of a batch (lua/register_roots.lua)."""
-    pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
     try:
-        fields = {name.decode(): value.decode() for name, value in pairs}
+        fields = {name.decode(): value.decode() for name, value in pairs(found).items()}
         return tuple(_roots_of(batch, fields))
     except (*UNREADABLE, UnreadableRecord) as error:
         raise UnreadableRecord(

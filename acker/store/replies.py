@@ -1,10 +1,29 @@
-"""Numbers that the store holds as text: read, or named in an error with what they are instead."""
+"""What the server answers: numbers that it holds as text, its time, and the fields of a hash or an entry.
+
+The connections speak RESP2, so fields and values come as one list.
+"""
 
 import math
 
 from acker.errors import UnreadableRecord
+from acker.store.operation import Reply
 
 _MOST = 1 << 63
+
+
+def pairs(reply: Reply) -> dict[bytes, bytes]:
+    """The fields of a hash, or of an entry of a stream. ValueError where one has no value."""
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def milliseconds(time: Reply) -> int:
+    """The reply to TIME as Unix milliseconds."""
+    return int(time[0]) * 1000 + int(time[1]) // 1000
+
+
+def seconds(time: Reply) -> float:
+    """The reply to TIME as Unix seconds."""
+    return int(time[0]) + int(time[1]) / 1e6
 
 
 def whole(value: bytes | None, what: str, default: int = 0) -> int:

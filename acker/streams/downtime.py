@@ -21,7 +21,7 @@ from acker.ledger.core import Core
 from acker.ledger.submissions import Call
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
-from acker.store.replies import whole
+from acker.store.replies import milliseconds, pairs, whole
 from acker.streams import segments
 from acker.streams.commits import vectors
 from acker.streams.segments import Segment
@@ -47,7 +47,7 @@ def beat(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
     """Notes by the store's clock that the query of a reader runs."""
     key = keys.Stream(core.config.name, stream).beats(slot)
     [instant] = yield [Request(key, ["TIME"])]
-    yield [command("HSET", key, reader, _ms(instant)), command("EXPIRE", key, HOLD_TTL)]
+    yield [command("HSET", key, reader, milliseconds(instant)), command("EXPIRE", key, HOLD_TTL)]
 
 
 def keep(core: Core) -> Operation[int]:
@@ -85,7 +85,7 @@ def take_up(core: Core, stream: str, slot: int, taken: Sequence[Taken]) -> Opera
     if not core.config.downtime or not core.shards or not taken:
         return 0
     [instant] = yield [Request(keys.Stream(core.config.name, stream).entries, ["TIME"])]
-    now = _ms(instant)
+    now = milliseconds(instant)
     young = (max(0, now - core.config.tick_ms), 0)
     oldest = (max(0, now - core.config.downtime * 1000), 0)
     found = _Found(core)
@@ -129,13 +129,13 @@ def _look(found: _Found, stream: str) -> Operation[None]:
     name = found.core.config.name
     own = keys.Stream(name, stream)
     [reply, instant] = yield [command("HGETALL", own.subscriptions), Request(own.entries, ["TIME"])]
-    fields = dict(zip(reply[::2], reply[1::2], strict=True))
+    fields = pairs(reply)
     slots = sorted(
         whole(one[5:], f"stream {stream!r}, {one!r}") for one in fields if one.startswith(b"slot:")
     )
     if not slots:  # the first subscription finds what was published before it
         slots = [whole(fields.get(b"next"), f"stream {stream!r}, next")]
-    now = _ms(instant)
+    now = milliseconds(instant)
     oldest = b"%d-0" % max(0, now - found.core.config.downtime * 1000)
     for slot in slots:
         cursor = bytes(fields.get(b"cursor:%d" % slot, b"0-0"))
@@ -154,7 +154,7 @@ def _gone(core: Core, own: keys.Stream, slot: int, now: int) -> Operation[list[s
     """The readers whose queries have ended; none while any query of the subscription runs."""
     [reply] = yield [command("HGETALL", own.beats(slot))]
     names, forgotten = [], []
-    for reader, seen in zip(reply[::2], reply[1::2], strict=True):
+    for reader, seen in pairs(reply).items():
         age = now - whole(seen, f"the heartbeat of reader {reader!r:.100}")
         if age < MISSED * 1000 * beat_period(core):
             return []
@@ -183,7 +183,7 @@ def _walk(found: _Found, key: bytes, start: bytes, slot: int, oldest: bytes) -> 
 
 def _segments(page: Reply, slot: int, oldest: bytes) -> Iterator[Segment]:
     for entry, values in page:
-        fields = dict(zip(values[::2], values[1::2], strict=True))
+        fields = pairs(values)
         segment = segments.readable(fields.get(b"segment", b""))
         if slot in segment.slots and _order(fields.get(b"entry", entry)) >= _order(oldest):
             yield segment
@@ -206,7 +206,3 @@ def _order(entry: bytes) -> tuple[int, int]:
     """What an entry's id is ordered by. Raises ValueError."""
     ms, _, number = entry.partition(b"-")
     return int(ms), int(number)
-
-
-def _ms(instant: Reply) -> int:
-    return int(instant[0]) * 1000 + int(instant[1]) // 1000

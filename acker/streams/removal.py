@@ -6,6 +6,7 @@ from acker.errors import UnreadableRecord
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Reply, command
+from acker.store.replies import pairs
 from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
 
@@ -23,7 +24,7 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
         yield from inputs.unlink(core, [key for entry in found for key in _segment(core, own, entry)])
         start = f"({found[-1][0].decode()}"
     [stored] = yield [command("HGETALL", own.subscriptions)]
-    fields = dict(zip(stored[::2], stored[1::2], strict=True))
+    fields = pairs(stored)
     for slot in sorted({int(number) for field, number in fields.items() if field.startswith(b"name:")}):
         [readers] = yield [command("HKEYS", own.readers(slot))]
         names = [reader.decode() for reader in readers]

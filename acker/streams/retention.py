@@ -12,7 +12,7 @@ from acker.ledger.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.ledger.core import Core
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Request, command
-from acker.store.replies import positive, whole
+from acker.store.replies import positive, seconds, whole
 from acker.streams import segments, subscriptions
 from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
@@ -54,7 +54,7 @@ def retain(core: Core, stream: str) -> Operation[int]:
             command("XRANGE", own.entries, "-", "+", "COUNT", _FLIGHT if dropped else 1),
             Request(own.entries, ["TIME"]),
         ]
-        now = int(instant[0]) + int(instant[1]) / 1e6
+        now = seconds(instant)
         try:
             oldest = now - positive(facts[0], f"stream {stream!r}, max_age", STREAM_MAX_AGE)
             most = whole(facts[1], f"stream {stream!r}, max_bytes", STREAM_MAX_BYTES)

@@ -19,7 +19,7 @@ from acker.ledger.config import check_name, check_number
 from acker.ledger.core import Core
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Request, command
-from acker.store.replies import whole
+from acker.store.replies import milliseconds, pairs, seconds, whole
 from acker.streams import segments
 from acker.streams.segments import UNREAD, UNREADABLE, Segment
 
@@ -229,9 +229,11 @@ def log(core: Core, stream: str, slot: int, reader: str, anew: bool = False) -> 
     Returns whether the subscription has such a reader; if not, nothing is noted, unless it is to be (anew).
     """
     key = keys.Stream(core.config.name, stream).readers(slot)
-    [(seconds, micros)] = yield [Request(key, ["TIME"])]
-    seen = int(seconds) * 1000 + int(micros) // 1000
-    [new, _] = yield [command("HSET", key, reader, f"1 {seen}"), command("EXPIRE", key, HOLD_TTL)]
+    [instant] = yield [Request(key, ["TIME"])]
+    [new, _] = yield [
+        command("HSET", key, reader, f"1 {milliseconds(instant)}"),
+        command("EXPIRE", key, HOLD_TTL),
+    ]
     if new and not anew:
         yield [command("HDEL", key, reader)]
     return not new
@@ -363,9 +365,9 @@ def readers(core: Core, stream: str, slot: int) -> Operation[dict[str, tuple[boo
     """
     key = keys.Stream(core.config.name, stream).readers(slot)
     [found, instant] = yield [command("HGETALL", key), Request(key, ["TIME"])]
-    now = int(instant[0]) + int(instant[1]) / 1e6
+    now = seconds(instant)
     known = {}
-    for name, text in zip(found[::2], found[1::2], strict=True):
+    for name, text in pairs(found).items():
         try:
             logged, seen = text.split(b" ")
             if logged not in (b"0", b"1"):

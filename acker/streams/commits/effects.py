@@ -16,6 +16,7 @@ from acker.errors import StoreError
 from acker.ledger.core import Core
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Request, command
+from acker.store.replies import milliseconds
 from acker.streams import segments
 
 EFFECT = "_acker_once"
@@ -94,8 +95,8 @@ def record(core: Core, horizon: int, token: str, lost: Collection[bytes] = ()) -
     for _ in range(_ATTEMPTS):
         times = yield [Request(shard.clock, ["TIME"]) for shard in shards]
         generations = {
-            shard.number: (int(seconds) * 1000 + int(micros) // 1000) // (horizon // 2)
-            for shard, (seconds, micros) in zip(shards, times, strict=True)
+            shard.number: milliseconds(time) // (horizon // 2)
+            for shard, time in zip(shards, times, strict=True)
         }
         had = yield from staged(core, token)
         waiting = list(_places(core, [digest for digest in had if digest not in lost]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from acker.errors import AckerError
 from acker.inspect import steps
 from acker.ledger.core import Core
-from acker.store import keys
+from acker.store import keys, replies
 from acker.store.operation import Operation, Request, command
 from acker.streams.commits.inputs import Acked
 from acker.streams.subscriptions import Range
@@ -58,8 +58,8 @@ def note(core: Core, acked: Mapping[Range, Acked], unknown: int) -> Operation[La
                 yield [command("HINCRBY", key, f"late:{what.slot}", count)]
     if not late:
         return None
-    [(seconds, micros)] = yield [Request(keys.config(core.config.name), ["TIME"])]
-    return Late(late, rows, max(0.0, int(seconds) + int(micros) / 1e6 - oldest / 1000))
+    [instant] = yield [Request(keys.config(core.config.name), ["TIME"])]
+    return Late(late, rows, max(0.0, replies.seconds(instant) - oldest / 1000))
 
 
 def why_expired(core: Core) -> Operation[str]:

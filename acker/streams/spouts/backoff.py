@@ -13,6 +13,7 @@ from acker.ledger.core import Core
 from acker.ledger.outcomes import Entry, OutcomeReader
 from acker.store import keys
 from acker.store.operation import Operation, Request
+from acker.store.replies import seconds
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts.kept import Place, places, slabs_of
 
@@ -86,8 +87,8 @@ def due(
     times = {entry.place: _at(entry, known) for entry in entries}
     if not any(times.values()):
         return list(entries), 0.0
-    [(seconds, micros)] = yield [Request(keys.Spout(core.config.name, spout).kept, ["TIME"])]
-    now = int(seconds) + int(micros) / 1e6
+    [instant] = yield [Request(keys.Spout(core.config.name, spout).kept, ["TIME"])]
+    now = seconds(instant)
     soonest = min((at for at in times.values() if at > now), default=now)
     return [entry for entry in entries if times[entry.place] <= now], soonest - now
 

@@ -13,7 +13,7 @@ from acker.ledger.core import Core
 from acker.ledger.outcomes import Entry, SlabOutcome
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Request, command
-from acker.store.replies import whole
+from acker.store.replies import pairs, whole
 from acker.streams import segments
 from acker.streams.commits import late, roots
 from acker.streams.commits.roots import Roots
@@ -269,10 +269,9 @@ def watermark(core: Core, spout: str) -> Operation[dict[str, int]]:
     # without highest row are of a commit that has not kept all its roots yet, maybe not its lowest.
     [highest] = yield [command("HGETALL", own.highest)]
     [kept] = yield [command("HVALS", own.kept)]
-    pairs = highest.items() if isinstance(highest, dict) else zip(highest[::2], highest[1::2], strict=True)
     found = {
         name.decode("utf-8", "replace"): whole(after, f"spout {spout!r}, offset of partition {name!r:.100}")
-        for name, after in pairs
+        for name, after in pairs(highest).items()
     }
     for record in kept:
         for name, (low, _) in Roots.parse(record).offsets.items():

@@ -19,6 +19,7 @@ from acker.ledger.config import check_number
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request
+from acker.store.replies import seconds
 from acker.streams.spouts import letter_store
 from acker.streams.spouts.letter_filter import Filter, cause
 from acker.streams.spouts.letter_store import DeadLetter, Head
@@ -240,8 +241,8 @@ def _spouts(core: Core, asked: Filter) -> Operation[list[str]]:
 
 def _now(core: Core) -> Operation[float]:
     """Unix seconds by the store's clock."""
-    [[seconds, micros]] = yield [Request(keys.config(core.config.name), ["TIME"])]
-    return int(seconds) + int(micros) / 1e6
+    [instant] = yield [Request(keys.config(core.config.name), ["TIME"])]
+    return seconds(instant)
 
 
 # Cursors

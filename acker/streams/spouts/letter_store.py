@@ -15,6 +15,7 @@ from acker.errors import UnknownDeadLetter, UnreadableRecord, ValidationError
 from acker.ledger.core import Core
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Reply, Request, command
+from acker.store.replies import pairs
 from acker.streams import segments
 from acker.streams.commits.roots import Roots
 from acker.streams.spouts import attempts
@@ -211,7 +212,7 @@ def _head(entry: Reply, spout: str) -> Head:
     number, fields = entry
     letter = f"{number.decode()}@{spout}"
     try:
-        values = dict(zip(fields[::2], fields[1::2], strict=True))
+        values = pairs(fields)
         return Head(
             id=letter,
             spout=spout,

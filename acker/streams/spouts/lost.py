@@ -11,6 +11,7 @@ from acker.ledger.causes import Cause
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
+from acker.store.replies import milliseconds
 from acker.streams.commits import roots, tracking
 from acker.streams.commits.roots import Roots
 
@@ -27,7 +28,7 @@ def recover(core: Core, spout: str) -> Operation[int]:
     """
     own = keys.Spout(core.config.name, spout)
     [instant] = yield [Request(own.times, ["TIME"])]
-    now = int(instant[0]) * 1000 + int(instant[1]) // 1000
+    now = milliseconds(instant)
     oldest = now - round(AFTER * core.config.timeout_ms)
     [tokens, ahead] = yield [
         command("ZRANGEBYSCORE", own.times, "-inf", oldest, "LIMIT", 0, _LOOK),
