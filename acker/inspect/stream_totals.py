@@ -9,7 +9,6 @@ from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, positive, seconds, whole
 
-_FLIGHT = 64
 _LOOK = 100
 
 

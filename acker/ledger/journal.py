@@ -6,7 +6,6 @@ first, and whoever finds it there finishes it. A call is named by a key, which m
 """
 
 import hashlib
-import json
 import logging
 import secrets
 import time
@@ -22,7 +21,7 @@ from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON, Call, Failed, Submission, Updated, sums, unreadable
-from acker.store import keys
+from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 
@@ -63,13 +62,12 @@ class Messages:
     def dump(self) -> str:
         """The messages as they stand in the journal."""
         tracks = [[t.anchor, t.value, t.message_id.hex(), t.spout] for t in self.tracks]
-        return json.dumps(asdict(self) | {"tracks": tracks}, separators=(",", ":"))
+        return records.dump(asdict(self) | {"tracks": tracks})
 
     @classmethod
     def load(cls, text: str | bytes) -> "Messages":
         """The inverse of `dump`; UnreadableRecord for anything else."""
-        try:
-            stored = json.loads(text)
+        with records.reading(text, "messages") as stored:
             return cls(
                 [
                     Track(int(anchor), int(value), bytes.fromhex(name), check_name(spout, "spout"))
@@ -79,8 +77,6 @@ class Messages:
                 [(int(anchor), str(cause)) for anchor, cause in stored["fails"]],
                 [int(anchor) for anchor in stored["resets"]],
             )
-        except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-            raise UnreadableRecord(f"not messages: {text!r:.200}") from error
 
 
 @dataclass(slots=True)

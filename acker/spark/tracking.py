@@ -17,7 +17,7 @@ from acker.ledger.client import Ledger
 from acker.spark import microbatches, notes
 from acker.spark.microbatches import Batch
 from acker.spark.shipping import Shipped
-from acker.store import keys, scripts
+from acker.store import keys, records, scripts
 from acker.store.operation import Reply, Request, command
 from acker.store.replies import pairs
 from acker.streams import segments
@@ -25,7 +25,7 @@ from acker.streams.commits import origins, roots
 from acker.streams.commits.commit import RECORD_TTL
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.commits.staging import Staged, Staging
-from acker.streams.segments import ANCHORS, UNREADABLE
+from acker.streams.segments import ANCHORS
 from acker.streams.subscriptions import Range
 
 HASH = "_acker_hash"
@@ -178,7 +178,7 @@ def parse_registered(batch: Batch, found: Reply) -> tuple[Roots, ...]:
     try:
         fields = {name.decode(): value.decode() for name, value in pairs(found).items()}
         return tuple(_roots_of(batch, fields))
-    except (*UNREADABLE, UnreadableRecord) as error:
+    except (*records.UNREADABLE, UnreadableRecord) as error:
         raise UnreadableRecord(
             f"what was tracked of batch {batch.number} cannot be read: {error!r:.200}"
         ) from error

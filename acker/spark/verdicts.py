@@ -8,21 +8,19 @@ A query that writes by itself is committed by a process that does not see its pl
 leaves it a record of what it has found (acker/spark/listening.py).
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from acker.errors import UnreadableRecord, UnsafePlan
+from acker.errors import UnsafePlan
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
 from acker.spark.microbatches import Batch
-from acker.store import keys
+from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.streams import subscriptions
 from acker.streams.commits import origins
 from acker.streams.commits.commit import RECORD_TTL
 from acker.streams.commits.roots import Roots
-from acker.streams.segments import UNREADABLE
 from acker.streams.subscriptions import Range
 
 _UNTOLD = (
@@ -71,15 +69,13 @@ class Verdict:
     def dump(self) -> str:
         """The verdict as it is stored."""
         rest = [self.logged_at, self.others, self.application_id, self.application]
-        return json.dumps([dict(self.operators), self.tracked, self.twice, self.logged, *rest])
+        return records.dump([dict(self.operators), self.tracked, self.twice, self.logged, *rest])
 
     @classmethod
     def load(cls, text: str | bytes) -> "Verdict":
         """The inverse of `dump`; UnreadableRecord for anything else."""
-        try:
-            operators, tracked, twice, logged, *rest = json.loads(
-                text
-            )  # earlier versions stored four, or five
+        with records.reading(text, "what is known of a query") as stored:
+            operators, tracked, twice, logged, *rest = stored  # earlier versions stored four, or five
             logged_at, others, application_id, application = list(rest) + ["", (), "", ""][len(rest) :]
             return cls(
                 {str(stream): str(operator) for stream, operator in operators.items()},
@@ -91,8 +87,6 @@ class Verdict:
                 str(application_id),
                 str(application),
             )
-        except UNREADABLE as error:
-            raise UnreadableRecord(f"not what is known of a query: {text!r:.200}") from error
 
 
 def record(core: Core, query: str, run: str, found: Verdict) -> Operation[None]:

@@ -8,7 +8,6 @@ subscription: each has ids of its own.
 """
 
 import builtins
-import json
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.errors import UnreadableRecord, ValidationError
 from acker.ledger import ids
 from acker.ledger.ids import Ids
+from acker.store import records
 
 ANCHORS = "_acker"
 """The column that holds the anchors of a row."""
@@ -31,8 +31,6 @@ LARGEST_SEGMENT = 1 << 20
 SEGMENT_BYTES = 16 << 20
 """Bytes of rows, before compression, after which a writer starts another segment."""
 _BATCH_ROWS = 65_536
-UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
-"""What JSON that is not what was written raises, somewhere."""
 NOT_PYTHONS = (ValueError, OverflowError)
 """What values raise that Arrow and Spark have, and Python has not."""
 _OTHER_SLOTS = 0x5851F42D4C957F2D
@@ -55,18 +53,14 @@ class Segment:
 
     def record(self) -> str:
         """The segment as it is stored."""
-        return json.dumps(
-            [self.token, self.rows, self.seed, self.bytes, self.shards, self.slots], separators=(",", ":")
-        )
+        return records.dump([self.token, self.rows, self.seed, self.bytes, self.shards, self.slots])
 
     @classmethod
     def parse(cls, record: "str | builtins.bytes") -> "Segment":
         """The inverse of `record`; UnreadableRecord for anything else."""
-        try:
-            token, rows, seed, size, shards, slots = json.loads(record)
+        with records.reading(record, "a segment") as stored:
+            token, rows, seed, size, shards, slots = stored
             return cls(str(token), int(rows), int(seed), int(size), _numbers(shards), _numbers(slots))
-        except UNREADABLE as error:
-            raise UnreadableRecord(f"not a segment: {record!r:.200}") from error
 
 
 UNREAD = Segment("", 0, 0, 0, (), ())

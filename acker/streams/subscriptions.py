@@ -17,11 +17,11 @@ from acker.errors import AckerError, ReaderFenced, UnknownSubscription, Unreadab
 from acker.ledger import counts
 from acker.ledger.config import check_name, check_number
 from acker.ledger.core import Core
-from acker.store import keys, scripts
+from acker.store import keys, records, scripts
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs, seconds, whole
 from acker.streams import segments
-from acker.streams.segments import UNREAD, UNREADABLE, Segment
+from acker.streams.segments import UNREAD, Segment
 
 DEFAULT = "default"
 """The subscription of who names none."""
@@ -53,22 +53,20 @@ class Range:
     end: int
 
     def record(self) -> str:
-        """The range as it is noted."""
+        """The range as it is noted: in a set, so its spaces have to stay."""
         return json.dumps(astuple(self))
 
     @classmethod
     def parse(cls, record: str | bytes) -> "Range":
         """The inverse of `record`; UnreadableRecord for anything else."""
-        try:
-            stream, slot, reader, start, end = json.loads(record)
+        with records.reading(record, "a range of a stream") as stored:
+            stream, slot, reader, start, end = stored
             check_name(stream, "stream")
             if not isinstance(reader, str):
                 raise TypeError(f"reader: expected text, got {reader!r:.100}")
             for value, what in ((slot, "slot"), (start, "start"), (end, "end")):
                 check_number(value, what, 0, _MOST_NUMBER, int)
             return cls(stream, slot, reader, start, end)
-        except UNREADABLE as error:
-            raise UnreadableRecord(f"not a range of a stream: {record!r:.200}") from error
 
 
 @dataclass(frozen=True, slots=True)

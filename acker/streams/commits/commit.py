@@ -7,7 +7,6 @@ What is staged is applied before the inputs are acked, so no tree looks complete
 """
 
 import hashlib
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -15,9 +14,9 @@ from dataclasses import astuple, dataclass
 
 import redis
 
-from acker.errors import AckerError, CommitOrderError, StagingExpired, UnreadableRecord
+from acker.errors import AckerError, CommitOrderError, StagingExpired
 from acker.ledger.core import Core
-from acker.store import keys, scripts
+from acker.store import keys, records, scripts
 from acker.store.operation import Operation, Request, command
 from acker.streams import segments, subscriptions
 from acker.streams.commits import effects, inputs, late, publishing, roots, staging, tracking, vectors
@@ -67,7 +66,7 @@ class Commit:
             streams.setdefault(piece.stream, []).extend(segment.record() for segment in piece.segments)
         ranges = sorted({astuple(one) for one in self.ranges()})
         settled = self.settled and list(astuple(self.settled))
-        return json.dumps(
+        return records.dump(
             {
                 "segments": streams,
                 "failures": self.failures(),
@@ -79,17 +78,15 @@ class Commit:
                 "settled": settled,
                 "of": self.origin and self.origin.dump(),
             },
-            separators=(",", ":"),
         )
 
     @classmethod
     def load(cls, text: str | bytes) -> "Commit":
         """The inverse of `dump`."""
-        try:
-            stored = json.loads(text)
+        with records.reading(text, "a commit") as stored:
             pieces = [
-                Staged(stream, tuple(Segment.parse(record) for record in records))
-                for stream, records in stored["segments"].items()
+                Staged(stream, tuple(map(Segment.parse, found)))
+                for stream, found in stored["segments"].items()
             ]
             had = tuple((token, horizon) for token, horizon in stored["effects"])
             pieces.append(Staged("", (), tuple(stored["failures"]), had, tuple(stored["released"])))
@@ -104,8 +101,6 @@ class Commit:
             of = stored.get("of")  # earlier versions stored none
             origin = None if of is None else Origin.load(of)
             return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled, origin)
-        except segments.UNREADABLE as error:
-            raise UnreadableRecord(f"not a commit: {text!r:.200}") from error
 
     def ranges(self) -> list[Range]:
         """The inputs that are of streams."""
@@ -270,10 +265,10 @@ def _carry_out(
 
 
 def _parsed_origin(text: str) -> Origin | None:
-    try:
-        return Origin.load(json.loads(text)) if text else None
-    except ValueError as error:
-        raise UnreadableRecord(f"not the origin of a commit: {text!r:.200}") from error
+    if not text:
+        return None
+    with records.reading(text, "the origin of a commit") as stored:
+        return Origin.load(stored)
 
 
 _OLD_CHECKPOINT = (

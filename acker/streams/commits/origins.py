@@ -1,13 +1,12 @@
 """Of which ranges of its sources a commit is: a batch of the same number over others is another batch."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from acker.errors import UnreadableRecord
 from acker.ledger.config import check_number
-from acker.streams.segments import UNREADABLE
+from acker.store import records
 from acker.streams.subscriptions import Range
 
 _MOST_NUMBER = 2**53
@@ -45,12 +44,12 @@ class Origin:
             if not isinstance(others, str) or not isinstance(whole, bool):
                 raise TypeError("expected a digest and a flag")
             return cls(frozenset(_parsed(*one) for one in ranges), others, whole)
-        except UNREADABLE as error:
+        except records.UNREADABLE as error:
             raise UnreadableRecord(f"not the origin of a commit: {stored!r:.200}") from error
 
     def text(self) -> str:
         """What `dump` gives, as text without spaces."""
-        return json.dumps(self.dump(), separators=(",", ":"))
+        return records.dump(self.dump())
 
     def contradicts(self, other: "Origin") -> bool:
         """Whether a batch of this origin cannot be one of the other origin, as far as both are known."""

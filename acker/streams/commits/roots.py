@@ -6,7 +6,6 @@ know those tuples by their track, and the commit acks them when all that was emi
 The rows are kept until each tree has been settled: acked, replayed, or a dead letter (kept.py).
 """
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,12 +18,12 @@ from acker.ledger import counts, ids
 from acker.ledger.config import MESSAGE_ID_BYTES, check_name, check_number
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
-from acker.store import keys
+from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.streams import segments
 from acker.streams.commits.staging import Staged, Staging, pieces, stage_segment, stage_vectors
 from acker.streams.commits.vectors import Place
-from acker.streams.segments import ANCHORS, UNREADABLE, Segment
+from acker.streams.segments import ANCHORS, Segment
 from acker.streams.spouts import attempts
 
 _log = logging.getLogger(__name__)
@@ -133,13 +132,13 @@ class Roots:
             what.append(self.refused)
         if self.origin is not None:
             what.append(self.origin)
-        return json.dumps(what, separators=(",", ":"))
+        return records.dump(what)
 
     @classmethod
     def parse(cls, record: str | bytes) -> "Roots":
         """The inverse of `record`; UnreadableRecord for anything else."""
-        try:
-            token, rows, seed, slab, how, number, offsets, *more = json.loads(record)
+        with records.reading(record, "roots") as stored:
+            token, rows, seed, slab, how, number, offsets, *more = stored
             check_number(rows, "rows", 0, MOST_SLABS * ids.SLAB_TREES, int)
             check_number(slab, "slab", 1, ids.SLAB_TREES, int)
             check_number(seed, "seed", -(2**63), 2**63 - 1, int)
@@ -148,8 +147,6 @@ class Roots:
             refused = bool(more) and more[0] is True  # earlier versions stored less
             tracked_by = (str(more[1][0]), int(more[1][1])) if len(more) > 1 else None
             return cls(token, rows, seed, slab, Tracking(**how), number, places, refused, tracked_by)
-        except UNREADABLE as error:
-            raise UnreadableRecord(f"not roots: {record!r:.200}") from error
 
     @property
     def untracked(self) -> bool:

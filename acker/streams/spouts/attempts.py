@@ -3,17 +3,15 @@
 Kept rows have it in a column of their own, as JSON; rows of a first attempt have no such column.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import UnreadableRecord
 from acker.ledger.config import bounded_reason
 from acker.ledger.outcomes import Entry
-from acker.streams.segments import UNREADABLE
+from acker.store import records
 
 COLUMN = "_acker_attempts"
 MOST = 10
@@ -74,18 +72,16 @@ def with_attempt(history: Iterable[Attempt], one: Attempt) -> History:
 
 def pack(history: Iterable[Attempt]) -> bytes:
     """A history as it is stored."""
-    return json.dumps([astuple(one) for one in history], separators=(",", ":")).encode()
+    return records.dump([astuple(one) for one in history]).encode()
 
 
 def parse(packed: bytes | None) -> History:
     """The inverse of `pack`; UnreadableRecord for anything else."""
-    try:
+    with records.reading(packed or b"[]", "attempts") as stored:
         return tuple(
             Attempt(int(number), str(status), str(reason), str(step), float(at))
-            for number, status, reason, step, at in json.loads(packed or b"[]")
+            for number, status, reason, step, at in stored
         )
-    except UNREADABLE as error:
-        raise UnreadableRecord(f"not attempts: {packed!r:.200}") from error
 
 
 def check(rows: pa.Table) -> None:

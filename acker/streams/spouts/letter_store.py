@@ -13,7 +13,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import UnknownDeadLetter, UnreadableRecord, ValidationError
 from acker.ledger.core import Core
-from acker.store import keys, scripts
+from acker.store import keys, records, scripts
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs
 from acker.streams import segments
@@ -188,7 +188,7 @@ def batches(one: Head, row: Stored) -> list[pa.RecordBatch]:
         found = list(segments.decode(row.payload))
         if (count := sum(batch.num_rows for batch in found)) != 1:
             raise ValueError(f"{count} rows")
-    except (*segments.UNREADABLE, UnreadableRecord, pa.ArrowException) as error:
+    except (*records.UNREADABLE, UnreadableRecord, pa.ArrowException) as error:
         raise _unreadable(one.id, error) from error
     return found
 
@@ -198,7 +198,7 @@ def whole(one: Head, row: Stored) -> DeadLetter:
     found = batches(one, row)
     try:
         [values] = [each for batch in found for each in segments.values(batch)]
-    except (*segments.UNREADABLE, pa.ArrowException) as error:
+    except (*records.UNREADABLE, pa.ArrowException) as error:
         raise _unreadable(one.id, error) from error
     return DeadLetter(**asdict(one), row=values, history=row.history)
 
@@ -225,7 +225,7 @@ def _head(entry: Reply, spout: str) -> Head:
             at=int(values[b"at"]) / 1000,
             stream=values[b"stream"].decode(),
         )
-    except segments.UNREADABLE as error:
+    except records.UNREADABLE as error:
         raise _unreadable(letter, error) from error
 
 
