@@ -19,7 +19,7 @@ from acker.inspect import pages, steps
 from acker.inspect.buckets import BUCKETS, Bucket
 from acker.inspect.damaged import Damaged, damaged
 from acker.inspect.health import Health
-from acker.inspect.pages import Page
+from acker.inspect.pages import TreesPage
 from acker.inspect.plain import instant
 from acker.inspect.steps import Step
 from acker.inspect.totals import Totals, totals
@@ -134,7 +134,7 @@ def trees(
         raise ValidationError("--message-id goes with no other filter")
     ledger = options.ledger(url, timeout, topology)
 
-    def read(limit: int, cursor: str | None) -> Page:
+    def read(limit: int, cursor: str | None) -> TreesPage:
         if wanted is not None:
             return ledger.run(pages.find(ledger.core, wanted, limit=limit, cursor=cursor))
         return ledger.run(
@@ -179,14 +179,14 @@ def tree(
         show(facts(_tree_facts(found)))
 
 
-def _full_page(read: Callable[[int, str | None], Page], limit: int, cursor: str | None) -> Page:
+def _full_page(read: Callable[[int, str | None], TreesPage], limit: int, cursor: str | None) -> TreesPage:
     """Goes on through pages that are not full, each of them bounded, until one is or there are no more."""
     page = read(limit, cursor)
     found = list(page.trees)
     while page.cursor is not None and len(found) < limit:
         page = read(limit - len(found), page.cursor)
         found += page.trees
-    return Page(tuple(found), page.cursor)
+    return TreesPage(tuple(found), page.cursor)
 
 
 def _message_id(text: str | None, as_base64: str | None) -> bytes | None:

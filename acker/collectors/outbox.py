@@ -90,7 +90,7 @@ class Buffer:
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class Sending:
     """One submission on its way. `wanted` says whether it still matters, `sent_at` when it was first sent."""
 
     submission: Submission[Any]
@@ -126,7 +126,7 @@ class Outbox:
         self._thread: threading.Thread | None = None
         self.buffer = Buffer()
         self._confirms: dict[tuple[OutcomeReader, Place], None] = {}
-        self._parts: list[Part] = []
+        self._parts: list[Sending] = []
         self._unreadable: list[int] = []
         self._weight = 0
         self._due: float | None = None
@@ -202,13 +202,13 @@ class Outbox:
         with self.lock:
             self.buffer.emitted += tuples
 
-    def post(self, part: Part) -> None:
+    def post(self, part: Sending) -> None:
         """Adds a submission, to go with the next flush."""
         with self.lock:
             self.adding(part.weight)
             self._parts.append(part)
 
-    def withdraw(self, part: Part) -> bool:
+    def withdraw(self, part: Sending) -> bool:
         """Takes a submission back; False where all of it has been answered."""
         with self.lock:
             self._settle(part)
@@ -295,31 +295,31 @@ class Outbox:
             anchors = np.array([anchor for deltas in buffer.acks.values() for anchor in deltas], np.int64)
             values = np.array([own for deltas in buffer.acks.values() for own in deltas.values()], np.int64)
             if len(anchors):
-                parts.append(Part(core.update(anchors, values, emitted), len(anchors)))
+                parts.append(Sending(core.update(anchors, values, emitted), len(anchors)))
                 emitted = 0
         fails: dict[bytes, list[int]] = {}
         for cause, failed in buffer.fails.values():
             fails.setdefault(cause, []).extend(failed)
         for cause, named in fails.items():
             if named:
-                parts.append(Part(core.fail(np.array(named, np.int64), cause), len(named)))
+                parts.append(Sending(core.fail(np.array(named, np.int64), cause), len(named)))
         if buffer.resets:
             anchors = np.array(list(buffer.resets), np.int64)
-            parts.append(Part(core.reset_timeout(anchors), len(anchors)))
+            parts.append(Sending(core.reset_timeout(anchors), len(anchors)))
         fresh.emitted = emitted
         weight = fresh.messages + sum(part.weight for part in parts) + len(self._confirms)
         due = time.monotonic() + self.linger if fresh.tracks else None
         self._parts, self.buffer, self._weight, self._due = parts, fresh, weight, due
 
-    def _track(self, source: Source, slabs: list[Trees], emitted: int) -> Part:
-        return Part(
+    def _track(self, source: Source, slabs: list[Trees], emitted: int) -> Sending:
+        return Sending(
             self.ledger.core.track([slab.new() for slab in slabs], source.spout, emitted=emitted),
             sum(len(slab.marks) for slab in slabs),
             lambda letters: source.tracked(slabs, letters),
             lambda: any(slab.left for slab in slabs),
         )
 
-    def _sendable(self, part: Part) -> bool:
+    def _sendable(self, part: Sending) -> bool:
         """Drops what matters no longer, and what was sent so long ago that its writer may be forgotten.
 
         Sending that again could apply it twice, which undoes it. Its trees have expired by then.
@@ -334,7 +334,7 @@ class Outbox:
             return False
         return True
 
-    def _send(self, parts: list[Part]) -> None:
+    def _send(self, parts: list[Sending]) -> None:
         if not parts:
             return
         for part in parts:
@@ -352,7 +352,7 @@ class Outbox:
             if refused is not None:
                 raise refused from None
 
-    def _exchange(self, parts: list[Part]) -> None:
+    def _exchange(self, parts: list[Sending]) -> None:
         calls = [call for part in parts for call in part.submission.calls]
         try:
             self.ledger.submit(calls)
@@ -361,7 +361,7 @@ class Outbox:
                 if part.submission.done:
                     self._answered(part)
 
-    def _answered(self, part: Part) -> None:
+    def _answered(self, part: Sending) -> None:
         """Settles a part after its answer was taken, which can be done again.
 
         Slabs that the store passed over are noted, for the other parts go on.
@@ -381,7 +381,7 @@ class Outbox:
         if found:
             raise UnreadableRecord(unreadable(found), found)
 
-    def _settle(self, part: Part) -> None:
+    def _settle(self, part: Sending) -> None:
         with self.lock:
             if part in self._parts:
                 left = [other for other in self._parts if other is not part]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from acker.collectors.inbox import WAIT, Inbox
-from acker.collectors.outbox import Part, log
+from acker.collectors.outbox import Sending, log
 from acker.collectors.pending import Outcome, Slab
 from acker.collectors.session import Session
 from acker.collectors.telling import TOLD_A_CALL, Telling
@@ -140,7 +140,7 @@ class Spout:
                         break
             self.register()
             new = [slab.new() for slab in slabs]
-            part = Part(
+            part = Sending(
                 self.topology.ledger.core.track(new, self.name, emitted=count),
                 count,
                 lambda letters: self._pending.tracked(slabs, letters),

@@ -5,7 +5,7 @@ from typing import TypeVar, Unpack
 from acker.inspect import pages
 from acker.inspect import totals as all_totals
 from acker.inspect.buckets import Bucket
-from acker.inspect.pages import Page
+from acker.inspect.pages import TreesPage
 from acker.inspect.removal import remove, remove_spout
 from acker.inspect.totals import Totals
 from acker.inspect.trees import State, Tree
@@ -60,7 +60,7 @@ class AsyncLedger:
         older_than: float = 0.0,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> Page:
+    ) -> TreesPage:
         """A page of the trees in flight, as `acker.inspect.pages.trees` says."""
         return await self.run(
             pages.trees(
@@ -75,7 +75,9 @@ class AsyncLedger:
             )
         )
 
-    async def find(self, message_id: bytes | str, *, limit: int = 100, cursor: str | None = None) -> Page:
+    async def find(
+        self, message_id: bytes | str, *, limit: int = 100, cursor: str | None = None
+    ) -> TreesPage:
         """A page of the trees with a message id, as `acker.inspect.pages.find` says."""
         return await self.run(pages.find(self.core, message_id, limit=limit, cursor=cursor))
 

@@ -156,7 +156,7 @@ class Health:
         return sum(max(0, own.rows_behind) for stream in self.streams for own in stream.subscriptions)
 
 
-class Found(NamedTuple):
+class Finding(NamedTuple):
     """What a rule found: in words, and for how many seconds so, where that is known."""
 
     text: str
@@ -168,7 +168,7 @@ class Rule(NamedTuple):
 
     code: Code
     threshold: str | None
-    look: Callable[[Facts, float], Found | None]
+    look: Callable[[Facts, float], Finding | None]
     advice: str
 
 
@@ -186,57 +186,57 @@ def judge(facts: Facts) -> tuple[Trouble, ...]:
 # The rules
 
 
-def _no_ticks(facts: Facts, _: float) -> Found | None:
+def _no_ticks(facts: Facts, _: float) -> Finding | None:
     age, tick = facts.totals.rotation_age, facts.config.tick_ms / 1000
     if age is None or age <= tick + facts.config.tick_limit:
         return None
     text = f"no tick for {_words(age)}, and one is due each {_words(tick)}: nothing expires"
-    return Found(text, age - tick)
+    return Finding(text, age - tick)
 
 
-def _full(facts: Facts, _: float) -> Found | None:
+def _full(facts: Facts, _: float) -> Finding | None:
     use = facts.totals.high_water_use
-    return Found(f"a shard holds {use:.0%} of what it may: tracks are rejected") if use >= 1 else None
+    return Finding(f"a shard holds {use:.0%} of what it may: tracks are rejected") if use >= 1 else None
 
 
-def _nearly_full(facts: Facts, limit: float) -> Found | None:
+def _nearly_full(facts: Facts, limit: float) -> Finding | None:
     use = facts.totals.high_water_use
-    return Found(f"a shard holds {use:.0%} of what it may") if limit <= use < 1 else None
+    return Finding(f"a shard holds {use:.0%} of what it may") if limit <= use < 1 else None
 
 
-def _drain_behind(facts: Facts, _: float) -> Found | None:
+def _drain_behind(facts: Facts, _: float) -> Finding | None:
     backlog = facts.totals.backlog
     if backlog <= 1:
         return None
-    return Found(f"{backlog} rotations are not drained: trees expire faster than outcomes are written")
+    return Finding(f"{backlog} rotations are not drained: trees expire faster than outcomes are written")
 
 
-def _share(facts: Facts, count: int, limit: float, what: str) -> Found | None:
+def _share(facts: Facts, count: int, limit: float, what: str) -> Finding | None:
     ended = facts.recently.ended
     if not count or (count < FEW and count < ended) or count / ended < limit:
         return None
-    return Found(f"{count:,} of {ended:,} trees {what} {facts.recently.span}, {100 * count // ended}%")
+    return Finding(f"{count:,} of {ended:,} trees {what} {facts.recently.span}, {100 * count // ended}%")
 
 
-def _failing(facts: Facts, limit: float) -> Found | None:
+def _failing(facts: Facts, limit: float) -> Finding | None:
     return _share(facts, facts.recently.failed, limit, "failed")
 
 
-def _expiring(facts: Facts, limit: float) -> Found | None:
+def _expiring(facts: Facts, limit: float) -> Finding | None:
     return _share(facts, facts.recently.expired, limit, "expired")
 
 
-def _slow(facts: Facts, limit: float) -> Found | None:
+def _slow(facts: Facts, limit: float) -> Finding | None:
     p99, timeout = facts.recently.p99, facts.config.message_timeout
     if p99 is None or facts.recently.acked < FEW or p99 < limit * timeout:
         return None
-    return Found(
+    return Finding(
         f"one tree in a hundred took {_words(p99)} or more {facts.recently.span}, "
         f"and the message timeout is {_words(timeout)}"
     )
 
 
-def _behind(facts: Facts, limit: float) -> Found | None:
+def _behind(facts: Facts, limit: float) -> Finding | None:
     late = [
         (own.unread_age, own.rows_behind, own.name, stream.name)
         for stream in facts.streams
@@ -248,10 +248,10 @@ def _behind(facts: Facts, limit: float) -> Found | None:
     if age < longest:
         return None
     text = f"{rows:,} rows of stream {stream} wait for subscription {name}, the oldest for {_words(age)}"
-    return Found(text, age - longest)
+    return Finding(text, age - longest)
 
 
-def _no_bolt(facts: Facts, limit: float) -> Found | None:
+def _no_bolt(facts: Facts, limit: float) -> Finding | None:
     worst: tuple[float, str, str, int] | None = None
     for stream in facts.streams:
         rows = sum(max(0, own.rows_behind) for own in stream.subscriptions if own.name is not None)
@@ -267,36 +267,36 @@ def _no_bolt(facts: Facts, limit: float) -> Found | None:
         return None
     age, name, read, rows = worst
     text = f"nobody works on stream {read}: {name} was last seen {_words(age)} ago, and {rows:,} rows wait"
-    return Found(text, age)
+    return Finding(text, age)
 
 
-def _no_spout(facts: Facts, limit: float) -> Found | None:
+def _no_spout(facts: Facts, limit: float) -> Finding | None:
     age, name = max(((age, name) for name, age in facts.unconfirmed.items()), default=(0.0, ""))
     if age < limit:
         return None
-    return Found(f"spout {name} has not confirmed an outcome that came {_words(age)} ago", age)
+    return Finding(f"spout {name} has not confirmed an outcome that came {_words(age)} ago", age)
 
 
-def _dead_letters(facts: Facts, limit: float) -> Found | None:
+def _dead_letters(facts: Facts, limit: float) -> Finding | None:
     count = sum(facts.dead_letters.values())
-    return Found(f"{count:,} dead letters: rows that were given up") if count >= limit else None
+    return Finding(f"{count:,} dead letters: rows that were given up") if count >= limit else None
 
 
-def _dead_letters_full(facts: Facts, _: float) -> Found | None:
+def _dead_letters_full(facts: Facts, _: float) -> Finding | None:
     count, name = max(((count, name) for name, count in facts.dead_letters.items()), default=(0, ""))
     if count < DEAD_LETTERS:
         return None
-    return Found(
+    return Finding(
         f"spout {name} has {count:,} dead letters, its most: outcomes wait until some are replayed or "
         "discarded"
     )
 
 
-def _unreadable(facts: Facts, limit: float) -> Found | None:
+def _unreadable(facts: Facts, limit: float) -> Finding | None:
     if facts.damage:
-        return Found(f"a record cannot be read: {facts.damage}")
+        return Finding(f"a record cannot be read: {facts.damage}")
     count = facts.totals.unreadable
-    return Found(f"{count:,} records could not be read, and were passed over") if count >= limit else None
+    return Finding(f"{count:,} records could not be read, and were passed over") if count >= limit else None
 
 
 RULES: tuple[Rule, ...] = (

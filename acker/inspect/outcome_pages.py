@@ -69,7 +69,7 @@ class EntryOutcomes:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class OutcomesPage:
     """Trees by entry, and the cursor of the next page; None at the end."""
 
     outcomes: list[EntryOutcomes]
@@ -118,7 +118,7 @@ def page(
     limit: int = PAGE,
     cursor: str | None = None,
     skip: Callable[[Place], bool] = nothing_skipped,
-) -> Operation[Page]:
+) -> Operation[OutcomesPage]:
     """Outcomes of a spout that are not confirmed, at most `limit` trees (1 to `PAGE`).
 
     It goes through the shards from any of them on, in each from the oldest entry on: so all shards have
@@ -138,7 +138,7 @@ def page(
             if not room:
                 break
             at = _Position(at.first, at.turn + 1)
-    return Page(shown, _encoded(at) if at.turn < count else None)
+    return OutcomesPage(shown, _encoded(at) if at.turn < count else None)
 
 
 def lengths(core: Core, spout: str) -> Operation[tuple[int, ...]]:

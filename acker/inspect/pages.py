@@ -40,7 +40,7 @@ _IN_FLIGHT: tuple[State, ...] = ("pending", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TreesPage:
     """Some trees, and the cursor of the next page: None at the end. A page may be empty and not the last."""
 
     trees: tuple[Tree, ...]
@@ -85,7 +85,7 @@ def trees(
     older_than: float = 0.0,
     limit: int = 100,
     cursor: str | None = None,
-) -> Operation[Page]:
+) -> Operation[TreesPage]:
     """A page of the trees in flight, pending or waiting, those that expire next first.
 
     That is by bucket, as the buckets were when the first page was read; in a bucket they come by shard.
@@ -132,7 +132,7 @@ def trees(
 
 def find(
     core: Core, message_id: bytes | str, *, limit: int = 100, cursor: str | None = None
-) -> Operation[Page]:
+) -> Operation[TreesPage]:
     """A page of the trees with a message id, finished ones too while they are held.
 
     There is no index of message ids, which would cost more than the trees themselves: a page looks through
@@ -340,10 +340,10 @@ def _start(
     return cursors.decode(cursor, query, core.config.ackers), limit
 
 
-def _page(found: list[Tree], position: Position, end: int, query: tuple[object, ...]) -> Page:
+def _page(found: list[Tree], position: Position, end: int, query: tuple[object, ...]) -> TreesPage:
     if not position.slabs and position.shard >= end:
-        return Page(tuple(found), None)
-    return Page(tuple(found), cursors.encode(position, query))
+        return TreesPage(tuple(found), None)
+    return TreesPage(tuple(found), cursors.encode(position, query))
 
 
 def _whole(value: object, what: str, low: int, high: int) -> None:

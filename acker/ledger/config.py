@@ -115,7 +115,7 @@ class Settings(TypedDict, total=False):
     wait_fsync: int | None
 
 
-class Range(NamedTuple):
+class Bounds(NamedTuple):
     """What a setting can be: a number of that kind, from `low` to `high`."""
 
     low: float
@@ -127,7 +127,7 @@ T = TypeVar("T", int, float)
 
 
 def _setting(default: T, low: T, high: T) -> T:
-    return field(default=default, metadata={"range": Range(low, high, type(default))})
+    return field(default=default, metadata={"range": Bounds(low, high, type(default))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class TopologyConfig:
         )
 
 
-RANGES: Mapping[str, Range] = {
+RANGES: Mapping[str, Bounds] = {
     one.name: one.metadata["range"] for one in fields(TopologyConfig) if "range" in one.metadata
 }
 """The settings, in their order, and what each can be."""

@@ -33,7 +33,7 @@ _LATER = ("outcomes_kept", "waiting_bytes", "downtime", "wait_replicas", "wait_f
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTopology:
     """A topology as it is stored, and the names of its spouts."""
 
     config: TopologyConfig
@@ -46,7 +46,7 @@ def names() -> Operation[list[str]]:
     return sorted(filter(is_name, (name.decode("utf-8", "replace") for name in found)))
 
 
-def register(name: str, asked: Settings, create: bool = True) -> Operation[Stored]:
+def register(name: str, asked: Settings, create: bool = True) -> Operation[StoredTopology]:
     """Stores the configuration of a topology at its first use, compares with what is stored after that.
 
     Raises ValidationError for bad values, TopologyConfigError for other values than the stored ones,
@@ -83,7 +83,7 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
     }
     if differences:
         raise TopologyConfigError(name, differences)
-    return Stored(config, _spouts(values))
+    return StoredTopology(config, _spouts(values))
 
 
 def changed(stored: TopologyConfig, asked: Settings) -> TopologyConfig:
@@ -129,7 +129,7 @@ def _stored(config: TopologyConfig, settings: Iterable[str]) -> list[str | int |
     return fields
 
 
-def register_again(config: TopologyConfig) -> Operation[Stored]:
+def register_again(config: TopologyConfig) -> Operation[StoredTopology]:
     """Stores a configuration again, in a store that lost it. TopologyConfigError where there is another."""
     return (yield from register(config.name, config.settings))
 

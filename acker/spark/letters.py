@@ -32,7 +32,7 @@ from acker.streams.spouts.letter_store import FIRST
 Offset: TypeAlias = dict[str, Any]
 
 
-class Part(InputPartition):
+class LettersPartition(InputPartition):
     """The dead letters after number `start`, up to and including `end`."""
 
     def __init__(self, start: str, end: str) -> None:
@@ -70,7 +70,7 @@ class _Letters:
         return self.ledger.run(letters.last(self.ledger.core, self.spout, after, end, most))
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(part, Part):
+        if not isinstance(part, LettersPartition):
             return
         core, after = self.ledger.core, part.start
         while page := self.ledger.run(
@@ -89,7 +89,7 @@ class DeadLetterReader(Shipped, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One, of all."""
-        return [Part(FIRST, "+")]
+        return [LettersPartition(FIRST, "+")]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition."""
@@ -127,7 +127,7 @@ class DeadLetterStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAva
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """One, of a range."""
-        return [Part(start["at"], end["at"])] if start["at"] != end["at"] else []
+        return [LettersPartition(start["at"], end["at"])] if start["at"] != end["at"] else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition."""

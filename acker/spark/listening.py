@@ -18,7 +18,7 @@ from acker.errors import AckerError
 from acker.ledger.client import Ledger
 from acker.spark import verdicts
 from acker.spark.options import PARSERS, Options
-from acker.spark.state import Found, Source
+from acker.spark.state import AnalyzedPlan, Source
 from acker.store.client import Store
 from acker.streams.commits import giving_back
 
@@ -96,7 +96,7 @@ class _Listener:
     def _begin(self, event: Any, query: str, run: str) -> None:
         active = self._spark._jsparkSession.sharedState().activeStreamingQueries()
         execution = active.get(event.id())
-        found = Found(execution.analyzedPlan())
+        found = AnalyzedPlan(execution.analyzedPlan())
         ledgers = _ledgers([one.options for one in found.sources] + _written(execution))
         if not ledgers:
             return

@@ -49,7 +49,7 @@ _RETAIN_EVERY = 10.0
 _log = logging.getLogger(__name__)
 
 
-class Part(InputPartition):
+class SegmentsPartition(InputPartition):
     """A partition: some segments, and the range of the whole batch, so that reading any part notes it all."""
 
     def __init__(self, members: Sequence[Segment], batch: Range | None) -> None:
@@ -57,7 +57,7 @@ class Part(InputPartition):
         self.batch = batch
 
 
-def deal(found: Sequence[Segment], batch: Range | None, most: int | None) -> list[Part]:
+def deal(found: Sequence[Segment], batch: Range | None, most: int | None) -> list[SegmentsPartition]:
     """Deals segments, in their order, to partitions of about the same number of rows.
 
     A batch has one at least, whose task notes the range, also where the limits have dropped all of it.
@@ -74,7 +74,7 @@ def deal(found: Sequence[Segment], batch: Range | None, most: int | None) -> lis
         dealt += segment.rows
     if batch is not None and batch.end > batch.start and not parts:
         parts.append([])
-    return [Part(members, batch) for members in parts]
+    return [SegmentsPartition(members, batch) for members in parts]
 
 
 class _Rows:
@@ -89,7 +89,7 @@ class _Rows:
         self.ledger.run(schemas.check_reader(self.ledger.core, options.stream, self.wanted))
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(part, Part):
+        if not isinstance(part, SegmentsPartition):
             return
         if part.batch is not None and (at := microbatches.of_task()):
             notes.note(self.ledger, at, part.batch)

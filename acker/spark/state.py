@@ -64,7 +64,7 @@ class Source:
         return self.options.get("subscription", "")
 
 
-class Found:
+class AnalyzedPlan:
     """What an analyzed plan has: the sources that are streams of ours, and operators with state over them."""
 
     def __init__(self, plan: Any) -> None:
@@ -157,12 +157,12 @@ def _other(leaf: Any) -> str:
     return name[:_LONGEST_NAME]
 
 
-def of_query(spark: SparkSession, query: str) -> Found | None:
+def of_query(spark: SparkSession, query: str) -> AnalyzedPlan | None:
     """What the plan of an active query has, where there is a JVM; None for a Spark that does not tell."""
     try:
         jvm: Any = spark.sparkContext._jvm
         active = spark._jsparkSession.sharedState().activeStreamingQueries()
-        return Found(active.get(jvm.java.util.UUID.fromString(query)).analyzedPlan())
+        return AnalyzedPlan(active.get(jvm.java.util.UUID.fromString(query)).analyzedPlan())
     except (AttributeError, KeyError, Py4JError, TypeError, ValueError):  # it is built in another way
         return None
 

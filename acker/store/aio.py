@@ -18,7 +18,7 @@ from acker.store.client import CONNECTIONS, Store, connecting
 from acker.store.exchange import (
     LOST,
     REFUSED,
-    Batch,
+    Flight,
     Parcel,
     answered,
     check_server,
@@ -112,21 +112,21 @@ class AsyncStore:
             return cast(T, end.value)
 
     async def send(self, requests: Sequence[Request]) -> list[Reply]:
-        """Sends a batch, again and again until each request has its reply or the time is over."""
-        batch, client = Batch(requests, self.url, self.timeout), self._client()
+        """Sends a flight, again and again until each request has its reply or the time is over."""
+        flight, client = Flight(requests, self.url, self.timeout), self._client()
         for pause in pauses():
-            batch.begin()
+            flight.begin()
             try:
-                await client.find_nodes(batch)
-                await client.exchange(batch)
+                await client.find_nodes(flight)
+                await client.exchange(flight)
             except REFUSED as error:
                 raise refusal(self.url, error) from error
-            if not batch.missing:
+            if not flight.missing:
                 break
-            batch.check_time()
-            if batch.cause is not None:
+            flight.check_time()
+            if flight.cause is not None:
                 await asyncio.sleep(pause)
-        return batch.replies
+        return flight.replies
 
 
 class _Client:
@@ -137,7 +137,7 @@ class _Client:
         self.nodes = Nodes(store.address)
         self._pools: dict[Node, BlockingConnectionPool] = {}
 
-    async def find_nodes(self, batch: Batch) -> None:
+    async def find_nodes(self, flight: Flight) -> None:
         """Asks where the keys are, if that is in doubt; without an answer, what was known holds."""
         nodes = self.nodes
         if not nodes.stale:
@@ -149,8 +149,8 @@ class _Client:
                         await self._pools.pop(gone).disconnect(inuse_connections=False)
                     return
             except LOST as error:
-                batch.lost(node, error, nodes)
-            if batch.late:
+                flight.lost(node, error, nodes)
+            if flight.late:
                 return
 
     async def _ask(self, node: Node) -> Reply:
@@ -167,26 +167,26 @@ class _Client:
         finally:
             await connection.disconnect(nowait=True)
 
-    async def exchange(self, batch: Batch) -> None:
+    async def exchange(self, flight: Flight) -> None:
         """Sends to all nodes what they have to do, side by side, and takes their replies."""
-        parcels = batch.parcels(self.nodes)
+        parcels = flight.parcels(self.nodes)
         if len(parcels) == 1:
-            await self._exchange(batch, parcels[0])
+            await self._exchange(flight, parcels[0])
             return
-        exchanges = (self._exchange(batch, parcel) for parcel in parcels)
+        exchanges = (self._exchange(flight, parcel) for parcel in parcels)
         for ended in await asyncio.gather(*exchanges, return_exceptions=True):
             if isinstance(ended, BaseException):
                 raise ended
 
-    async def _exchange(self, batch: Batch, parcel: Parcel) -> None:
-        commands, expected = batch.pack(parcel)
+    async def _exchange(self, flight: Flight, parcel: Parcel) -> None:
+        commands, expected = flight.pack(parcel)
         try:
-            async with asyncio.timeout(batch.left):
+            async with asyncio.timeout(flight.left):
                 replies = await self._replies(parcel.node, commands, expected)
         except LOST as error:
-            batch.lost(parcel.node, error, self.nodes)
+            flight.lost(parcel.node, error, self.nodes)
         else:
-            batch.take(parcel, replies, self.nodes)
+            flight.take(parcel, replies, self.nodes)
 
     async def _replies(self, node: Node, commands: list[bytes], expected: int) -> list[Reply]:
         pool = await self._pool(node)

@@ -20,7 +20,7 @@ from acker.store.address import Address, Node, parse, shown
 from acker.store.exchange import (
     LOST,
     REFUSED,
-    Batch,
+    Flight,
     Parcel,
     answered,
     check_server,
@@ -36,7 +36,7 @@ from acker.store.operation import Operation, Reply, Request, flights
 T = TypeVar("T")
 
 TIMEOUTS = (0.1, 300.0)
-"""Seconds that a batch of requests may be given: the least and the most."""
+"""Seconds that a flight of requests may be given: the least and the most."""
 CONNECTIONS = 64
 """Most connections of one process to one node."""
 _ROUND_TRIPS = 8
@@ -75,7 +75,7 @@ def connecting(
 class Store:
     """Runs operations on the store at `url` (`acker.store.address` says what URLs there are).
 
-    timeout: seconds until StoreUnavailable, for each batch of requests, resends included (0.1 to 300). Nodes
+    timeout: seconds until StoreUnavailable, for each flight of requests, resends included (0.1 to 300). Nodes
         that hang can make it twice as long, however many they are.
     cluster: whether a plain URL is of a node of a Redis Cluster, as one with `+cluster` is by itself.
     Raises StoreUnavailable, StoreMisconfigured and StoreError.
@@ -96,7 +96,7 @@ class Store:
 
     @property
     def round_trip(self) -> float:
-        """Seconds that the store takes to answer: the least of the last 8 batches here; 0 before one."""
+        """Seconds that the store takes to answer: the least of the last 8 flights here; 0 before one."""
         return min(_client(self).round_trips, default=0.0)
 
     def __repr__(self) -> str:
@@ -123,23 +123,23 @@ class Store:
             return cast(T, end.value)
 
     def send(self, requests: Sequence[Request]) -> list[Reply]:
-        """Sends a batch, again and again until each request has its reply or the time is over."""
-        batch, client = Batch(requests, self.url, self.timeout), _client(self)
+        """Sends a flight, again and again until each request has its reply or the time is over."""
+        flight, client = Flight(requests, self.url, self.timeout), _client(self)
         for pause in pauses():
-            batch.begin()
+            flight.begin()
             try:
-                client.find_nodes(batch)
-                client.exchange(batch)
+                client.find_nodes(flight)
+                client.exchange(flight)
             except REFUSED as error:
                 raise refusal(self.url, error) from error
-            if not batch.missing:
+            if not flight.missing:
                 break
-            batch.check_time()
-            if batch.cause is not None:
+            flight.check_time()
+            if flight.cause is not None:
                 time.sleep(pause)
-        if batch.round_trip is not None:
-            client.round_trips.append(batch.round_trip)
-        return batch.replies
+        if flight.round_trip is not None:
+            client.round_trips.append(flight.round_trip)
+        return flight.replies
 
 
 class _Client:
@@ -151,7 +151,7 @@ class _Client:
         self.round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self._pools: dict[Node, redis.ConnectionPool] = {}
 
-    def find_nodes(self, batch: Batch) -> None:
+    def find_nodes(self, flight: Flight) -> None:
         """Asks where the keys are, if that is in doubt; without an answer, what was known holds."""
         nodes = self.nodes
         if not nodes.stale:
@@ -163,8 +163,8 @@ class _Client:
                         self._pools.pop(gone).disconnect(inuse_connections=False)
                     return
             except LOST as error:
-                batch.lost(node, error, nodes)
-            if batch.late:
+                flight.lost(node, error, nodes)
+            if flight.late:
                 return
 
     def _ask(self, node: Node) -> Reply:
@@ -182,12 +182,12 @@ class _Client:
         finally:
             connection.disconnect()
 
-    def exchange(self, batch: Batch) -> None:
+    def exchange(self, flight: Flight) -> None:
         """Sends to all nodes what they have to do, and then takes their replies."""
         sent: list[_Sent] = []
         try:
-            for parcel in batch.parcels(self.nodes):
-                commands, expected = batch.pack(parcel)
+            for parcel in flight.parcels(self.nodes):
+                commands, expected = flight.pack(parcel)
                 try:
                     pool = self._pool(parcel.node)
                     one = _Sent(parcel, expected, pool, pool.get_connection())
@@ -195,17 +195,17 @@ class _Client:
                     parcel.sent_at = time.monotonic()
                     one.connection.send_packed_command(commands)
                 except LOST as error:
-                    batch.lost(parcel.node, error, self.nodes)
+                    flight.lost(parcel.node, error, self.nodes)
                     if sent and sent[-1].parcel is parcel:
                         sent.pop().cut()
-                    if batch.late:
+                    if flight.late:
                         break
             while sent:
                 one = sent[0]
                 try:
-                    replies = [_reply(one.connection, batch.patience) for _ in range(one.expected)]
+                    replies = [_reply(one.connection, flight.patience) for _ in range(one.expected)]
                 except LOST as error:
-                    batch.lost(one.parcel.node, error, self.nodes)
+                    flight.lost(one.parcel.node, error, self.nodes)
                     sent.pop(0).cut()
                 else:
                     sent.pop(0)
@@ -213,7 +213,7 @@ class _Client:
                         one.cut()
                     else:
                         one.pool.release(one.connection)
-                    batch.take(one.parcel, replies, self.nodes)
+                    flight.take(one.parcel, replies, self.nodes)
         finally:
             for one in sent:
                 one.cut()  # what is still to be read from it belongs to nobody

@@ -1,4 +1,4 @@
-"""A batch of requests on its way: what goes to which node, and what is to be sent again. No I/O.
+"""A flight of requests on its way: what goes to which node, and what is to be sent again. No I/O.
 
 Shared by `acker.store.client.Store` and its asyncio twin.
 """
@@ -123,8 +123,8 @@ class Parcel:
     """When it was sent, on the monotonic clock; 0 where nobody asks."""
 
 
-class Batch:
-    """The requests of a batch and the replies they have got so far, for `timeout` seconds from now."""
+class Flight:
+    """The requests of a flight and the replies they have got so far, for `timeout` seconds from now."""
 
     def __init__(self, requests: Sequence[Request], url: str, timeout: float) -> None:
         self.requests = requests
@@ -247,7 +247,7 @@ class Batch:
 
     @property
     def left(self) -> float:
-        """Seconds that what is under way has left: half the time more than the batch."""
+        """Seconds that what is under way has left: half the time more than the flight."""
         return max(0.01, self._deadline + self._timeout / 2 - time.monotonic())
 
     @property

@@ -214,7 +214,7 @@ async def _replay(ledger: AsyncLedger, wanted: list[str]) -> ReplayResult:
     )
 
 
-async def _lines(ledger: AsyncLedger, asked: Filter, page: dead_letters.Page) -> AsyncIterator[str]:
+async def _lines(ledger: AsyncLedger, asked: Filter, page: dead_letters.LettersPage) -> AsyncIterator[str]:
     while True:
         if page.letters:
             yield "".join(letter_json.line(one) for one in page.letters)

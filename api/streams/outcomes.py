@@ -13,7 +13,7 @@ from fastapi.sse import format_sse_event
 from acker.errors import AckerError
 from acker.inspect import outcome_pages
 from acker.inspect.aio import AsyncLedger
-from acker.inspect.outcome_pages import EntryOutcomes, Page
+from acker.inspect.outcome_pages import EntryOutcomes, OutcomesPage
 from acker.inspect.plain import message_id_fields
 from acker.ledger.outcomes import Place
 from api.fields import instant
@@ -41,7 +41,7 @@ async def page(
     cursor: str | None,
     wait: float,
     gone: Callable[[], Awaitable[bool]],
-) -> Page:
+) -> OutcomesPage:
     """A page of outcomes; the first waits for outcomes, up to `wait` seconds, unless its client is `gone`."""
     deadline, pause = time.monotonic() + wait, _FIRST_PAUSE
     while True:

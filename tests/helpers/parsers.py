@@ -256,7 +256,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "at": b"1700000000000", "stream": b"lines",
     }  # fmt: skip
     dead_row = letter_store.packed(roots.record(), rows)
-    letters_at = letter_pages.Position(1_700_000_000_000, "s", "5-0", "9-0")
+    letters_at = letter_pages.LettersPosition(1_700_000_000_000, "s", "5-0", "9-0")
     config = {
         "schema": str(SCHEMA_VERSION), "ackers": "4", "message_timeout_ms": "30000",
         "high_water_mark": "1000", "slab_limit": "1024", "spouts": "1", "spout:s": "1",

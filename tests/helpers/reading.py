@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from acker.inspect import pages as inspect
-from acker.inspect.pages import PAGE_TREES, Page
+from acker.inspect.pages import PAGE_TREES, TreesPage
 from acker.inspect.totals import Totals, totals
 from acker.inspect.trees import Tree
 from acker.ledger import ids
@@ -30,7 +30,7 @@ def tree(ledger: Ledger, anchor: int) -> Tree:
     return found
 
 
-def pages(read: Callable[[str | None], Page], most: int = 5_000) -> list[Page]:
+def pages(read: Callable[[str | None], TreesPage], most: int = 5_000) -> list[TreesPage]:
     """All pages from the first on; fails where they do not end."""
     found = [read(None)]
     while found[-1].cursor is not None:

@@ -9,7 +9,7 @@ from acker.errors import ValidationError
 from acker.inspect import cursors
 from acker.inspect import pages as inspect
 from acker.inspect.buckets import BUCKETS
-from acker.inspect.pages import Page
+from acker.inspect.pages import TreesPage
 from acker.inspect.totals import Totals
 from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
@@ -182,7 +182,7 @@ def test_a_cursor_made_by_hand_does_no_harm(ledger: Ledger) -> None:
     slab = bytes([1, 2, 3, 4, 5, 6, 7, 0])
     forged = cursors.Position(shard=3, generation=10**15, scan=2**64 - 1, first=65_535, slabs=[slab])
     page = ledger.run(inspect.trees(ledger.core, cursor=cursors.encode(forged, query)))
-    assert page == Page((), None)
+    assert page == TreesPage((), None)
     for clocks in ([(10**15, 255)] * 4, [(-1, 0)] * 4):
         forged = cursors.Position(shard=3, generation=10**15, turn=2, clocks=clocks)
         ledger.run(inspect.trees(ledger.core, cursor=cursors.encode(forged, query)))
@@ -195,8 +195,8 @@ def test_a_cursor_made_by_hand_does_no_harm(ledger: Ledger) -> None:
 def test_without_tracking_there_is_nothing_to_read(url: str) -> None:
     ledger = open_ledger(Store(url), "untracked", ackers=0)
     assert ledger.run(inspect.tree(ledger.core, 4096)) is None
-    assert ledger.run(inspect.trees(ledger.core)) == Page((), None)
-    assert ledger.run(inspect.find(ledger.core, b"x")) == Page((), None)
+    assert ledger.run(inspect.trees(ledger.core)) == TreesPage((), None)
+    assert ledger.run(inspect.find(ledger.core, b"x")) == TreesPage((), None)
     assert read_totals(ledger) == Totals(None, ())
     assert ledger.run(due(ledger.core)) is None
 

@@ -94,7 +94,7 @@ async def test_without_tracking_nothing_is_sent(store: AsyncStore) -> None:
     assert await twin.fail([1, 2]) == Failed()
     assert await twin.reset_timeout([1]) == 0
     assert await twin.tick() == Ticked()
-    assert await twin.trees() == pages.Page((), None)
+    assert await twin.trees() == pages.TreesPage((), None)
 
 
 async def test_topologies_are_opened_and_compared(store: AsyncStore) -> None:

@@ -195,11 +195,11 @@ def test_a_signal_while_a_call_is_packed_is_an_interrupt_and_no_crash() -> None:
     # fault, which would take the tests with it.
     program = """if True:
         import signal
-        from acker.store.exchange import Batch, Parcel
+        from acker.store.exchange import Flight, Parcel
         from acker.store.operation import command
         def interrupt(*_):
             raise KeyboardInterrupt
-        batch = Batch([command("SADD", b"numbers", *range(500_000))], "redis://127.0.0.1", 1.0)
+        batch = Flight([command("SADD", b"numbers", *range(500_000))], "redis://127.0.0.1", 1.0)
         signal.signal(signal.SIGALRM, interrupt)
         for _ in range(20):
             try:

@@ -16,7 +16,7 @@ from acker.store.operation import Operation, command
 from acker.streams import segments, subscriptions
 from acker.streams.commits import roots, vectors
 from acker.streams.commits.roots import Roots
-from acker.streams.commits.vectors import Made, Place
+from acker.streams.commits.vectors import Made, VectorPlace
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import Range, Taken
 
@@ -134,7 +134,7 @@ def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | No
 
 def fail_once(
     core: Core,
-    places: Iterable[Place],
+    places: Iterable[VectorPlace],
     anchors: Ids,
     causes: Sequence[str],
     made: Made | None = None,

@@ -22,7 +22,7 @@ from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.streams import segments
 from acker.streams.commits.staging import Staged, Staging, pieces, stage_segment, stage_vectors
-from acker.streams.commits.vectors import Place
+from acker.streams.commits.vectors import VectorPlace
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.spouts import attempts
 
@@ -409,7 +409,7 @@ def staged_keys(core: Core, roots: Roots) -> list[bytes]:
     return found + [key for key, _ in places(core, roots)]
 
 
-def places(core: Core, roots: Roots) -> list[Place]:
+def places(core: Core, roots: Roots) -> list[VectorPlace]:
     """Where roots have vectors."""
     shards = roots.shards(core.config.ackers)
     return [(core.shards[shard].staged(roots.token, _SLOT), shard) for shard in shards]

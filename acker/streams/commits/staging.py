@@ -20,7 +20,7 @@ from acker.store.operation import Operation, Request, command
 from acker.streams import segments, subscriptions
 from acker.streams.commits import effects
 from acker.streams.commits.effects import EFFECT
-from acker.streams.commits.vectors import Place
+from acker.streams.commits.vectors import VectorPlace
 from acker.streams.segments import ANCHORS, SEGMENT_BYTES, SEGMENT_ROWS, Segment
 
 STAGING_TTL = 3600
@@ -219,7 +219,7 @@ def stage_failures(core: Core, ttl: int, anchors: Ids, causes: list[str]) -> Ope
     return tokens
 
 
-def failing(core: Core, token: str) -> Place:
+def failing(core: Core, token: str) -> VectorPlace:
     """Where trees are that were staged to be failed."""
     shard = int(token.partition(".")[0])
     return core.shards[shard].failing(token), shard

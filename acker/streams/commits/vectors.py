@@ -19,11 +19,11 @@ _PLACES = 256
 """Most places whose slabs are held in memory."""
 _log = logging.getLogger(__name__)
 
-Place: TypeAlias = tuple[bytes, int]
+VectorPlace: TypeAlias = tuple[bytes, int]
 """The key of staged vectors, and their shard."""
 
 
-def places(core: Core, segment: Segment, slot: int | None = None) -> list[Place]:
+def places(core: Core, segment: Segment, slot: int | None = None) -> list[VectorPlace]:
     """Where a segment has vectors, for a slot or for all that it was staged for."""
     return [
         (core.shards[shard].staged(segment.token, one), shard)
@@ -55,7 +55,7 @@ class Made:
         return core.shards[shard].made(self.commit)
 
 
-def apply(core: Core, places: Sequence[Place], to: str, made: Made | None = None) -> Operation[Applied]:
+def apply(core: Core, places: Sequence[VectorPlace], to: str, made: Made | None = None) -> Operation[Applied]:
     """Brings all chunks of vectors to a state (lua/apply_staged.lua); the same again changes nothing.
 
     Vectors that are not there were acked. Slabs whose record cannot be read are passed over, and logged. So

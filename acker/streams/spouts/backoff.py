@@ -15,14 +15,14 @@ from acker.store import keys
 from acker.store.operation import Operation, Request
 from acker.store.replies import seconds
 from acker.streams.commits.roots import Tracking
-from acker.streams.spouts.kept import Place, places, slabs_of
+from acker.streams.spouts.kept import KeptSlab, places, slabs_of
 
 _FRACTION = 2**64
 _LOOKS = 5_000
 _LONGEST = 60.0
 
 
-class Reading:
+class SettleProgress:
     """Where a reading of a spout's outcomes has come to, so that what waits is not read at each look.
 
     It begins with the oldest again when the first of those that it has passed is due, though 5,000 of them
@@ -77,7 +77,7 @@ def delay(how: Tracking, number: int, entry: Entry) -> float:
 
 
 def due(
-    core: Core, spout: str, entries: Sequence[Entry], known: Mapping[bytes, Place]
+    core: Core, spout: str, entries: Sequence[Entry], known: Mapping[bytes, KeptSlab]
 ) -> Operation[tuple[list[Entry], float]]:
     """The entries whose time has come, by the store's clock: all of a spout without backoff.
 
@@ -99,7 +99,7 @@ def overdue(core: Core, spout: str, entries: Sequence[Entry], now: float) -> Ope
     return max([0.0, *(now - (_at(entry, known) or entry.at) for entry in entries)])
 
 
-def _at(entry: Entry, known: Mapping[bytes, Place]) -> float:
+def _at(entry: Entry, known: Mapping[bytes, KeptSlab]) -> float:
     """When the next attempt of an entry's rows is due (Unix seconds); 0 where it need not wait."""
     waits = [
         delay(place.roots.how, place.roots.number, entry)

@@ -23,14 +23,24 @@ from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams.spouts import letter_pages, letter_replays, letter_store
 from acker.streams.spouts.letter_filter import STATUSES, Filter, cause
-from acker.streams.spouts.letter_pages import BY, PAGE, By, Group, GroupPage, Page, add_up, groups, page
+from acker.streams.spouts.letter_pages import (
+    BY,
+    PAGE,
+    By,
+    Group,
+    GroupPage,
+    LettersPage,
+    add_up,
+    groups,
+    page,
+)
 from acker.streams.spouts.letter_replays import Refusal
 from acker.streams.spouts.letter_store import DeadLetter, Head
 
 __all__ = [
     "BY", "PAGE", "STATUSES", "STEP", "By", "DeadLetter", "Discarded", "Filter", "Group", "GroupPage", "Head",
-    "Page", "Refusal", "Replayed", "add_up", "cause", "count", "counts", "discard", "discard_some", "get",
-    "groups", "page", "replay", "replay_some",
+    "LettersPage", "Refusal", "Replayed", "add_up", "cause", "count", "counts", "discard", "discard_some",
+    "get", "groups", "page", "replay", "replay_some",
 ]  # fmt: skip
 
 _OTHERS = "others are replaying, too"

@@ -43,7 +43,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeptSlab:
     """Which rows a slab is of: `count` rows of `roots` from `first` on."""
 
     roots: Roots
@@ -77,7 +77,7 @@ class _Settling:
         return self.slabs < _CALL_SLABS and (not self.indexes or self.indexes + indexes <= _CALL_INDEXES)
 
 
-def places(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[bytes, Place]]:
+def places(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[bytes, KeptSlab]]:
     """Where the rows of slabs are. One that is settled, or whose rows nobody keeps, is left out.
 
     So is one of which that cannot be read: its rows stay where they are, for people.
@@ -100,7 +100,7 @@ def places(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[byt
             if (known := roots.readable(record)) is not None:
                 records[name] = known
     return {
-        slab: Place(records[token], number * records[token].slab, count)
+        slab: KeptSlab(records[token], number * records[token].slab, count)
         for slab, (number, count, token) in found.items()
         if token in records and number * records[token].slab + count <= records[token].rows
     }
@@ -112,7 +112,7 @@ def slabs_of(entries: Iterable[Entry]) -> list[bytes]:
 
 
 def look_at_dead(
-    core: Core, spout: str, entries: Iterable[Entry], known: dict[bytes, Place]
+    core: Core, spout: str, entries: Iterable[Entry], known: dict[bytes, KeptSlab]
 ) -> Operation[set[str]]:
     """Looks at what would become dead letters; returns the tokens of those whose rows are gone or unreadable.
 
@@ -165,7 +165,7 @@ def settle_entries(
     known = yield from places(core, spout, slabs_of(entries))
     own = keys.Spout(core.config.name, spout)
     calls: list[_Settling] = []
-    dead: dict[str, list[tuple[Place, SlabOutcome, Entry]]] = {}
+    dead: dict[str, list[tuple[KeptSlab, SlabOutcome, Entry]]] = {}
     current: dict[Fate, _Settling] = {}
     for entry in entries:
         for outcome in entry.slabs:
@@ -208,12 +208,12 @@ def settle_entries(
     yield from outcomes.confirm(core, spout, [entry.place for entry in entries])
 
 
-def _any_expired(dead: Iterable[Sequence[tuple[Place, SlabOutcome, Entry]]]) -> bool:
+def _any_expired(dead: Iterable[Sequence[tuple[KeptSlab, SlabOutcome, Entry]]]) -> bool:
     return any(entry.status == "expired" for buried in dead for _, _, entry in buried)
 
 
 def _bury(
-    own: keys.Spout, place: Place, outcome: SlabOutcome, entry: Entry, rows: pa.Table, expired: str
+    own: keys.Spout, place: KeptSlab, outcome: SlabOutcome, entry: Entry, rows: pa.Table, expired: str
 ) -> Iterator[Request]:
     """The requests that make dead letters of rows, one for each; `rows` are all of the roots'."""
     ended = Attempt.of(place.roots.number, entry, expired)

@@ -38,7 +38,7 @@ _LATEST = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class LettersPage:
     """Some dead letters, by spout, oldest first, and the cursor of the next page: None at the end."""
 
     letters: tuple[DeadLetter, ...]
@@ -75,7 +75,7 @@ class GroupPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class LettersPosition:
     """Where a reading is: after a number of a spout's dead letters.
 
     until: its end, in ms of their numbers. end: the last number of that spout, when the reading came to it:
@@ -88,7 +88,9 @@ class Position:
     end: str = letter_store.FIRST
 
 
-def start(core: Core, asked: Filter, cursor: str | None, until: float | None = None) -> Operation[Position]:
+def start(
+    core: Core, asked: Filter, cursor: str | None, until: float | None = None
+) -> Operation[LettersPosition]:
     """Where a page begins. until: Unix seconds, None for now; of a first page. Raises ValidationError."""
     if not isinstance(asked, Filter):
         raise ValidationError(f"dead letters: expected a Filter of those that are meant, got {asked!r:.100}")
@@ -96,16 +98,16 @@ def start(core: Core, asked: Filter, cursor: str | None, until: float | None = N
         return decoded(cursor, asked)
     if until is not None:
         check_number(until, "until", 0, _LATEST / 1000, float)
-        return Position(int(until * 1000))
+        return LettersPosition(int(until * 1000))
     names = yield from _spouts(core, asked)
     there = yield from letter_store.newest(core, names)
     now = int((yield from _now(core)) * 1000)
-    return Position(max([now, *(int(number.partition("-")[0]) for number in there)]))
+    return LettersPosition(max([now, *(int(number.partition("-")[0]) for number in there)]))
 
 
 def scan(
-    core: Core, asked: Filter, position: Position, most: int, look: int = LOOK
-) -> Operation[tuple[list[Head], Position | None]]:
+    core: Core, asked: Filter, position: LettersPosition, most: int, look: int = LOOK
+) -> Operation[tuple[list[Head], LettersPosition | None]]:
     """The next dead letters that are meant, `most` at most, and where the reading came to; None at its end.
 
     look: how many it looks at, at most.
@@ -118,7 +120,7 @@ def scan(
             continue
         if name != position.spout:
             [end] = yield from letter_store.newest(core, [name], str(position.until))
-            position = Position(position.until, name, letter_store.FIRST, end)
+            position = LettersPosition(position.until, name, letter_store.FIRST, end)
         while position.after != position.end:
             if not look:
                 return found, position
@@ -140,7 +142,7 @@ def scan(
 
 def page(
     core: Core, asked: Filter | None = None, *, limit: int = 100, cursor: str | None = None
-) -> Operation[Page]:
+) -> Operation[LettersPage]:
     """A page of at most `limit` (1 to 1,000) dead letters with their rows, of 16 MiB or so at most.
 
     asked: which; None for all. Each that cannot be read is passed over, and logged with its id. Raises
@@ -163,15 +165,15 @@ def page(
                 letters.append(letter_store.whole(one, stored))
         except UnreadableRecord as error:
             letter_store.passed_over(core, error)
-    return Page(tuple(letters), encoded(rest, asked))
+    return LettersPage(tuple(letters), encoded(rest, asked))
 
 
-def after(core: Core, position: Position, last: Head) -> Operation[Position]:
+def after(core: Core, position: LettersPosition, last: Head) -> Operation[LettersPosition]:
     """Where a reading that began at a position is after a dead letter that it found."""
     if last.spout == position.spout:
         return replace(position, after=last.number)
     [end] = yield from letter_store.newest(core, [last.spout], str(position.until))
-    return Position(position.until, last.spout, last.number, end)
+    return LettersPosition(position.until, last.spout, last.number, end)
 
 
 def groups(
@@ -186,7 +188,7 @@ def groups(
     asked = asked or Filter()
     position = yield from start(core, asked, cursor)
     found: dict[tuple[object, ...], Group] = {}
-    rest: Position | None = position
+    rest: LettersPosition | None = position
     look = LOOK
     while rest is not None and look and len(found) < GROUPS:
         heads, rest = yield from scan(core, asked, rest, letter_store.READ, letter_store.READ)
@@ -249,10 +251,10 @@ def _now(core: Core) -> Operation[float]:
 
 
 @overload
-def encoded(at: Position, asked: Filter) -> str: ...
+def encoded(at: LettersPosition, asked: Filter) -> str: ...
 @overload
-def encoded(at: Position | None, asked: Filter) -> str | None: ...
-def encoded(at: Position | None, asked: Filter) -> str | None:
+def encoded(at: LettersPosition | None, asked: Filter) -> str | None: ...
+def encoded(at: LettersPosition | None, asked: Filter) -> str | None:
     """A position as text that is safe in a URL, for the same filter; None for none."""
     if at is None:
         return None
@@ -260,7 +262,7 @@ def encoded(at: Position | None, asked: Filter) -> str | None:
     return base64.urlsafe_b64encode(packed.encode()).rstrip(b"=").decode()
 
 
-def decoded(cursor: object, asked: Filter) -> Position:
+def decoded(cursor: object, asked: Filter) -> LettersPosition:
     """The position that a cursor stands for; ValidationError where it is none of this filter."""
     malformed = ValidationError("cursor: expected one that a page of the same query gave")
     if not isinstance(cursor, str) or len(cursor) > _CURSOR_BYTES or not cursor.isascii():
@@ -276,7 +278,7 @@ def decoded(cursor: object, asked: Filter) -> Position:
     for number in (after, end):
         if not isinstance(number, str) or not _NUMBER.match(number):
             raise malformed
-    return Position(until, spout, after, end)
+    return LettersPosition(until, spout, after, end)
 
 
 def _digest(asked: Filter) -> str:

@@ -28,7 +28,7 @@ from acker.streams.commits.roots import Roots, Tracking, trackable
 from acker.streams.commits.staging import Staged, Staging
 from acker.streams.spouts import kept, letter_store
 from acker.streams.spouts.kept import Settled
-from acker.streams.spouts.letter_store import Head, Stored
+from acker.streams.spouts.letter_store import Head, StoredRow
 from acker.streams.spouts.replays import emit_recorded, writer_of
 
 _RACES = 5
@@ -82,7 +82,9 @@ def replay(core: Core, found: Sequence[Head]) -> Operation[Again | None]:
         # The number first: whoever replays the same letters meanwhile takes it, and this commit loses.
         number = yield from commit.next_number(core, writer_of(spout))
         rows = yield from letter_store.stored(core, found)
-        most, full = yield from _room(core, spout, [row.roots.how for row in rows if isinstance(row, Stored)])
+        most, full = yield from _room(
+            core, spout, [row.roots.how for row in rows if isinstance(row, StoredRow)]
+        )
         taken = min(len(found), most)
         while True:
             made = yield from _stage(core, found[:taken], rows[:taken])
@@ -123,7 +125,7 @@ def _settled(spout: str, anchors: Iterable[str]) -> Settled:
 
 
 def _stage(
-    core: Core, found: Sequence[Head], rows: Sequence[Stored | UnreadableRecord | None]
+    core: Core, found: Sequence[Head], rows: Sequence[StoredRow | UnreadableRecord | None]
 ) -> Operation[_Made]:
     made = _Made()
     groups: dict[tuple[Tracking, str], _Group] = {}
@@ -151,7 +153,7 @@ def _stage(
     return made
 
 
-def _prepared(one: Head, row: Stored | UnreadableRecord) -> tuple[Tracking, list[pa.RecordBatch]]:
+def _prepared(one: Head, row: StoredRow | UnreadableRecord) -> tuple[Tracking, list[pa.RecordBatch]]:
     """How a row is emitted again; ValidationError or UnreadableRecord where it cannot be."""
     if isinstance(row, UnreadableRecord):
         raise row

@@ -85,7 +85,7 @@ class DeadLetter(Head):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRow:
     """The row of a dead letter as it is stored, with what it was tracked as, and its attempts."""
 
     roots: Roots
@@ -170,9 +170,9 @@ def fitting(core: Core, found: Sequence[Head]) -> Operation[int]:
     return len(found)
 
 
-def stored(core: Core, found: Sequence[Head]) -> Operation[list[Stored | UnreadableRecord | None]]:
+def stored(core: Core, found: Sequence[Head]) -> Operation[list[StoredRow | UnreadableRecord | None]]:
     """Their rows; None where one is gone meanwhile, an error that names it where it cannot be read."""
-    rows: list[Stored | UnreadableRecord | None] = []
+    rows: list[StoredRow | UnreadableRecord | None] = []
     for first in range(0, len(found), _ROWS):
         part = found[first : first + _ROWS]
         replies = yield [
@@ -182,7 +182,7 @@ def stored(core: Core, found: Sequence[Head]) -> Operation[list[Stored | Unreada
     return rows
 
 
-def batches(one: Head, row: Stored) -> list[pa.RecordBatch]:
+def batches(one: Head, row: StoredRow) -> list[pa.RecordBatch]:
     """The row of a dead letter, as Arrow: one in all. Raises UnreadableRecord, which names it."""
     try:
         found = list(segments.decode(row.payload))
@@ -193,7 +193,7 @@ def batches(one: Head, row: Stored) -> list[pa.RecordBatch]:
     return found
 
 
-def whole(one: Head, row: Stored) -> DeadLetter:
+def whole(one: Head, row: StoredRow) -> DeadLetter:
     """A dead letter with its row. Raises UnreadableRecord, which names it: it can still be discarded."""
     found = batches(one, row)
     try:
@@ -229,7 +229,7 @@ def _head(entry: Reply, spout: str) -> Head:
         raise _unreadable(letter, error) from error
 
 
-def _stored(letter: str, reply: bytes | None) -> Stored | UnreadableRecord | None:
+def _stored(letter: str, reply: bytes | None) -> StoredRow | UnreadableRecord | None:
     if reply is None:
         return None
     try:
@@ -237,7 +237,7 @@ def _stored(letter: str, reply: bytes | None) -> Stored | UnreadableRecord | Non
         end = _LENGTHS.size + length
         rest = end + more
         known = Roots.parse(reply[_LENGTHS.size : end])
-        return Stored(known, attempts.parse(reply[end:rest]), reply[rest:])
+        return StoredRow(known, attempts.parse(reply[end:rest]), reply[rest:])
     except (struct.error, UnreadableRecord) as error:
         return _unreadable(letter, error)
 

@@ -24,8 +24,8 @@ from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_se
 from acker.streams.segments import SEGMENT_BYTES
 from acker.streams.spouts import attempts, backoff, kept
 from acker.streams.spouts.attempts import Attempt
-from acker.streams.spouts.backoff import Reading
-from acker.streams.spouts.kept import Place, Settled
+from acker.streams.spouts.backoff import SettleProgress
+from acker.streams.spouts.kept import KeptSlab, Settled
 from acker.streams.undone import undone
 
 STEP_TREES = 200_000
@@ -73,7 +73,7 @@ def writer_of(spout: str) -> str:
 
 
 def step(
-    core: Core, spout: str, on_outcomes: OnOutcomes | None = None, reading: Reading | None = None
+    core: Core, spout: str, on_outcomes: OnOutcomes | None = None, reading: SettleProgress | None = None
 ) -> Operation[Stepped]:
     """Settles a bounded number of the outcomes of a spout that has kept rows: replays, buries, confirms.
 
@@ -83,7 +83,7 @@ def step(
     unconfirmed.
     """
     number = yield from commits.next_number(core, writer_of(spout))
-    reading = reading or Reading(core, spout)
+    reading = reading or SettleProgress(core, spout)
     entries, known = yield from _read(core, spout, reading)
     if not entries:
         reading.finish(entries)
@@ -115,12 +115,14 @@ def step(
     return _stepped(entries, known, lost)
 
 
-def _read(core: Core, spout: str, reading: Reading) -> Operation[tuple[list[Entry], dict[bytes, Place]]]:
+def _read(
+    core: Core, spout: str, reading: SettleProgress
+) -> Operation[tuple[list[Entry], dict[bytes, KeptSlab]]]:
     """The next outcomes that are due, as many as a step takes, and where their rows are."""
     yield from core.register_spout(spout)
     reading.begin()
     taken: dict[object, Entry] = {}
-    known: dict[bytes, Place] = {}
+    known: dict[bytes, KeptSlab] = {}
     trees, bad, looked, most = 0, 0, 0, core.config.slab_trees
     while looked < STEP_LOOK:
         before = reading.reader.place
@@ -146,7 +148,7 @@ def _read(core: Core, spout: str, reading: Reading) -> Operation[tuple[list[Entr
     return list(taken.values()), known
 
 
-def _stepped(entries: Sequence[Entry], known: dict[bytes, Place], lost: set[str]) -> Stepped:
+def _stepped(entries: Sequence[Entry], known: dict[bytes, KeptSlab], lost: set[str]) -> Stepped:
     counts = {"acked": 0, "replayed": 0, "dead": 0}
     for entry in entries:
         for outcome in entry.slabs:
@@ -170,7 +172,7 @@ class _Group:
 
 
 def _stage_replays(
-    core: Core, entries: Sequence[Entry], known: dict[bytes, Place]
+    core: Core, entries: Sequence[Entry], known: dict[bytes, KeptSlab]
 ) -> Operation[tuple[list[Staged], list[Roots], set[str]]]:
     """Stages a new root, and a tuple of the stream, for each row that is to be tried again.
 
@@ -236,7 +238,7 @@ def emit_recorded(
     return (yield from roots.emit(core, how, staging, batches))
 
 
-def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, Place]) -> Operation[pa.Table]:
+def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, KeptSlab]) -> Operation[pa.Table]:
     names = yield from outcomes.message_ids(core, list(known))
     expired = any(entry.status == "expired" for entry in entries)
     why = (yield from late.why_expired(core)) if expired else ""

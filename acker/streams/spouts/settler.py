@@ -19,7 +19,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, Reply, command
 from acker.streams.spouts import lost, replays
-from acker.streams.spouts.backoff import Reading
+from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.spouts.replays import OnOutcomes, Stepped
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def settle(
     spout: str | None = None,
     on_outcomes: OnOutcomes | None = None,
     steps: int = _STEPS,
-    readings: dict[str, Reading] | None = None,
+    readings: dict[str, SettleProgress] | None = None,
 ) -> Stepped:
     """Settles what outcomes there are, in so many steps at most for a spout: one, or all that keep rows.
 
@@ -51,7 +51,7 @@ def settle(
     known = {} if readings is None else readings
     for name in names:
         if name not in known or known[name].core is not ledger.core:
-            known[name] = Reading(ledger.core, name)
+            known[name] = SettleProgress(ledger.core, name)
     done = _each(partial(_settle, ledger, name, on_outcomes, steps, known[name]) for name in names)
     return Stepped(
         sum(one.acked for one in done), sum(one.replayed for one in done), sum(one.dead for one in done)
@@ -59,7 +59,7 @@ def settle(
 
 
 def _settle(
-    ledger: Ledger, spout: str, on_outcomes: OnOutcomes | None, steps: int, reading: Reading
+    ledger: Ledger, spout: str, on_outcomes: OnOutcomes | None, steps: int, reading: SettleProgress
 ) -> Stepped:
     total = Stepped()
     for _ in range(steps):
@@ -147,7 +147,7 @@ def with_room(ledger: Ledger, commit: Callable[[], T], timeout: float | None = N
     """
     wait = 2 * ledger.config.message_timeout if timeout is None else timeout
     deadline, trouble = time.monotonic() + wait, ""
-    readings: dict[str, Reading] = {}
+    readings: dict[str, SettleProgress] = {}
     while True:
         try:
             return commit()
@@ -193,7 +193,7 @@ class Settler:
         self._ledgers: dict[str, Ledger] = {}
         self._trouble: dict[str, str] = {}
         self._looked: dict[str, float] = {}
-        self._readings: dict[str, dict[str, Reading]] = {}
+        self._readings: dict[str, dict[str, SettleProgress]] = {}
 
     def step(self) -> int:
         """Settles what there is now; returns how many rows. What is wrong with one topology is logged.
