@@ -9,7 +9,6 @@ from rich.console import Console
 
 from acker.cli.output import duration, facts, row, show, show_json, table
 from acker.demo import options as demo_options
-from acker.demo.faults import FLAKY_WORDS, POISON_EVERY, Faults
 from acker.errors import AckerError
 from acker.ledger.config import Settings
 
@@ -49,10 +48,10 @@ def demo(
     ] = 0,
     flaky: Annotated[
         str, typer.Option(metavar="WORDS", help="Words that fail their line at first.")
-    ] = ",".join(FLAKY_WORDS),
+    ] = ",".join(demo_options.FLAKY_WORDS),
     poison_every: Annotated[
         int, typer.Option(help="One of so many lines always fails; 0: none.")
-    ] = POISON_EVERY,
+    ] = demo_options.POISON_EVERY,
     port: Annotated[int, typer.Option(help="TCP port of the dashboard; 0 takes a free one.")] = 0,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep dashboard, store and ticker up afterwards, until Ctrl-C.")
@@ -69,7 +68,7 @@ def demo(
         if importlib.util.find_spec(module) is None:
             raise AckerError(f"the demo needs {module}: pip install 'acker[demo]'")
     from acker.demo import supervisor
-    from acker.demo.children import ChildFailed
+    from acker.demo.processes import ChildFailed
     from acker.demo.progress import Progress
 
     asked = demo_options.Options(
@@ -82,9 +81,9 @@ def demo(
             message_timeout=message_timeout, wait_replicas=wait_replicas, wait_fsync=wait_fsync
         ),
         port=port,
-        faults=Faults.parse(flaky, poison_every),
+        faults=demo_options.Faults.parse(flaky, poison_every),
     )
-    progress = Progress(Console(stderr=True, soft_wrap=True), lines)
+    progress = Progress(Console(stderr=True, soft_wrap=True))
     try:
         with supervisor.starting(asked, progress) as running:
             with progress:
@@ -112,7 +111,12 @@ def _show(report: "Report") -> None:
     figures += [("replays", f"{status.replays:,}"), ("dead letters", f"{len(report.dead):,}")]
     figures += [(f"  {reason}", f"{count:,}") for reason, count in report.reasons()]
     figures += [(f"complete latency {name}", duration(value)) for name, value in report.percentiles().items()]
-    figures += [("wall time", f"{duration(report.wall)} ({duration(report.startup)} until Spark was ready)")]
+    figures += [
+        (
+            "wall time",
+            f"{duration(report.wall)} ({duration(report.startup)} of it lines waited for Spark)",
+        )
+    ]
     frequent = table("most frequent words", "count", right=("count",))
     for word, count in report.most_frequent:
         row(frequent, word, f"{count:,}")

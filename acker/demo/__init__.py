@@ -1,4 +1,4 @@
-"""The main job on real text: `acker demo`. Two Spark applications, a spout, a store, and a check of it all.
+"""The main job on real text: `acker demo`.
 
-`split.py` and `count.py` are the Spark applications, written to be copied from; `spout.py` is the source.
+`jobs.py` is the spout and the two Spark applications, to be copied from. All else runs and checks them.
 """

@@ -1,8 +1,9 @@
 """What the demo can be asked for, and what it does when it is asked for nothing."""
 
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from acker.demo.faults import Faults
 from acker.ledger.config import Settings, check_name, check_number, check_settings
 
 LINES = 20_000
@@ -11,7 +12,39 @@ MAX_SPOUT_PENDING = 50_000
 MESSAGE_TIMEOUT = 120.0
 ATTEMPTS = 3
 """Trees that a record gets at most."""
+FLAKY_WORDS = ("yield", "thread", "deque")
+"""Words that fail their record at its first attempt: some 0.4 % of the standard library's lines."""
+POISON_EVERY = 2000
+"""One record of so many fails at every attempt, by default."""
 BILLION = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Which records "count" fails on purpose (`jobs.reason_to_fail` tells Spark the same rule).
+
+    flaky: words that make a record fail at its first attempt. poison_every: one of so many records always
+    fails, chosen by the CRC-32 of its message id; 0: none.
+    """
+
+    flaky: tuple[str, ...] = FLAKY_WORDS
+    poison_every: int = POISON_EVERY
+
+    def poisoned(self, message_id: str) -> bool:
+        """Whether a record always fails (when it has a word: one without never comes to "count")."""
+        return bool(self.poison_every) and zlib.crc32(message_id.encode()) % self.poison_every == 0
+
+    def failures(self, message_id: str, words: Iterable[str], attempts: int) -> int:
+        """How often a record with these words fails, of `attempts` attempts at most."""
+        found = set(words)
+        if found and self.poisoned(message_id):
+            return attempts
+        return min(1, attempts) if found.intersection(self.flaky) else 0
+
+    @classmethod
+    def parse(cls, flaky: str, poison_every: int) -> "Faults":
+        """From words with commas between them."""
+        return cls(tuple(word.strip().lower() for word in flaky.split(",") if word.strip()), poison_every)
 
 
 @dataclass(frozen=True, slots=True)

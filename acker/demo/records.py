@@ -1,7 +1,7 @@
 """What the spout knows of its records: which have no final outcome yet, and how many trees ended how."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -12,7 +12,7 @@ class Status:
 
     lines: records emitted. acked, failed, expired: outcomes of their trees. replays: records given another
     tree. dead: records given up. in_flight: records without final outcome. unknown: outcomes that no record
-    waited for (any is an error). finished: whether each record has its final outcome.
+    waited for (any is an error).
     """
 
     lines: int = 0
@@ -23,16 +23,11 @@ class Status:
     dead: int = 0
     in_flight: int = 0
     unknown: int = 0
-    finished: bool = False
 
     @property
     def trees(self) -> int:
         """Trees of all attempts."""
         return self.lines + self.replays
-
-    def dump(self) -> dict[str, int | bool]:
-        """As a plain dict."""
-        return asdict(self)
 
 
 class Records:
@@ -41,7 +36,7 @@ class Records:
     def __init__(self) -> None:
         self.status = Status()
         self._attempts: dict[bytes, int] = {}
-        self._told: set[int] = set()
+        self._taken: set[int] = set()
 
     def emitted(self, message_ids: Iterable[str]) -> None:
         """Notes new records."""
@@ -55,21 +50,20 @@ class Records:
 
         Those of the call before may come again: it is not known to have been settled.
         """
-        before, self._told = self._told, set(outcomes["anchor"].to_pylist())
-        columns = (
-            outcomes[name].to_pylist() for name in ("anchor", "message_id", "attempt", "status", "final")
-        )
-        for anchor, message_id, attempt, status, final in zip(*columns, strict=True):
+        before, self._taken = self._taken, set(outcomes["anchor"].to_pylist())
+        names = ("anchor", "message_id", "attempt", "status", "final")
+        rows = zip(*(outcomes[name].to_pylist() for name in names), strict=True)
+        for anchor, message_id, attempt, status, final in rows:
             if anchor in before:
                 continue
             if self._attempts.get(message_id) != attempt:
                 self.status.unknown += 1
                 continue
             setattr(self.status, status, getattr(self.status, status) + 1)
-            if not final:
+            if final:
+                del self._attempts[message_id]
+                self.status.dead += status != "acked"
+            else:
                 self._attempts[message_id] += 1
                 self.status.replays += 1
-                continue
-            del self._attempts[message_id]
-            self.status.dead += status != "acked"
         self.status.in_flight = len(self._attempts)

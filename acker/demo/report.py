@@ -17,7 +17,7 @@ class Report:
     """All that the demo has to tell at its end.
 
     latencies: complete latency of acked trees in seconds, at `PERCENTILES`. wall, startup: seconds; the
-    latter until both Spark applications were ready, and part of the former.
+    latter until both Spark applications were ready, and part of the former: lines wait meanwhile.
     """
 
     url: str
@@ -41,12 +41,11 @@ class Report:
 
     def percentiles(self) -> dict[str, float | None]:
         """The latencies by their names: p50, p95, p99."""
-        names = (f"p{fraction * 100:.0f}" for fraction in PERCENTILES)
-        return dict(zip(names, self.latencies, strict=True))
+        return {f"p{at * 100:.0f}": value for at, value in zip(PERCENTILES, self.latencies, strict=True)}
 
     def dump(self) -> dict[str, object]:
         """As an object for `json`."""
-        status = self.status
+        status, latencies = self.status, self.percentiles()
         return {
             "url": self.url,
             "topology": self.topology,
@@ -60,7 +59,7 @@ class Report:
                 "records": [_record(letter) for letter in self.dead],
             },
             "complete_latency_seconds": {
-                name: None if value is None else round(value, 4) for name, value in self.percentiles().items()
+                name: value and round(value, 4) for name, value in latencies.items()
             },
             "wall_seconds": round(self.wall, 3),
             "startup_seconds": round(self.startup, 3),

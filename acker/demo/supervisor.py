@@ -1,10 +1,9 @@
-"""Runs the demo: starts the store, the service, both Spark applications and the spout; watches and checks."""
+"""Runs the demo: starts the store, the service and both Spark applications, is the spout, and checks."""
 
-import json
 import os
 import signal
+import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,25 +12,23 @@ from types import FrameType
 
 from acker import Topology
 from acker.demo.check import check
-from acker.demo.children import READY, Child, ChildFailed, Children
-from acker.demo.directory import temporary_directory
 from acker.demo.options import ATTEMPTS, Options
+from acker.demo.processes import READY, Child, ChildFailed, Children, temporary_directory
 from acker.demo.progress import Progress
-from acker.demo.records import Status
 from acker.demo.report import PERCENTILES, Report
-from acker.demo.service import Service, check_port
 from acker.demo.sink import Sink
-from acker.demo.spout import SPOUT
 from acker.demo.text import find_files, read_lines
 from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
-from acker.errors import AckerError, UnknownTopology
+from acker.errors import AckerError, UnknownTopology, ValidationError
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.address import parse, shown
 from acker.store.client import Store
 from acker.streams.spouts import dead_letters
 from acker.streams.spouts.dead_letters import DeadLetter
 
+_HOST = "127.0.0.1"
+_PROGRAM = "from acker.cli import main; main()"
 _READY_WITHIN = 300.0
 _LOOK_EVERY = 0.1
 _GRACE = 10.0
@@ -55,20 +52,20 @@ def starting(options: Options, progress: Progress) -> Iterator["Demo"]:
     ChildFailed the logs are kept.
     """
     started = time.monotonic()
-    files = find_files(options.inputs)
     if options.url is not None:
         parse(options.url)
-    check_port(options.port)
+    _check_port(options.port)
+    files = find_files(options.inputs)
     with _signals(), temporary_directory() as directory, ExitStack() as stack:
         java = ensure_java()
         url = options.url
         if url is None:
             url = stack.enter_context(EmbeddedServer(directory / "server")).url
-        progress.say(f"store {shown(url)}, Java {java.version}, {len(files):,} files of text")
         name = options.topology or f"demo-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
         _refuse_known(url, name)
         topology = stack.enter_context(Topology(url, name, **options.settings))
-        demo = Demo(options, progress, directory, topology, files, started)
+        progress.say(f"store {shown(url)}, Java {java.version}, {len(files):,} files of text")
+        demo = Demo(options, progress, directory, topology.ledger, files, started)
         try:
             yield demo
         except BaseException:
@@ -78,104 +75,102 @@ def starting(options: Options, progress: Progress) -> Iterator["Demo"]:
 
 
 class Demo:
-    """The processes of a run, and what comes of it."""
+    """A run: its processes, and what comes of it."""
 
     def __init__(
         self,
         options: Options,
         progress: Progress,
         directory: Path,
-        topology: Topology,
+        ledger: Ledger,
         files: list[tuple[str, Path]],
         started: float,
     ) -> None:
         self.options = options
         self.progress = progress
         self.directory = directory
-        self.topology = topology
+        self.ledger = ledger
         self.files = files
         self.children = Children()
         self._started = started
-        # The URL may hold a password, which arguments would show to everyone on the machine.
-        self._environment = {**os.environ, "ACKER_URL": topology.ledger.store.url}
-        self._status = Status()
-        self._service = Service(self._log("service"), self._environment, options.port, progress.say)
-        self.children.add(self._service.child)
+        self._sink = Sink(directory / "words.db")
+        self._address = ""
+        self._ready: list[float] = []
+        (directory / "logs").mkdir()
+        (directory / "tmp").mkdir()
+        # The service ticks the demo's topology, whatever other services tick.
+        command = [sys.executable, "-c", _PROGRAM, "serve", "--host", _HOST, "--port", str(options.port)]
+        self._service = self._start("service", command, {"ACKER_TICKER": "true", "ACKER_HISTORY": "true"})
+        self.children.await_line(self._service, "http://", self._serves)
+        self.children.await_line(self._service, "acker: no dashboard", self._tell_trouble)
 
     def run(self) -> Report:
-        """Runs the job to its end, and checks it. Of its processes only the service goes on."""
-        startup = self._work()
-        self.children.stop(_GRACE, but=self._service.child)
+        """Runs the job to its end, and checks it."""
+        self._spark("split", "reads lines and emits their words")
+        faults = self.options.faults
+        poison = ("--flaky", ",".join(faults.flaky), "--poison-every", str(faults.poison_every))
+        self._spark("count", "reads words and counts them", "--sink", str(self._sink.path), *poison)
+        self.progress.say("two Spark applications are starting, which takes them some 20 s")
+        # Not before: what jobs need of Spark takes a moment to import.
+        from acker.demo.jobs import TextSpout
+
+        spout = TextSpout(
+            self.ledger, read_lines(self.files, self.options.lines), self.options.max_spout_pending
+        )
+        status = spout.records.status
+        while not spout.finished:
+            fresh = not status.lines
+            spout.step()
+            if fresh and status.lines:
+                self.progress.say("the first lines have their trees, which wait for Spark")
+            self._look()
+            self.progress.show(status)
+        spout.close()
         wall = time.monotonic() - self._started
         self.progress.say("checking the sink against the text")
-        dead = tuple(_dead_letters(self.topology.ledger))
-        sink = Sink(self._sink)
+        dead = tuple(_dead_letters(self.ledger))
+        counters = self.ledger.counters()
         lines = read_lines(self.files, self.options.lines)
-        counters = self.topology.counters()
         return Report(
-            url=shown(self.topology.ledger.store.url),
-            topology=self.topology.name,
-            status=self._status,
+            url=shown(self.ledger.store.url),
+            topology=self.ledger.config.name,
+            status=status,
             counters=counters,
             dead=dead,
-            latencies=tuple(self.topology.ledger.latency(*PERCENTILES)),
+            latencies=tuple(self.ledger.latency(*PERCENTILES)),
             wall=wall,
-            startup=startup,
-            most_frequent=tuple(sink.most_frequent(10)),
-            check=check(lines, sink, dead, self._status, counters, self.options.faults, ATTEMPTS),
+            startup=max(self._ready, default=wall),
+            most_frequent=tuple(self._sink.most_frequent(10)),
+            check=check(lines, self._sink, dead, status, counters, self.options.faults, ATTEMPTS),
         )
 
     def keep(self) -> None:
-        """Keeps the service and the store up until a signal."""
-        self.progress.say(f"dashboard {self._service.address} stays, with store and ticker; Ctrl-C ends it")
+        """Ends Spark, and keeps the service and the store up until a signal."""
+        self.children.stop(_GRACE, but=self._service)
+        self.progress.say(f"dashboard {self._address} stays, with store and ticker; Ctrl-C ends it")
         try:
             while True:
-                self._service.look()
+                self.children.look()
                 time.sleep(_LOOK_EVERY)
         except Interrupted:
             return
 
-    @property
-    def _sink(self) -> Path:
-        return self.directory / "words.db"
+    def _look(self) -> None:
+        self.children.look()
+        if time.monotonic() - self._started > _READY_WITHIN and not (self._address and len(self._ready) == 2):
+            what = "Spark" if self._address else "the service"
+            raise ChildFailed(f"{what} was not ready within {_READY_WITHIN:.0f} s")
 
-    def _work(self) -> float:
-        """Returns the seconds until Spark was ready."""
-        self.progress.say("starting two Spark applications")
-        split = self._spark("split")
-        count = self._spark("count", "--sink", str(self._sink), *self.options.faults.arguments())
-        self._wait_ready(split, count)
-        startup = time.monotonic() - self._started
-        self.progress.say("Spark is ready: split reads lines, count reads words; the spout starts")
-        source = self._spout()
-        reader = threading.Thread(target=self._follow, args=(source,), name="acker-demo-status", daemon=True)
-        reader.start()
-        while not source.ended:
-            split.check()
-            count.check()
-            self._service.look()
-            self.progress.show(self._status)
-            time.sleep(_LOOK_EVERY)
-        reader.join(_GRACE)
-        if not self._status.finished:
-            raise source.failure()
-        self.progress.show(self._status)
-        return startup
+    def _serves(self, address: str) -> None:
+        self._address = address
+        self.progress.say(f"dashboard {address}")
 
-    def _wait_ready(self, *applications: Child) -> None:
-        deadline = time.monotonic() + _READY_WITHIN
-        while not (self._service.address and all(one.line(READY) for one in applications)):
-            self._service.look()
-            for application in applications:
-                application.check()
-            if time.monotonic() > deadline:
-                what = "Spark" if self._service.address else "the service"
-                raise ChildFailed(f"{what} was not ready within {_READY_WITHIN:.0f} s")
-            time.sleep(_LOOK_EVERY)
+    def _tell_trouble(self, line: str) -> None:
+        # No reason to fail: the rest of the service does without.
+        self.progress.say(line.removeprefix("acker: "))
 
-    def _spark(self, name: str, *arguments: str) -> Child:
+    def _spark(self, name: str, does: str, *arguments: str) -> None:
         temporary = self.directory / "tmp"
-        temporary.mkdir(exist_ok=True)
         # So short a run does not pay for a compiler that optimises, nor for a collector with threads.
         java = (
             "-XX:TieredStopAtLevel=1",
@@ -184,7 +179,6 @@ class Demo:
             f'"-Djava.io.tmpdir={temporary}"',
         )
         environment = {
-            **self._environment,
             "PYSPARK_PYTHON": sys.executable,
             "JDK_JAVA_OPTIONS": " ".join([os.environ.get("JDK_JAVA_OPTIONS", ""), *java]).strip(),
             "TMPDIR": str(temporary),
@@ -192,44 +186,42 @@ class Demo:
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         command = [
-            sys.executable, "-m", f"acker.demo.{name}",
-            "--topology", self.topology.name,
+            sys.executable, "-m", "acker.demo.jobs", name,
+            "--topology", self.ledger.config.name,
             "--checkpoint", str(self.directory / "checkpoints" / name),
             # Half of the cores for each of the two.
             "--master", f"local[{max(1, min(_MOST_CORES, (os.cpu_count() or 2) // 2))}]", *arguments,
         ]  # fmt: skip
-        log = self._log(name)
-        return self.children.add(Child(name, command, log, environment=environment, directory=self.directory))
 
-    def _spout(self) -> Child:
-        command = [
-            sys.executable, "-m", "acker.demo.spout",
-            "--topology", self.topology.name, "--lines", str(self.options.lines),
-            "--max-spout-pending", str(self.options.max_spout_pending),
-            "--input", *self.options.inputs,
-        ]  # fmt: skip
-        # In the directory of the user, whose paths may be relative.
-        child = Child("spout", command, self._log("spout"), environment=self._environment, piped=True)
-        return self.children.add(child)
+        def ready(line: str) -> None:
+            self._ready.append(time.monotonic() - self._started)
+            self.progress.say(f"Spark application {name!r} {does}")
 
-    def _log(self, name: str) -> Path:
-        logs = self.directory / "logs"
-        logs.mkdir(exist_ok=True)
-        return logs / f"{name}.log"
+        self.children.await_line(self._start(name, command, environment), READY, ready)
 
-    def _follow(self, source: Child) -> None:
-        assert source.process.stdout is not None
-        for text in source.process.stdout:
-            self._status = Status(**json.loads(text))
+    def _start(self, name: str, command: list[str], environment: dict[str, str]) -> Child:
+        # The URL may hold a password, which arguments would show to everyone on the machine.
+        given = {**os.environ, "ACKER_URL": self.ledger.store.url, **environment}
+        log = self.directory / "logs" / f"{name}.log"
+        return self.children.add(Child(name, command, log, environment=given, directory=self.directory))
 
 
 def _dead_letters(ledger: Ledger) -> Iterator[DeadLetter]:
-    asked, cursor = dead_letters.Filter(spout=SPOUT), None
+    cursor = None
     while True:
-        page = ledger.run(dead_letters.page(ledger.core, asked, limit=dead_letters.PAGE, cursor=cursor))
+        page = ledger.run(dead_letters.page(ledger.core, limit=dead_letters.PAGE, cursor=cursor))
         yield from page.letters
         if (cursor := page.cursor) is None:
             return
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError as error:
+            raise ValidationError(f"--port {port}: {error.strerror}") from error
 
 
 def _refuse_known(url: str, name: str) -> None:

@@ -67,7 +67,7 @@ def keep_running(spark: SparkSession, query: DataStreamWriter) -> None:
     while True:
         began = time.monotonic()
         try:
-            application.run(spark, query.start)
+            application.run(query)
             return
         except Exception as error:
             failures = failures + 1 if time.monotonic() - began < _LONG else 1
@@ -106,7 +106,6 @@ def main() -> None:
         rows.writeStream.queryName(options.name)
         .foreachBatch(bolt(**settings, name=options.name)(function))
         .option("checkpointLocation", options.checkpoint)
-        .trigger(processingTime=application.TRIGGER)
     )
     keep_running(spark, query)
     spark.stop()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyspark
 
-from acker.demo.children import READY, Child, Children
+from acker.demo.processes import READY, Child, Children
 from acker.demo.sink import Sink
 from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java

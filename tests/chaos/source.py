@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from acker import Outcome, Topology
 from acker.collectors.spout import Spout
-from acker.demo.children import READY
+from acker.demo.processes import READY
 from acker.errors import AckerError
 from acker.streams import StreamWriter
 from tests.chaos import clock

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from acker import ValidationError
+from acker.demo.jobs import TextSpout
 from acker.demo.options import Options
 from acker.demo.records import Records, Status
-from acker.demo.spout import LINES, TextSpout
 from acker.demo.text import Line, find_files, read_lines, words
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
@@ -71,7 +71,7 @@ def test_options_that_can_not_be_are_refused(wrong: dict[str, object]) -> None:
 
 def test_a_line_that_fails_is_replayed_and_a_dead_letter_after_its_last_attempt(valkey_url: str) -> None:
     ledger = open_ledger(Store(valkey_url), "demo", ackers=2)
-    reader = StreamReader(ledger, LINES)
+    reader = StreamReader(ledger, "lines")
     spout = TextSpout(ledger, iter(TEXT), 4, attempts=2)
 
     def run() -> bool:

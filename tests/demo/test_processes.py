@@ -1,19 +1,23 @@
 """The processes of `acker demo`, and what it leaves behind."""
 
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from io import StringIO
 from pathlib import Path
 
 import httpx
 import pytest
+from rich.console import Console
 
-from acker.demo.children import Child, ChildFailed, Children
-from acker.demo.directory import temporary_directory
-from acker.demo.service import Service
+from acker.demo.options import Options
+from acker.demo.processes import Child, ChildFailed, Children, temporary_directory
+from acker.demo.progress import Progress
+from acker.demo.supervisor import Demo
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
 from api.asgi.dashboard import folder
 from tests.helpers.servers import wait_until
 
@@ -66,7 +70,7 @@ def test_a_child_that_ends_by_itself_is_told_with_the_end_of_its_log(tmp_path: P
 
 HOLD = """
 import sys, tempfile
-from acker.demo.directory import temporary_directory
+from acker.demo.processes import temporary_directory
 tempfile.tempdir = sys.argv[1]
 with temporary_directory() as directory:
     print(directory, flush=True)
@@ -122,29 +126,24 @@ def test_a_service_tells_once_where_it_is_and_why_it_has_no_dashboard(
     broken = (
         f"import pathlib, api.asgi.dashboard; api.asgi.dashboard._BUILDER = pathlib.Path({str(builder)!r}); "
     )
-    monkeypatch.setattr("acker.demo.service._PROGRAM", broken + "from acker.cli import main; main()")
-    told: list[str] = []
-    service = Service(tmp_path / "log", {**os.environ, "ACKER_URL": valkey_url}, 0, told.append)
+    monkeypatch.setattr("acker.demo.supervisor._PROGRAM", broken + "from acker.cli import main; main()")
+    said = StringIO()
+    progress = Progress(Console(file=said, width=200))
+    demo = Demo(Options(), progress, tmp_path, open_ledger(Store(valkey_url), "demo"), [], 0.0)
 
-    def look() -> bool:
-        service.look()
-        return len(told) == 2
+    def look() -> list[str]:
+        demo.children.look()
+        return [line[9:] for line in sorted(said.getvalue().splitlines(), key=lambda line: line[9:])]
 
     try:
-        wait_until(look, timeout=60)
-        look()
-        assert sorted(told) == [
-            f"dashboard {service.address}",
-            "no dashboard: the dashboard could not be built",
-        ]
-        assert "not built" in httpx.get(service.address).text or folder() is not None
+        trouble = "no dashboard: the dashboard could not be built"
+        wait_until(lambda: len(look()) == 2, timeout=60)
+        address, said_of_it = look()
+        address = address.removeprefix("dashboard ")
+        assert said_of_it == trouble
+        assert "not built" in httpx.get(address).text or folder() is not None
     finally:
-        children = Children()
-        children.add(service.child)
-        children.stop(30.0)
-    assert service.child.process.returncode == 0
-    with pytest.raises(ChildFailed, match="the service ended"):
-        service.look()
+        demo.children.stop(30.0)
 
 
 def _runs(pid: int) -> bool:

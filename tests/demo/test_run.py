@@ -22,7 +22,7 @@ from tests.helpers.servers import wait_until
 
 pytestmark = pytest.mark.spark
 
-READY = "Spark is ready"
+READY = "reads words and counts them"
 
 
 Start = Callable[..., Run]
@@ -51,6 +51,8 @@ def test_the_main_job_counts_the_standard_library_and_finds_nothing_wrong(start:
         "the built page, not the one that says that there is none"
     )
     wait_until(lambda: run.said(READY), timeout=400)
+    said = run.errors.read_text()
+    assert said.index("the first lines have their trees") < said.index(READY)
     topologies = f"{address}/api/v1/topologies"
     [card] = httpx.get(topologies, timeout=60).json()["topologies"]
     wait_until(lambda: run.said(f"dashboard {address} stays"), timeout=400)
@@ -116,7 +118,7 @@ def test_own_text_goes_through_a_store_of_ones_own_whose_dead_letters_stay(
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("number", "when"), [(signal.SIGINT, READY), (signal.SIGTERM, "starting two Spark applications")]
+    ("number", "when"), [(signal.SIGINT, READY), (signal.SIGTERM, "two Spark applications are starting")]
 )
 def test_a_signal_ends_all_processes_and_removes_all_files(
     start: Start, number: signal.Signals, when: str

@@ -36,9 +36,7 @@ def test_a_driver_killed_in_or_after_a_commit_is_restarted_with_other_partitions
     assert_exact(pipeline)
 
 
-@pytest.mark.parametrize(
-    ("die", "state"), [("before", ""), ("2", "stored"), ("after", "done")]
-)
+@pytest.mark.parametrize(("die", "state"), [("before", ""), ("2", "stored"), ("after", "done")])
 def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_runs_again(
     pipeline: Pipeline, die: str, state: str, tmp_path: Path
 ) -> None:
