@@ -94,7 +94,7 @@ class MissingRights(StoreError):
     """The store's user lacks rights that a call needs (Redis ACL). What lacks them has changed nothing.
 
     A spout or bolt keeps what it could not send: after the rights were granted, all goes on.
-    user: the name of the user. commands: those that it may not run, in capitals; empty where a key is
+    user: the name of the user. commands: what it may not run, in capitals; empty where a key is
     refused. key: one of the keys of the call. what: the script or command that was sent, "" on connecting.
     said: the server's own words, if it had any. place: the store's URL, without a password.
     """

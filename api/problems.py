@@ -252,7 +252,7 @@ _CHALLENGE = {
 
 
 def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Problems for the `responses` of a route, those that every one has included."""
+    """Problems for the `responses` of a route, with the problems that every route has."""
     found: dict[int | str, dict[str, Any]] = {}
     with_body = {400} if 413 in statuses else set()
     for status in sorted({401, 403, 422, 429, 502, 503, *statuses, *with_body}):

@@ -1,4 +1,4 @@
--- Gives the rows of staged segments another time to live, but for those that were published: their readers
+-- Gives the rows of staged segments another time to live, but for published ones: their readers
 -- have them.
 --
 -- KEYS  for each segment: payload, owed (lua/settle_segments.lua)

@@ -20,7 +20,7 @@
 --                      ended                       -> 1, where it is a job's that has had its commit
 -- ARGV  1 ttl, 2 source, 3 stage, 4 partition, 5 attempt, 6 fingerprint, 7 roots that were staged,
 --       8 the partition's own number
--- Returns the roots to be used: those given, or those that were given first; an error where the job ended.
+-- Returns the roots to be used: the given ones, or the ones given first; an error where the job ended.
 -- Bounded: one task works on at most some thousand partitions.
 local tracked, source, stage, attempt, fingerprint = KEYS[1], ARGV[2] .. '|', ARGV[3], ARGV[5], ARGV[6]
 local task = stage .. '.' .. ARGV[4]

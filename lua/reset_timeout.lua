@@ -4,7 +4,7 @@
 -- ARGV  1 spouts, 2 writer, 3 sequence
 --       4 counts   u16 for each slab: how many of the indexes are its own
 --       5 indexes  u16 each
--- Returns how many slabs were moved, and after that those that were refused, 16 hexadecimal digits each:
+-- Returns how many slabs were moved, and after that the refused slabs, 16 hexadecimal digits each:
 --       their record cannot be read. A slab none of whose named trees is pending or waiting stays.
 -- Bounded by the caller: at most 100 trees a call, for each may be of a slab of 4,096.
 --- @include "shard"

@@ -1,4 +1,4 @@
--- Takes a subscription out of those that new segments are for. Its name is kept until it is forgotten.
+-- Takes a subscription out of the list that new segments are for. Its name is kept until it is forgotten.
 --
 -- KEYS  1 subscriptions  hash (includes/streams.lua)
 -- ARGV  1 name

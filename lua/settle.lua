@@ -1,4 +1,4 @@
--- Settles trees whose outcome has been taken care of: the rows of those that are all settled are dropped.
+-- Settles trees whose outcome has been taken care of: rows of roots that are all settled are dropped.
 --
 -- KEYS  the spout's (includes/kept.lua), then rows, string, for each token that is named
 -- ARGV  1 how      acked or replayed: the count to raise

@@ -7,7 +7,7 @@
 --       gone
 --       before it was published (includes/streams.lua); a slot that will not ask again is removed
 -- ARGV  1 slot
---       2 forget         0: they are acked; 1: those that are acked will not be asked for again
+--       2 forget         0: they are acked; 1: acked ones will not be asked for again
 --       3 ttl            seconds for which rows that all have acked wait to be forgotten
 --       then for each segment: its number among the taken, the id of its entry, rows, bytes
 -- Returns for how many this was new. An entry goes with its last ack, its rows when all have forgotten

@@ -19,7 +19,7 @@
 --       ids that were to be sent ahead are missing (nothing changed), U refused: what is held of it cannot
 --       be read (nothing changed).
 -- An error where the shard has too many spouts already: nothing has changed then.
--- Tells the spout: acked for trees whose ack value is zero by now, failed for those that failed before.
+-- Tells the spout: acked for trees whose ack value is zero by now, failed for trees that failed before.
 -- Bounded by the caller: at most 400 slabs and 16,384 trees a call.
 --- @include "shard"
 --- @include "once"
@@ -77,7 +77,7 @@ local function merge(key, slab, facts, value, waited, ahead)
   return value
 end
 
--- Tells of the trees that are finished before they are tracked; returns the ack values of those that are
+-- Tells of the trees that are finished before they are tracked; returns the ack values of trees that are
 -- not.
 local function settle(slab, facts, value, failures)
   local failed, completed, c = {}, {}, 0

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 _Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", show_default=False)]
 _All = Annotated[bool, typer.Option("--all", help="All of them.")]
 _Spout = Annotated[str | None, typer.Option(help="Only those of this spout.", show_default=False)]
-_Status = Annotated[str | None, typer.Option(help="Only those that failed, or expired.", show_default=False)]
+_Status = Annotated[str | None, typer.Option(help="Only failed, or expired ones.", show_default=False)]
 _Step = Annotated[
-    str | None, typer.Option(help="Only those that this step gave up; '' for no step.", show_default=False)
+    str | None, typer.Option(help="Only letters of this step; '' for no step.", show_default=False)
 ]
 _Reason = Annotated[str, typer.Option(help="Only those with this in their reason.", show_default=False)]
 _Cause = Annotated[
     str | None, typer.Option(help="Only those of this cause, as --groups shows it.", show_default=False)
 ]
 _Stream = Annotated[
-    str | None, typer.Option(help="Only those that are replayed to this stream.", show_default=False)
+    str | None, typer.Option(help="Only letters replayed to this stream.", show_default=False)
 ]
 _Older = Annotated[
     float | None, typer.Option(help="Only those given up so many seconds ago or more.", show_default=False)

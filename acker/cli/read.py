@@ -128,7 +128,7 @@ def trees(
     timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
-    """Trees in flight, those that expire next first; a page at a time."""
+    """Trees in flight, the next ones to expire first; a page at a time."""
     wanted = _message_id(message_id, message_id_base64)
     if wanted is not None and (bucket, spout, shard, older_than) != (None, None, None, 0.0):
         raise ValidationError("--message-id goes with no other filter")

@@ -1,4 +1,4 @@
-"""What a spout learns: the outcomes that the ledger has for it, and those that its own timer finds.
+"""What a spout learns: the outcomes that the ledger has for it, and outcomes that its own timer finds.
 
 The counterpart of `acker.collectors.outbox`: outcomes are made ready here, taken by the spout, and remembered
 until the caller has confirmed them.
@@ -192,7 +192,7 @@ class Inbox:
         return read
 
     def _tell(self, entry: Entry, receipt: _Receipt, found: dict[bytes, list[bytes]]) -> None:
-        """Tells of the trees of an entry, but those that were reported before.
+        """Tells of the trees of an entry, but trees that were reported before.
 
         That was by the own timer, before an interrupt, or before the store lost its latest moments.
         """
@@ -242,7 +242,7 @@ class Inbox:
                 while self._absorb(hurried, 0.0):
                     pass
                 if missed := {slab.name for slab in due if slab.left} & finished:
-                    # One was not read: where the store has lost its latest moments, before those that were.
+                    # One was not read: where the store has lost its latest moments, before the others.
                     reader = self.register(hurried)
                     reader.begin_again({ids.shard_of(name, self._config.ackers) for name in missed})
                     while self._absorb(hurried, 0.0):

@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 
 
 class Slab:
-    """Trees of one slab. `marks` has a byte for each tree, `left` counts those of which nothing was reported.
+    """Trees of one slab. `marks` has a byte for each tree, `left` counts trees of which nothing was reported.
 
     `open` counts those whose outcome is not confirmed; `ended`: when the last of them had one.
     On the monotonic clock: `opened`; `due`, when to ask the ledger; `latest`, by when to have reported.

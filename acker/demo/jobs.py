@@ -44,7 +44,7 @@ _WAIT = 0.1
 class TextSpout:
     """Emits each line as the root of a tree, and takes what becomes of the trees.
 
-    The store keeps the lines in flight, `max_spout_pending` at most. Those that fail or expire are emitted
+    The store keeps the lines in flight, `max_spout_pending` at most. Lines that fail or expire are emitted
     again from there, and are dead letters after their last attempt.
     """
 

@@ -279,7 +279,7 @@ def _newest(core: Core) -> Operation[dict[int, tuple[int, int]]]:
 def _entries(
     core: Core, places: Mapping[int, tuple[int, int]], shards: Sequence[int], count: int
 ) -> Operation[dict[int, list[_Entry]]]:
-    """The next entries of some shards, those that have any."""
+    """The next entries of shards that have any."""
     replies = yield [
         command("XREVRANGE", core.shards[shard].recent, f"{places[shard][0]}-0", "-", "COUNT", count)
         for shard in shards

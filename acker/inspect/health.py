@@ -471,7 +471,7 @@ def _unconfirmed(core: Core, at: float) -> Operation[dict[str, float]]:
     except ImportError:  # no pyarrow: only ages are shown
         return found
     for spout, entries in oldest.items():
-        if entries:  # those that cannot be read wait for nothing
+        if entries:  # unreadable entries wait for nothing
             found[spout] = yield from overdue(core, spout, entries, at)
     return found
 

@@ -117,7 +117,7 @@ def window(
 
 
 def _kept(core: Core, name: Window, known: list[Reading]) -> Operation[list[Reading]]:
-    """All readings of a window, after the last one before it. known: those that were read before."""
+    """All readings of a window, after the last one before it. known: readings that were read before."""
     stream = keys.history(core.config.name, STEPS[name])
     last = f"{known[-1].at}-0" if known else "0-0"
     instant, same = yield [Request(stream, ["TIME"]), command("XRANGE", stream, last, last)]

@@ -240,7 +240,7 @@ def _trees(
 
 
 def receipt(place: Place) -> str:
-    """What names an entry to those who confirm it."""
+    """The name of an entry for who confirms it."""
     return f"{place.shard}-{place.id.decode()}-{place.digest.decode()}"
 
 

@@ -86,7 +86,7 @@ def trees(
     limit: int = 100,
     cursor: str | None = None,
 ) -> Operation[TreesPage]:
-    """A page of the trees in flight, pending or waiting, those that expire next first.
+    """A page of the trees in flight, pending or waiting, the next ones to expire first.
 
     That is by bucket, as the buckets were when the first page was read; in a bucket they come by shard.
 

@@ -35,7 +35,7 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
             f"{max(0, read.held - read.pending):,} with an outcome that is not confirmed, and "
             f"{read.waiting:,} slabs that wait for their track"
         )
-    # First of all: tickers and services look after those that are listed.
+    # First of all: tickers and services look after topologies that are listed.
     yield [command("SREM", keys.TOPOLOGIES, name)]
     yield from _remove_streams(core)
     for spout in core.spouts:

@@ -71,7 +71,7 @@ def register(core: Core, step: Step) -> Operation[None]:
 
 
 def steps(core: Core) -> Operation[list[Step]]:
-    """The steps that were seen, the last one first; those that cannot be read are left out."""
+    """The steps that were seen, the last one first; unreadable ones are left out."""
     key = keys.steps(core.config.name)
     instant, stored = yield [Request(key, ["TIME"]), command("HGETALL", key)]
     now = seconds(instant)

@@ -65,7 +65,7 @@ def read_request(
 
 
 def trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
-    """The trees of some anchors, those that are known."""
+    """The known trees of some anchors."""
     found: list[Tree] = []
     if not core.config.ackers:
         return found

@@ -144,7 +144,7 @@ def _without_zeros(anchors: Ids, deltas: Ids) -> tuple[Ids, Ids]:
 def _calls_for_many(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
     """The same for slabs of many.
 
-    One of which many trees are touched goes as a vector, one of which few are as pairs: a pair costs the
+    A slab with many touched trees goes as a vector, one with few as pairs: a pair costs the
     server about as much as 90 words of a vector do.
     """
     anchors, deltas = _without_zeros(*ids.fold(anchors, deltas))

@@ -226,7 +226,7 @@ RANGES: Mapping[str, Bounds] = {
 
 
 def check_settings(asked: Settings) -> dict[str, int | float]:
-    """Those that are asked for, so all but None, each within its range by itself.
+    """The settings that are asked for, so all but None, each within its range by itself.
 
     Raises ValidationError that names the value and what was expected, TypeError for what is no setting.
     """

@@ -31,7 +31,7 @@ def expired(core: Core, sent_at: float) -> bool:
 
 
 def submit(core: Core, calls: Sequence[Call]) -> Operation[None]:
-    """Sends calls until each is answered; those that were answered before are left out.
+    """Sends calls until each is answered; calls that were answered before are left out.
 
     After StoreUnavailable the same calls can be sent again, for nearly `Core.horizon` seconds. Raises
     StoreError after that, and where a shard refuses a call; WritersFull where a shard can remember no further
@@ -112,7 +112,7 @@ def field(call: Call) -> bytes:
 def _exchange(core: Core, calls: Sequence[Call]) -> Operation[list[tuple[Call, str]]]:
     """Sends stamped calls and takes their replies.
 
-    Returns those that were refused, with what the shard says: "" where it has other spouts than were
+    Returns the calls that were refused, with what the shard says: "" where it has other spouts than were
     declared, which is noted.
     """
     requests = [core.request(call) for call in calls]

@@ -169,7 +169,7 @@ class OutcomeReader:
         )
 
     def take(self, reply: Reply) -> list[Entry]:
-        """The entries that `blocking` was answered with. The next `read` drops those that cannot be read."""
+        """The entries that `blocking` was answered with. The next `read` drops unreadable ones."""
         if not reply:
             return []
         numbers = {key: number for number, key in enumerate(self.keys())}

@@ -100,7 +100,7 @@ def configure(stored: TopologyConfig, asked: Settings) -> Operation[TopologyConf
     wanted = changed(stored, asked)
     yield from _check_wait(wanted)
     key = keys.config(stored.name)
-    # Those that stay as they are may be others by now.
+    # Settings that stay as they are may be others by now.
     fields = _stored(wanted, [one for one in RANGES if getattr(wanted, one) != getattr(stored, one)])
     if not fields:
         return stored

@@ -24,7 +24,7 @@ def read_again(
     """Sets the checkpoint of a query that has ended with StoreLost back; returns the first batch read again.
 
     batch: which one; by default the first of which rows waited, as the checkpoint has noted, or 0. All
-    rows from there on come again, also those that were done: at least once. For a query that does not run,
+    rows from there on come again, also rows that were done: at least once. For a query that does not run,
     with a checkpoint in a directory that this process sees. One with Spark's own state (deduplication,
     aggregates) cannot be set back, and what a source has deleted does not come again (`cleanSource`).
     settings: as of the data source. Raises ValidationError, before anything is changed.

@@ -52,7 +52,7 @@ class Collector:
     not to be deterministic is persisted by the bolt, but not on Spark Connect.)
 
     Its calls belong to the function, in any of its threads: they raise AckerError afterwards, and the end
-    waits for those that are under way. A batch in which one has failed is not committed, also where the
+    waits for calls that are under way. A batch in which one has failed is not committed, also where the
     function went on after that.
 
     batch_id: Spark's number of the batch, the same when it runs again; 0 in a job. key: names the batch over

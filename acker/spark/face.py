@@ -158,7 +158,7 @@ class Acker:
         )  # fmt: skip
 
     def replay(self, letter: str | None = None, *, matching: Filter | None = None) -> int:
-        """Replays a dead letter, by its id, or those that a filter takes. See `acker.spark.replay`."""
+        """Replays a dead letter, by its id, or all letters that a filter takes. See `acker.spark.replay`."""
         return spouts.replay(
             url=self.url, topology=self.topology, letter=letter, matching=matching, **self._given
         )

@@ -62,7 +62,7 @@ class Life:
                 self._changed.notify_all()
 
     def end(self, wait: bool = True) -> None:
-        """Refuses calls from now on. wait: those that are under way end first, and none may have failed."""
+        """Refuses calls from now on. wait: calls that are under way end first, and none may have failed."""
         with self._changed:
             while wait and self._running:
                 self._changed.wait()

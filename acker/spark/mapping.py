@@ -51,7 +51,7 @@ def cause_of(error: BaseException) -> str:
 def _records_of(
     rows: pa.RecordBatch, makes: list[tuple[str, Convert]]
 ) -> tuple[list[Record], dict[int, str]]:
-    """Rows as records, and the reasons of those that Python has no values for, by their places.
+    """Rows as records, and the reasons of records that Python has no values for, by their places.
 
     makes: columns whose values are not Arrow's own (`acker.spark.values.to_python`).
     """
@@ -145,7 +145,7 @@ class RecordMapper(Shipped):
     def _records(
         self, parts: Iterator[pa.RecordBatch], taken: deque[tuple[pa.RecordBatch, dict[int, str]]]
     ) -> Iterator[list[Record]]:
-        """The records of parts of batches. Those that Python cannot have are left out, and failed."""
+        """The records of parts of batches. Records that Python cannot have are left out, and failed."""
         makes = [
             (field.name, make)
             for field in self.rows.fields

@@ -282,7 +282,7 @@ _DEFAULTS = {one.name: one.default for one in fields(Options)}
 
 
 def texts(settings: Mapping[str, object]) -> dict[str, str]:
-    """Keyword arguments as Spark takes options, without those that are None."""
+    """Keyword arguments as Spark takes options, without those of value None."""
     return {name: str(value) for name, value in settings.items() if value is not None}
 
 

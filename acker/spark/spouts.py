@@ -242,7 +242,7 @@ def replay(
     matching: Filter | None = None,
     **settings: object,
 ) -> int:
-    """Replays a dead letter and returns its new anchor; or those that a filter takes, and returns how many.
+    """Replays a dead letter and returns its new anchor; or all that a filter takes, and returns how many.
 
     As `acker.streams.spouts.dead_letters.replay` and `replay_some`, to the end. Raises ValidationError,
     UnknownDeadLetter, and SpoutPendingFull or TrackRejected where there is no room: those before that are

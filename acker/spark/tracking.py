@@ -67,7 +67,7 @@ class Tracker(Shipped):
         self.job = job
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows with their anchors; those that another attempt has registered, where one has."""
+        """The rows with their anchors; the anchors that another attempt has registered, where one has."""
         if not self.ledger.config.ackers:
             yield from self._untracked(batches)
             return

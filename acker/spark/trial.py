@@ -51,9 +51,9 @@ class Failed(NamedTuple):
 class BoltResult:
     """What a bolt has done with some rows, each list in the order of the rows.
 
-    acked: those that are done with when what was emitted for them is. failed: those that the bolt has failed.
-    waiting: those that it holds for a later batch. Rows that waited `after` an earlier batch are among them.
-    streams: the names of those that it has emitted to, sorted. topology, url: where it ran.
+    acked: rows that are done when what was emitted for them is. failed: rows that the bolt has failed.
+    waiting: rows that it holds for a later batch. Rows that waited `after` an earlier batch are among them.
+    streams: the names of streams that it has emitted to, sorted. topology, url: where it ran.
     """
 
     acked: list[Row]
@@ -176,7 +176,7 @@ def _split(row: Row, by_anchor: dict[int, Row]) -> tuple[Row, list[Row]]:
 
 
 def _outcomes(ledger: Ledger) -> dict[int, Cause | None]:
-    """Number of a row -> why it failed, None where it is acked; of those that have ended. Confirms them."""
+    """Number of a row -> why it failed, None where it is acked; of rows that have ended. Confirms them."""
     found: dict[int, Cause | None] = {}
     reader = OutcomeReader(ledger.core, _SPOUT)
     while entries := ledger.outcomes(reader):

@@ -37,7 +37,7 @@ class Nodes:
         return self._owners[key_slot(key) if self._slots > 1 else 0]
 
     def to_ask(self) -> list[Node]:
-        """Whom to ask, best first: those that failed last, or said what did not hold, come last."""
+        """Whom to ask, best first: nodes that failed last, or were wrong about another, come last."""
         asked: Iterable[Node] = self.address.nodes
         if self.address.kind == "cluster":
             asked = dict.fromkeys([*sorted(self._known), *asked])

@@ -168,7 +168,7 @@ def _gone(core: Core, own: keys.Stream, slot: int, now: int) -> Operation[list[s
 
 
 def _walk(found: _Found, key: bytes, start: bytes, slot: int, oldest: bytes) -> Operation[None]:
-    """Adds the segments for a slot that stand in a stream of entries, or of those that were taken."""
+    """Adds the segments for a slot that stand in a stream of entries, or of taken segments."""
     while found.looks > 0 and not found.over:
         [page] = yield [command("XRANGE", key, start, "+", "COUNT", _PAGE)]
         if not page:

@@ -117,7 +117,7 @@ def _length(ledger: Ledger, stream: str) -> Operation[int]:
 
 
 def payload_of(ledger: Ledger, stream: str, members: list[Segment]) -> Operation[list[bytes | None]]:
-    """The payloads of segments; None for those that are gone."""
+    """The payloads of segments; None for one that is gone."""
     own = keys.Stream(ledger.config.name, stream)
     replies: list[bytes | None] = yield [command("GET", own.payload(segment.token)) for segment in members]
     return replies

@@ -61,7 +61,7 @@ def rows(
 
 
 def over(core: Core, segment: Segment, slot: int) -> Operation[Over]:
-    """The trees that are over of those that a subscription has still to ack tuples of a segment for."""
+    """The trees that are over though a subscription has still to ack tuples of a segment for them."""
     places = vectors.places(core, segment, slot)
     ended: dict[bytes, npt.NDArray[np.bool_]] = {}
     for first in range(0, len(places), _FLIGHT):

@@ -172,7 +172,7 @@ def fenced(stream: str, reader: str) -> ReaderFenced:
 
 
 def taken(core: Core, what: Range, count: int = MOST_GIVEN) -> Operation[list[Taken]]:
-    """The first segments of a range, `count` of them at most. Those that were forgotten are left out.
+    """The first segments of a range, `count` of them at most. Segments that were forgotten are left out.
 
     One whose record cannot be read is logged, and stands there as `acker.streams.segments.UNREAD`; `forget`
     counts it.
@@ -359,7 +359,7 @@ def take_back(
 def readers(core: Core, stream: str, slot: int) -> Operation[dict[str, tuple[bool, float]]]:
     """The readers of a subscription -> whether a batch of theirs was logged, and seconds since they asked.
 
-    One of which that cannot be read is passed over and logged: it keeps what it has taken.
+    A reader whose record cannot be read is passed over and logged: it keeps what it has taken.
     """
     key = keys.Stream(core.config.name, stream).readers(slot)
     [found, instant] = yield [command("HGETALL", key), Request(key, ["TIME"])]

@@ -104,7 +104,7 @@ class Named(Model):
 
 
 class Those(Model):
-    """Dead letters by a filter: the next ones of those that there are at the first call."""
+    """Dead letters by a filter: the next ones that were there at the first call."""
 
     matching: Matching
     until: Instant | None = Field(default=None, description="Later ones are left out; of a first call alone.")

@@ -149,7 +149,7 @@ class Thresholds(Answer):
 
 
 class ThresholdsBody(Numbers):
-    """Thresholds to set. Those that are left out stay."""
+    """Thresholds to set. Others stay as they are."""
 
     full: Limit | None = None
     failed: Limit | None = None

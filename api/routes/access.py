@@ -1,4 +1,4 @@
-"""What a client may do, for those who ask before they offer it."""
+"""What a client may do, for clients that ask before they offer it."""
 
 from fastapi import APIRouter, Request
 

@@ -137,7 +137,7 @@ async def put_topology(
 async def configure_topology(
     service: ServiceDep, topology: Annotated[Name, Path()], body: TopologySettings
 ) -> Stored:
-    """Changes settings of a topology, all of them at once; those that are left out stay as they are.
+    """Changes settings of a topology, all of them at once; others stay as they are.
 
     409 for another number of ackers, for another message timeout while anything is in flight, and for
     settings that do not agree: nothing has changed then.

@@ -74,7 +74,7 @@ class TreesQuery(BaseModel):
 
 @router.get("/trees", responses=declared(404))
 async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -> Trees:
-    """Trees in flight, those that expire next first; or those of a message id.
+    """Trees in flight, the next ones to expire first; or trees of a message id.
 
     A page reads a bounded piece of the ledger, so it may hold fewer trees than its limit, or none, and a
     cursor all the same: go on until there is none.
@@ -158,7 +158,7 @@ async def reset_tree(request: Request, ledger: LedgerDep, anchor: Anchor) -> Res
 
 @router.post("/fail", responses=declared(404, 413, 429))
 async def fail_trees(request: Request, ledger: LedgerDep, body: FailManyBody) -> FailResult:
-    """Fails trees, for one reason: final and at once. Those that are unknown are passed over, and named."""
+    """Fails trees, for one reason: final and at once. Unknown ones are passed over, and named."""
     return await _fail(request, ledger, body.anchors, body)
 
 

@@ -130,7 +130,7 @@ class Live:
             yield
         finally:
             self._places[client] -= 1
-            self._places += Counter()  # leaves out those that have none
+            self._places += Counter()  # leaves out places that have none
 
     async def subscribe(self, ledger: AsyncLedger) -> Subscriber:
         """A new stream of a topology's events from now on."""
@@ -162,7 +162,7 @@ class Live:
                 subscriber.end()
 
     def close(self) -> None:
-        """Ends all streams, and those that come."""
+        """Ends all streams, also later ones."""
         self._closed = True
         for watched in self._watched.values():
             for subscriber in watched.subscribers:
@@ -186,7 +186,7 @@ class Live:
             await asyncio.sleep(wait if wait > 0.05 else wait + 1.0)
 
     async def beat(self) -> None:
-        """Takes a reading of every topology, and tells those who watch."""
+        """Takes a reading of every topology, and sends it to who watches."""
         if self._service.settings.history:
             names = await aio.topologies(self._service.store)
         else:
@@ -263,7 +263,7 @@ class Live:
 
     @staticmethod
     async def _begin(ledger: AsyncLedger, watched: _Watched) -> None:
-        """Notes from where on those who watch read, unless that is known."""
+        """Notes from where on watchers read, unless that is known."""
         if watched.last is None or watched.numbers is None:
             numbers = await ledger.run(failures.numbers(ledger.core))
             latest = await ledger.run(history.latest(ledger.core, 1))

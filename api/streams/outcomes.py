@@ -57,7 +57,7 @@ class Seen:
     """The entries that a stream has sent: they are not sent again, unless they are not confirmed for long.
 
     That they may is what makes up for all that an id cannot know: a store that lost its latest moments gives
-    entries that nobody has seen ids from before those that were seen.
+    entries that nobody has seen ids from before the ones that were seen.
     """
 
     def __init__(self, last_event_id: str, again: float) -> None:
@@ -107,7 +107,7 @@ class Seen:
 async def follow(
     service: Service, live: Live, topology: str, spout: str, last_event_id: str
 ) -> AsyncIterator[bytes]:
-    """The outcomes of a spout that are not confirmed, then those that come.
+    """The outcomes of a spout that are not confirmed, then new ones.
 
     It ends after `ACKER_STREAM_SECONDS`, when the service stops, when the store is away, and when the
     topology or the spout is removed.

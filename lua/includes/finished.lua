@@ -1,7 +1,7 @@
 -- Which trees of a slab are finished, for updates of whole slabs: a hash keeps, for slabs of which many
 -- are, a
 -- mask with a word of ones for each of these trees, and zero for the others. So the server's own loops tell
--- finished trees from those that finish now, and Lua walks over what changed only.
+-- trees finished before from trees that finish now, and Lua walks over what changed only.
 -- @needs shard
 --
 -- A mask is a note: a tree may be finished that it has not (after a fail, or an update of few trees). It

@@ -286,7 +286,7 @@ local function without_refused(names)
   return kept
 end
 
--- Slabs of one whose tree is complete. Those that were tracked by one call have headers that begin alike.
+-- Slabs of one whose tree is complete. Slabs that were tracked by one call have headers that begin alike.
 local function complete_ones(names)
   local found = call('HMGET', SLABS, unpack(names))
   local all, headers = pcall(table.concat, found) -- it raises where there is no header

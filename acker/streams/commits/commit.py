@@ -374,7 +374,7 @@ def discard(core: Core, what: Commit) -> Operation[None]:
             spent += [key for key, _ in vectors.places(core, segment)]
     for one in what.roots():
         rows, *noted = roots.staged_keys(core, one)
-        [dropped] = yield [command("EXPIRE", rows, 0, "XX")]  # but for those that are kept
+        [dropped] = yield [command("EXPIRE", rows, 0, "XX")]  # but for rows that are kept
         if dropped:
             spent += noted
     yield from inputs.unlink(core, spent)

@@ -34,7 +34,7 @@ _ATTEMPTS = 5
 def split(
     batches: Sequence[pa.RecordBatch], failed: str
 ) -> tuple[list[pa.RecordBatch], list[bytes], list[bytes]]:
-    """Batches without the column of digests; digests of rows that did not fail, and of those that did."""
+    """Batches without the column of digests; digests of rows that did not fail, and of rows that did."""
     rest, kept, released = [], list[bytes](), list[bytes]()
     for batch in batches:
         digests = batch.column(EFFECT)

@@ -120,7 +120,7 @@ def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | No
             made.needed[shard] += 0
     if one.refused:
         rows = yield from roots.kept_rows(core, one)
-        if rows is not None:  # those that are gone were failed, and settled
+        if rows is not None:  # rows that are gone were failed, and settled
             reasons = roots.refusals(rows, one.how.message_id)
             yield from fail_once(core, places, one.anchors(), reasons, made, needed=False)
     elif failed is None:

@@ -208,7 +208,7 @@ def _read(core: Core, places: Sequence[bytes]) -> Operation[list[list[Ids] | Non
 
 
 def _chunk(slabs: Sequence[bytes], reply: Reply) -> Ids:
-    """The trees of a chunk of vectors: those that an index or a word stands for, and slabs of one."""
+    """The trees of a chunk of vectors: trees that an index or a word stands for, and slabs of one."""
     counts, indexes, lengths, words = reply
     names = np.frombuffer(b"".join(slabs), dtype=">i8").astype(np.int64)
     several, extents = (np.frombuffer(one, dtype="<u2").astype(np.int64) for one in (counts, lengths))

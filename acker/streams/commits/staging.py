@@ -33,7 +33,7 @@ FAILED = "_acker_failed"
 class Staged:
     """What one task staged: segments of a stream, and tokens of trees to be failed.
 
-    effects: tokens of effects to be recorded, and their horizons (ms); released: of those that failed.
+    effects: tokens of effects to be recorded, and their horizons (ms); released: tokens of failed ones.
     unanchored: how many rows have lost their anchors; unfailed: how many that were to be failed.
     treeless: how many rows, emitted or failed, have nothing but 0 for an anchor.
     """

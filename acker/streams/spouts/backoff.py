@@ -25,7 +25,7 @@ _LONGEST = 60.0
 class SettleProgress:
     """Where a reading of a spout's outcomes has come to, so that what waits is not read at each look.
 
-    It begins with the oldest again when the first of those that it has passed is due, though 5,000 of them
+    It begins with the oldest again when the first one that it has passed is due, though 5,000 of them
     take a second and more than a minute is never waited; and where a step was not finished. ended: whether
     all there was has been read. For one thread. It remembers an id of each outcome that waits.
     """

@@ -71,7 +71,7 @@ class Discarded:
 
 
 def counts(core: Core) -> Operation[dict[str, int]]:
-    """Spout -> how many dead letters it has, for those that have any."""
+    """Spout -> how many dead letters it has, where it has any."""
     yield from core.refresh_spouts()
     names = sorted(core.spouts)
     if not names:
@@ -100,7 +100,7 @@ def get(core: Core, letter: str) -> Operation[DeadLetter]:
 
 
 def discard(core: Core, letters: Sequence[str]) -> Operation[list[str]]:
-    """Drops dead letters for good, up to 1,000; returns those that there were none of, or none any more."""
+    """Drops dead letters for good, up to 1,000; returns the ids of which there was none, or none any more."""
     check_number(len(letters), "dead letters to discard", 1, letter_store.READ, int)
     asked = dict.fromkeys(letters)
     by_spout: dict[str, list[str]] = {}
@@ -118,7 +118,7 @@ def discard(core: Core, letters: Sequence[str]) -> Operation[list[str]]:
 def discard_some(
     core: Core, asked: Filter, *, limit: int = STEP, cursor: str | None = None, until: float | None = None
 ) -> Operation[Discarded]:
-    """Drops for good the next `limit` (1 to 500) dead letters of a filter, of those that there are now.
+    """Drops for good the next `limit` (1 to 500) dead letters of a filter that are there now.
 
     cursor: where the step before ended. until: Unix seconds; later ones are left out (`GroupPage.until`).
     Any number may do it at once: each counts what it has dropped itself. Raises ValidationError.
@@ -152,7 +152,7 @@ def replay(core: Core, letter: str) -> Operation[int]:
 def replay_some(
     core: Core, asked: Filter, *, limit: int = STEP, cursor: str | None = None, until: float | None = None
 ) -> Operation[Replayed]:
-    """Replays the next `limit` (1 to 500) dead letters of a filter, of those that there are now.
+    """Replays the next `limit` (1 to 500) dead letters of a filter that are there now.
 
     cursor, until: as of `discard_some`. Where there is no room for all of them it goes as far as there is,
     and says in `waits` why no further: its cursor goes on from there. Any number may do it at once: each dead

@@ -80,7 +80,7 @@ class _Settling:
 def places(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[bytes, KeptSlab]]:
     """Where the rows of slabs are. One that is settled, or whose rows nobody keeps, is left out.
 
-    So is one of which that cannot be read: its rows stay where they are, for people.
+    So is a slab whose place cannot be read: its rows stay where they are, for people.
     """
     own = keys.Spout(core.config.name, spout)
     found: dict[bytes, tuple[int, int, str]] = {}
@@ -157,7 +157,7 @@ def settle(core: Core, what: Settled) -> Operation[None]:
 def settle_entries(
     core: Core, spout: str, entries: Sequence[Entry], unreadable: Collection[str] = ()
 ) -> Operation[None]:
-    """Settles the trees of outcomes, makes dead letters of those that had their last attempt, and confirms.
+    """Settles the trees of outcomes, makes dead letters of rows that had their last attempt, and confirms.
 
     What is to be replayed must have been: this is its end. Rows that cannot be read, or are gone, were not:
     they stay pending (unreadable: tokens of such roots), so that the watermark never passes them.

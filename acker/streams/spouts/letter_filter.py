@@ -47,7 +47,7 @@ class Filter:
     """Which dead letters. All that is given must hold; None, and "" of `reason`, takes all.
 
     spout, status (failed or expired), stream (where a replay is published): that one. step: the step that
-    gave the reason, "" for those of which none is known. reason: a part of it, in capitals or not. cause: the
+    gave the reason, "" for letters without a known step. reason: a part of it, in capitals or not. cause: the
     whole of it as `cause` gives it. older_than, newer_than: seconds since the last outcome, by the store's
     clock. Raises ValidationError.
     """

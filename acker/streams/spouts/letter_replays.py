@@ -101,7 +101,7 @@ def replay(core: Core, found: Sequence[Head]) -> Operation[Again | None]:
 
 
 def discard(core: Core, spout: str, numbers: Sequence[str]) -> Operation[set[str]]:
-    """Drops dead letters of a spout for good, up to 500; returns those that it has dropped itself.
+    """Drops dead letters of a spout for good, up to 500; returns which ones it has dropped itself.
 
     Raises CommitOrderError where others have settled or replayed each time that this was to be stored.
     """

@@ -64,7 +64,7 @@ class Head:
 class Heads:
     """Some entries of a spout's dead letters, oldest first.
 
-    found: those that can be read. count: how many entries there are. last: the number of the last of them,
+    found: the readable ones. count: how many entries there are. last: the number of the last of them,
     readable or not.
     """
 

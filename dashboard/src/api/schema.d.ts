@@ -76,7 +76,7 @@ export interface paths {
         head?: never;
         /**
          * Configure Topology
-         * @description Changes settings of a topology, all of them at once; those that are left out stay as they are.
+         * @description Changes settings of a topology, all of them at once; others stay as they are.
          *
          *     409 for another number of ackers, for another message timeout while anything is in flight, and for
          *     settings that do not agree: nothing has changed then.
@@ -267,7 +267,7 @@ export interface paths {
         put?: never;
         /**
          * Fail Trees
-         * @description Fails trees, for one reason: final and at once. Those that are unknown are passed over, and named.
+         * @description Fails trees, for one reason: final and at once. Unknown ones are passed over, and named.
          */
         post: operations["fail_trees"];
         delete?: never;
@@ -486,7 +486,7 @@ export interface paths {
         };
         /**
          * List Trees
-         * @description Trees in flight, those that expire next first; or those of a message id.
+         * @description Trees in flight, the next ones to expire first; or trees of a message id.
          *
          *     A page reads a bounded piece of the ledger, so it may hold fewer trees than its limit, or none, and a
          *     cursor all the same: go on until there is none.
@@ -2002,7 +2002,7 @@ export interface components {
         };
         /**
          * Those
-         * @description Dead letters by a filter: the next ones of those that there are at the first call.
+         * @description Dead letters by a filter: the next ones that were there at the first call.
          */
         Those: {
             /**
@@ -2065,7 +2065,7 @@ export interface components {
         };
         /**
          * ThresholdsBody
-         * @description Thresholds to set. Those that are left out stay.
+         * @description Thresholds to set. Others stay as they are.
          */
         ThresholdsBody: {
             /** Behind */
