@@ -8,6 +8,7 @@ from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import facts, show, show_json
 from acker.errors import ValidationError
+from acker.inspect import forms
 from acker.inspect.configuring import configure as configuring
 from acker.ledger.config import RANGES, Settings, check_name
 from acker.ledger.near import meant
@@ -32,7 +33,7 @@ def configure(
     store = options.store(url, timeout)
     found = store.run(configuring(topology, cast(Settings, asked)))
     if as_json:
-        show_json({"topology": topology, **found.settings})
+        show_json(forms.stored(found))
     else:
         show(facts([(name, f"{value:,.10g}") for name, value in found.settings.items()]))
 

@@ -10,9 +10,9 @@ from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, row, show, show_json, table
 from acker.errors import ValidationError
+from acker.inspect import forms
 from acker.inspect import health as rules
 from acker.inspect.health import Health, Trouble
-from acker.inspect.plain import instant
 
 
 def health(
@@ -34,24 +34,11 @@ def health(
         ledger.run(rules.set_thresholds(ledger.core, wanted))
     found = ledger.run(rules.health(ledger.core))
     if as_json:
-        show_json({**fields(found), "thresholds": asdict(found.thresholds)})
+        show_json({**forms.health(found), "thresholds": asdict(found.thresholds)})
         return
     show(*shown(found), "")
     limits = [(name, f"{value:g}" if value else "off") for name, value in asdict(found.thresholds).items()]
     show(facts(limits))
-
-
-def fields(found: Health) -> dict[str, Any]:
-    """Health for JSON."""
-    return {
-        "ticking": found.ticking,
-        "troubles": [trouble_fields(one) for one in found.troubles],
-    }
-
-
-def trouble_fields(one: Trouble) -> dict[str, Any]:
-    """A trouble for JSON."""
-    return {**asdict(one), "since": None if one.since is None else instant(one.since)}
 
 
 def in_short(troubles: Sequence[Trouble]) -> str:

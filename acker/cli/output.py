@@ -6,15 +6,11 @@ Message ids and reasons are anybody's bytes: nothing of them may reach a termina
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-from acker.inspect.plain import instant, message_id_fields
-from acker.inspect.trees import Tree
 
 
 def printable(value: bytes | str) -> str:
@@ -46,26 +42,6 @@ def duration(seconds: float | None) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
-def tree_fields(tree: Tree) -> dict[str, Any]:
-    """A tree for JSON: 64-bit numbers as decimal strings, times as ISO 8601, durations in seconds."""
-    return {
-        "anchor": str(tree.anchor),
-        "state": tree.state,
-        "ack_value": str(tree.value),
-        "failure": tree.failure,
-        "spout": tree.spout,
-        **message_id_fields(tree.message_id),
-        "tracked_at": instant(tree.tracked_at),
-        "age": tree.age,
-        "time_left_earliest": tree.time_left_earliest,
-        "time_left_latest": tree.time_left_latest,
-        "shard": tree.shard,
-        "bucket": tree.bucket,
-        "slab": str(tree.slab),
-        "index": tree.index,
-    }
 
 
 def show_json(value: object) -> None:

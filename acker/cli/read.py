@@ -4,24 +4,24 @@ import base64
 import binascii
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Annotated, Any, cast
 
 import typer
 
 from acker.cli import options
-from acker.cli.health import fields, in_short, shown, trouble_fields
+from acker.cli.health import in_short, shown
 from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import duration, facts, printable, row, show, show_json, table, tree_fields
+from acker.cli.output import duration, facts, printable, row, show, show_json, table
 from acker.errors import AckerError, UnknownTopology, ValidationError
+from acker.inspect import forms, pages, steps
 from acker.inspect import health as rules
-from acker.inspect import pages, steps
 from acker.inspect.buckets import BUCKETS, Bucket
 from acker.inspect.damaged import Damaged, damaged
 from acker.inspect.health import Health
 from acker.inspect.pages import TreesPage
 from acker.inspect.plain import instant
 from acker.inspect.steps import Step
+from acker.inspect.stream_totals import stream_totals
 from acker.inspect.totals import Totals, totals
 from acker.inspect.trees import Tree
 from acker.ledger.client import Ledger, open_ledger
@@ -29,15 +29,13 @@ from acker.ledger.config import TopologyConfig
 from acker.ledger.topologies import names as topology_names
 from acker.store.client import Store
 
-PERCENTILES = (0.5, 0.95, 0.99)
-
 
 def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
     """All topologies of the store."""
     store = options.store(url, timeout)
     found = [one for name in store.run(topology_names()) if (one := _look(store, name)) is not None]
     if as_json:
-        show_json([_overview_fields(one) for one in found])
+        show_json(forms.listing(one if isinstance(one, Damaged) else forms.summary(*one) for one in found))
         return
     made = table(
         "topology", "ackers", "message timeout", "pending", "held", "high-water", "last rotation", "health",
@@ -77,29 +75,21 @@ def _look(store: Store, name: str) -> tuple[TopologyConfig, Totals, Health] | Da
         return damaged(name, error)
 
 
-def _overview_fields(one: tuple[TopologyConfig, Totals, Health] | Damaged) -> dict[str, Any]:
-    if isinstance(one, Damaged):
-        health = {"ticking": False, "troubles": [trouble_fields(rules.unread(one))]}
-        return {"topology": one.topology, "pending": None, "held": None, "health": health}
-    config, read, judged = one
-    return {
-        **_config_fields(config),
-        "pending": read.pending,
-        "held": read.held,
-        "health": fields(judged),
-    }
-
-
 def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
     """A topology's configuration, counters, latencies, and how full and old its shards are."""
     ledger = options.ledger(url, timeout, topology)
     read = ledger.run(totals(ledger.core))
-    latency = ledger.latency(*PERCENTILES)
+    latency = ledger.latency(*forms.PERCENTILES)
     at_work = ledger.run(steps.steps(ledger.core))
     judged = ledger.run(rules.health(ledger.core, read))
     if as_json:
-        stats = {**_stats_fields(ledger, read, latency, judged), "health": fields(judged)}
-        show_json({**stats, "steps": [_step_fields(step) for step in at_work]})
+        streams = ledger.run(stream_totals(ledger.core))
+        spouts = ledger.core.spouts
+        show_json(
+            forms.state(
+                ledger.config, read, judged, latency=latency, spouts=spouts, streams=streams, steps=at_work
+            )
+        )
     else:
         show(*shown(judged), "")
         _show_stats(ledger, read, latency, judged)
@@ -151,7 +141,7 @@ def trees(
 
     page = _full_page(read, limit, cursor)
     if as_json:
-        show_json({"trees": [tree_fields(tree) for tree in page.trees], "cursor": page.cursor})
+        show_json({"trees": [forms.tree(tree) for tree in page.trees], "cursor": page.cursor})
         return
     show(_trees_table(page.trees) if page.trees else "no trees")
     if page.cursor is not None:
@@ -174,7 +164,7 @@ def tree(
             f"topology {topology!r} knows no tree {number}: never tracked, or finished and confirmed"
         )
     if as_json:
-        show_json(tree_fields(found))
+        show_json(forms.tree(found))
     else:
         show(facts(_tree_facts(found)))
 
@@ -200,65 +190,11 @@ def _message_id(text: str | None, as_base64: str | None) -> bytes | None:
         raise ValidationError(f"--message-id-base64: expected base64, got {as_base64!r}") from None
 
 
-def _config_fields(config: TopologyConfig) -> dict[str, Any]:
-    return {"topology": config.name, **config.settings}
-
-
-def _stats_fields(
-    ledger: Ledger, read: Totals, latency: list[float | None], judged: Health
-) -> dict[str, Any]:
-    return {
-        **_config_fields(ledger.config),
-        "spouts": sorted(ledger.core.spouts),
-        "dead_letters": dict(judged.dead_letters),
-        "rows_behind": judged.rows_behind,
-        "at": None if read.at is None else instant(read.at),
-        "counters": read.counters,
-        "pending": read.pending,
-        "waiting_slabs": read.waiting,
-        "held": read.held,
-        "high_water_use": read.high_water_use,
-        "backlog": read.backlog,
-        "unreadable": read.unreadable,
-        "rotation_age": read.rotation_age,
-        "oldest_age": read.oldest_age,
-        "latency": {
-            f"p{fraction * 100:g}": seconds for fraction, seconds in zip(PERCENTILES, latency, strict=True)
-        },
-        "buckets": read.buckets,
-        "shards": [
-            {
-                "shard": shard.shard,
-                "pending": shard.pending,
-                "waiting_slabs": shard.waiting,
-                "held": shard.held,
-                "limit": shard.limit,
-                "rotations": shard.rotations,
-                "rotation_age": shard.rotation_age,
-                "backlog": shard.backlog,
-                "oldest_age": shard.oldest_age,
-                "counters": shard.counters,
-                "buckets": [
-                    {
-                        "bucket": bucket.bucket,
-                        "trees": bucket.trees,
-                        "slabs": bucket.slabs,
-                        "youngest": bucket.youngest,
-                        "oldest": bucket.oldest,
-                    }
-                    for bucket in shard.buckets
-                ],
-            }
-            for shard in read.shards
-        ],
-    }
-
-
 def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None], judged: Health) -> None:
     config = ledger.config
     percentiles = ", ".join(
         f"p{fraction * 100:g} {duration(seconds)}"
-        for fraction, seconds in zip(PERCENTILES, latency, strict=True)
+        for fraction, seconds in zip(forms.PERCENTILES, latency, strict=True)
     )
     show(
         facts(
@@ -310,11 +246,6 @@ def _dead_letters(judged: Health) -> str:
     found = sorted(judged.dead_letters.items(), key=lambda pair: -pair[1])
     shown = ", ".join(f"{name} {count:,}" for name, count in found)
     return f"{sum(judged.dead_letters.values()):,} ({shown})" if found else "0"
-
-
-def _step_fields(step: Step) -> dict[str, Any]:
-    seen = None if step.last_seen is None else instant(step.last_seen)
-    return {**asdict(step), "batch": None if step.batch < 0 else step.batch, "last_seen": seen}
 
 
 def _steps_table(found: list[Step]) -> Any:

@@ -1,6 +1,5 @@
 """`acker streams`, `readers`, `give-back`, `unsubscribe`: who reads what, how far it is, an end to it."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -8,7 +7,8 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, row, show, show_json, table
-from acker.inspect.stream_totals import StreamTotals, stream_totals
+from acker.inspect import forms
+from acker.inspect.stream_totals import stream_totals
 
 
 def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
@@ -16,7 +16,7 @@ def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_j
     ledger = options.ledger(url, timeout, topology)
     found = ledger.run(stream_totals(ledger.core))
     if as_json:
-        show_json([_fields(one) for one in found])
+        show_json([forms.stream(one) for one in found])
         return
     made = table(
         "stream", "segments", "MiB", "dropped", "subscription", "rows", "behind", "lost", "late",
@@ -109,8 +109,3 @@ def give_back(
         show_json({"segments": done})
     else:
         show(f"{done} segment{'' if done == 1 else 's'} given back")
-
-
-def _fields(stream: StreamTotals) -> dict[str, object]:
-    own = [{**asdict(one), "rows_behind": one.rows_behind} for one in stream.subscriptions]
-    return {**asdict(stream), "subscriptions": own}

@@ -4,12 +4,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from acker.inspect import forms
 from acker.inspect import health as rules
 from acker.inspect.buckets import Bucket
 from acker.inspect.damaged import REASON
 from acker.inspect.health import Code
 from acker.ledger.config import RANGES
-from api.fields import Answer, Count, Instant, Name, Numbers, Seconds, instant
+from api.fields import Answer, Count, Instant, Name, Numbers, Seconds
 
 
 class Configuration(Answer):
@@ -249,6 +250,8 @@ class StreamState(Answer):
     segments: Count = Field(description="Held for someone.")
     bytes: Count
     dropped: Count = Field(description="Segments dropped by the stream's limits.")
+    max_age: Seconds = Field(description="Seconds after which a segment is dropped.")
+    max_bytes: Count = Field(description="Over so many bytes the oldest segments are dropped.")
     subscriptions: list[SubscriptionState]
 
 
@@ -270,15 +273,4 @@ class TopologyState(TopologySummary):
 
 def health(found: rules.Health) -> Health:
     """Whether a topology needs a human, as clients get it."""
-    return Health(
-        ticking=found.ticking,
-        troubles=[
-            Trouble(
-                code=one.code,
-                text=one.text,
-                advice=one.advice,
-                since=None if one.since is None else instant(one.since),
-            )
-            for one in found.troubles
-        ],
-    )
+    return Health.model_validate(forms.health(found))

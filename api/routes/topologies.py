@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,41 +18,26 @@ from acker.errors import (
     UnreadableRecord,
     ValidationError,
 )
-from acker.inspect import aio, steps
+from acker.inspect import aio, forms, steps
 from acker.inspect import health as rules
 from acker.inspect.aio import AsyncLedger
-from acker.inspect.buckets import BUCKETS
 from acker.inspect.configuring import configure
 from acker.inspect.damaged import Damaged, damaged, readable
-from acker.inspect.stream_totals import StreamTotals, stream_totals
-from acker.inspect.totals import BucketTotals, ShardTotals, Totals
+from acker.inspect.stream_totals import stream_totals
 from acker.ledger import config
-from acker.ledger.config import TopologyConfig
-from api.fields import Name, instant
+from api.fields import Name
 from api.models.topologies import (
-    BucketState,
-    Configuration,
-    Counters,
-    Latency,
     Removed,
-    ShardState,
-    Step,
     Stored,
-    StreamState,
-    SubscriptionState,
     Thresholds,
     ThresholdsBody,
     Topologies,
     TopologySettings,
     TopologyState,
-    TopologySummary,
-    UnreadableTopology,
-    health,
 )
 from api.problems import Refused, contradiction, declared, differs
 from api.service import LedgerDep, Service, ServiceDep
 
-PERCENTILES = (0.5, 0.95, 0.99)
 _AT_ONCE = 8
 
 router = APIRouter(prefix="/topologies", tags=["topologies"])
@@ -74,16 +59,13 @@ async def list_topologies(service: ServiceDep, query: Annotated[TopologiesQuery,
     page = names[: query.limit]
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(name: str) -> TopologySummary | Damaged | None:
+    async def read(name: str) -> forms.Form | Damaged | None:
         async with turns:
             return await _summary_of(service, name)
 
     found = await asyncio.gather(*(read(name) for name in page))
-    return Topologies(
-        topologies=[one for one in found if isinstance(one, TopologySummary)],
-        unreadable=[UnreadableTopology(**asdict(one)) for one in found if isinstance(one, Damaged)],
-        cursor=page[-1] if len(names) > len(page) else None,
-    )
+    cursor = page[-1] if len(names) > len(page) else None
+    return Topologies.model_validate(forms.listing((one for one in found if one is not None), cursor))
 
 
 @router.get("/{topology}", responses=declared(404))
@@ -96,20 +78,16 @@ async def get_topology(service: ServiceDep, ledger: LedgerDep) -> TopologyState:
 async def _state(service: Service, ledger: AsyncLedger) -> TopologyState:
     read = await ledger.totals()
     found = await service.health(ledger, read)
-    p50, p95, p99 = await ledger.latency(*PERCENTILES)
-    return TopologyState(
-        **_summary_fields(ledger.config, read, found),
-        thresholds=Thresholds(**asdict(found.thresholds)),
-        at=None if read.at is None else instant(read.at),
-        latency=Latency(p50=p50, p95=p95, p99=p99),
-        oldest_age=read.oldest_age,
-        waiting_slabs=read.waiting,
-        buckets=_all_buckets(read),
-        shards=[_shard(shard) for shard in read.shards],
-        spouts=sorted(ledger.core.spouts),
-        dead_letters_of=dict(found.dead_letters),
-        streams=[_stream(stream) for stream in await ledger.run(stream_totals(ledger.core))],
-        steps=[_step(step) for step in await ledger.run(steps.steps(ledger.core))],
+    return TopologyState.model_validate(
+        forms.state(
+            ledger.config,
+            read,
+            found,
+            latency=await ledger.latency(*forms.PERCENTILES),
+            spouts=ledger.core.spouts,
+            streams=await ledger.run(stream_totals(ledger.core)),
+            steps=await ledger.run(steps.steps(ledger.core)),
+        )
     )
 
 
@@ -130,7 +108,7 @@ async def put_topology(
         except UnknownTopology:
             ledger = await aio.open_ledger(service.store, topology, **settings)
             response.status_code = HTTPStatus.CREATED
-    return Stored(topology=topology, configuration=_configuration(ledger.config))
+    return Stored.model_validate(forms.stored(ledger.config))
 
 
 @router.patch("/{topology}", responses=declared(404, 409, 413, 429))
@@ -145,7 +123,7 @@ async def configure_topology(
     asked = cast(config.Settings, body.model_dump(exclude_none=True))
     with _settings_refused(body):
         found = await service.store.run(configure(topology, asked))
-    return Stored(topology=topology, configuration=_configuration(found))
+    return Stored.model_validate(forms.stored(found))
 
 
 @contextmanager
@@ -182,11 +160,11 @@ async def remove_topology(ledger: LedgerDep, query: Annotated[RemovalQuery, Quer
     return Removed(topology=ledger.config.name, dropped=await ledger.remove(query.force))
 
 
-async def _summary_of(service: Service, name: str) -> TopologySummary | Damaged | None:
+async def _summary_of(service: Service, name: str) -> forms.Form | Damaged | None:
     try:
         ledger = await service.ledger(name)
         read = await ledger.totals()
-        return TopologySummary(**_summary_fields(ledger.config, read, await service.health(ledger, read)))
+        return forms.summary(ledger.config, read, await service.health(ledger, read))
     except UnknownTopology:
         return None
     except Exception as error:  # noqa: BLE001 - one topology must not keep the others from being seen
@@ -199,88 +177,3 @@ async def set_thresholds(service: ServiceDep, ledger: LedgerDep, body: Threshold
     wanted = await ledger.run(rules.set_thresholds(ledger.core, body.model_dump(exclude_none=True)))
     service.forget_health(ledger.config.name)
     return Thresholds(**asdict(wanted))
-
-
-def _configuration(config: TopologyConfig) -> Configuration:
-    return Configuration.model_validate({**config.settings, "tick_period": config.tick_ms / 1000})
-
-
-def _summary_fields(config: TopologyConfig, read: Totals, found: rules.Health) -> dict[str, Any]:
-    return {
-        "topology": config.name,
-        "configuration": _configuration(config),
-        "health": health(found),
-        "counters": Counters(**read.counters),
-        "pending": max(0, read.pending),
-        "held": max(0, read.held),
-        "high_water_use": max(0.0, read.high_water_use),
-        "unreadable": read.unreadable,
-        "dead_letters": sum(found.dead_letters.values()),
-        "rows_behind": found.rows_behind,
-        "backlog": read.backlog,
-        "rotation_age": read.rotation_age,
-    }
-
-
-def _shard(shard: ShardTotals) -> ShardState:
-    return ShardState(
-        shard=shard.shard,
-        pending=max(0, shard.pending),
-        waiting_slabs=shard.waiting,
-        held=max(0, shard.held),
-        limit=shard.limit,
-        rotations=shard.rotations,
-        rotation_age=shard.rotation_age,
-        backlog=shard.backlog,
-        oldest_age=shard.oldest_age,
-        counters=Counters(**shard.counters),
-        buckets=[_bucket(bucket) for bucket in shard.buckets],
-    )
-
-
-def _stream(stream: StreamTotals) -> StreamState:
-    return StreamState(
-        stream=stream.name,
-        segments=max(0, stream.segments),
-        bytes=max(0, stream.bytes),
-        dropped=stream.dropped,
-        subscriptions=[
-            SubscriptionState(
-                subscription=one.name,
-                rows_published=one.rows_published,
-                rows_acked=one.rows_acked,
-                rows_dropped=one.rows_dropped,
-                rows_behind=max(0, one.rows_behind),
-                acks_late=one.acks_late,
-                rows_stale=one.rows_stale,
-                unread_age=one.unread_age,
-            )
-            for one in stream.subscriptions
-        ],
-    )
-
-
-def _step(step: steps.Step) -> Step:
-    seen = None if step.last_seen is None else instant(step.last_seen)
-    return Step(**asdict(step) | {"last_seen": seen})
-
-
-def _bucket(bucket: BucketTotals) -> BucketState:
-    return BucketState(**asdict(bucket))
-
-
-def _all_buckets(read: Totals) -> list[BucketState]:
-    found = []
-    for place, name in enumerate(BUCKETS):
-        parts = [shard.buckets[place] for shard in read.shards]
-        oldest = [part.oldest for part in parts if part.oldest is not None]
-        found.append(
-            BucketState(
-                bucket=name,
-                trees=sum(part.trees for part in parts),
-                slabs=sum(part.slabs for part in parts),
-                youngest=min((part.youngest for part in parts), default=0.0),
-                oldest=max(oldest) if len(oldest) == len(parts) and oldest else None,
-            )
-        )
-    return found

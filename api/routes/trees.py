@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker.errors import ValidationError
-from acker.inspect import by_hand, failures, pages, trees
+from acker.inspect import by_hand, failures, forms, pages, trees
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.buckets import Bucket
 from acker.inspect.plain import message_id_fields
@@ -103,7 +103,7 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
             raise
         raise unknown_cursor() from error
     found = page.trees if wanted is None else [tree for tree in page.trees if query.takes(tree)]
-    return Trees(trees=[_tree(tree) for tree in found], cursor=page.cursor)
+    return Trees(trees=[Tree.model_validate(forms.tree(tree)) for tree in found], cursor=page.cursor)
 
 
 @router.get("/trees/{anchor}", responses=declared(404))
@@ -116,7 +116,7 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
     if ended is not None:
         return TreeState(
             anchor=anchor,
-            tree=None if found is None else _tree(found),
+            tree=None if found is None else Tree.model_validate(forms.tree(found)),
             outcome=TreeOutcome(
                 status=ended.status,
                 reason=ended.cause.reason,
@@ -136,7 +136,7 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
             outcome = TreeOutcome(status="acked", reason="", step="", at=None, age=None)
     return TreeState(
         anchor=anchor,
-        tree=_tree(found),
+        tree=Tree.model_validate(forms.tree(found)),
         outcome=outcome,
         spout=found.spout,
         **message_id_fields(found.message_id),
@@ -198,22 +198,3 @@ def _known(ledger: AsyncLedger, query: TreesQuery) -> None:
         raise not_found(
             "unknown-shard", f"topology {name!r} has {ledger.config.ackers} shards, and no {query.shard}"
         )
-
-
-def _tree(tree: trees.Tree) -> Tree:
-    return Tree(
-        anchor=str(tree.anchor),
-        state=tree.state,
-        ack_value=str(tree.value),
-        failure=tree.failure,
-        spout=tree.spout,
-        tracked_at=instant(tree.tracked_at),
-        age=tree.age,
-        time_left_earliest=tree.time_left_earliest,
-        time_left_latest=tree.time_left_latest,
-        shard=tree.shard,
-        bucket=tree.bucket,
-        slab=str(tree.slab),
-        index=tree.index,
-        **message_id_fields(tree.message_id),
-    )

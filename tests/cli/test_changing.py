@@ -47,7 +47,8 @@ def test_settings_are_shown_and_changed(acker: Acker, ledger: Ledger) -> None:
         acker("configure", "words", "--set", "downtime=60", "--set", "message_timeout=4.5", "--json")
     )
     assert isinstance(found, dict)
-    assert (found["downtime"], found["message_timeout"], found["ackers"]) == (60, 4.5, ledger.config.ackers)
+    own = found["configuration"]
+    assert (own["downtime"], own["message_timeout"], own["ackers"]) == (60, 4.5, ledger.config.ackers)
     track(ledger, "a")
     assert "only without any" in one_error(acker("configure", "words", "--set", "message_timeout=9"), 1)
     for wrong, said in (
@@ -123,7 +124,7 @@ def test_dead_letters_are_grouped_filtered_written_and_discarded(
     assert re.search(r"^reason +row 0 of 4711 is malformed *$", one.out, re.MULTILINE)
     stats = good(acker("stats", "words", "--json"))
     assert isinstance(stats, dict)
-    assert (stats["dead_letters"], stats["rows_behind"]) == ({"lines": 6}, 0)
+    assert (stats["dead_letters_of"], stats["rows_behind"]) == ({"lines": 6}, 0)
     assert "6 (lines 6)" in acker("stats", "words").out
 
     cause = ("--cause", "row … of … is malformed")
@@ -165,8 +166,9 @@ def test_a_topology_is_removed_when_that_is_meant(acker: Acker, ledger: Ledger) 
 
 def listed(acker: Acker) -> list[dict[str, object]]:
     found = good(acker("topologies", "--json"))
-    assert isinstance(found, list)
-    return found
+    assert isinstance(found, dict)
+    topologies: list[dict[str, object]] = found["topologies"]
+    return topologies
 
 
 @pytest.mark.parametrize(

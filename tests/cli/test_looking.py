@@ -13,6 +13,8 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
+from api.models.topologies import Stored, StreamState, Topologies, TopologyState
+from api.models.trees import Tree, Trees
 from tests.helpers.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
 from tests.helpers.damages import DAMAGES, damage, two
 
@@ -24,10 +26,14 @@ def test_topologies_are_listed(acker: Acker, ledger: Ledger) -> None:
     assert shown.status == 0
     assert re.search(r"^words +2 +1 min 0 s +2 +2 ", shown.out, re.MULTILINE)
     listed = good(acker("topologies", "--json"))
-    assert isinstance(listed, list)
-    other, words = listed
-    assert (other["topology"], other["ackers"]) == ("other", 0)
-    assert (words["topology"], words["message_timeout"], words["pending"]) == ("words", 60.0, 2)
+    assert isinstance(listed, dict)
+    other, words = listed["topologies"]
+    assert (other["topology"], other["configuration"]["ackers"]) == ("other", 0)
+    assert (words["topology"], words["configuration"]["message_timeout"], words["pending"]) == (
+        "words",
+        60.0,
+        2,
+    )
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -41,19 +47,16 @@ def test_a_topology_that_can_not_be_read_is_named_and_hides_no_other(
     assert shown.status == 0, shown.error
     assert re.search(r"^damaged +(- +){6}unreadable *$", shown.out, re.MULTILINE)
     assert re.search(r"^words +1 .*healthy *$", shown.out, re.MULTILINE)
-    assert isinstance(listed, list)
-    damaged, words = listed
-    assert (damaged["topology"], damaged["pending"], damaged["held"]) == ("damaged", None, None)
-    [trouble] = damaged["health"]["troubles"]
-    assert trouble["code"] == "unreadable"
-    assert trouble["text"].startswith("the topology cannot be read: ")
-    assert "topology 'damaged' cannot be read: " in shown.out
+    assert isinstance(listed, dict)
+    [damaged], [words] = listed["unreadable"], listed["topologies"]
+    assert damaged["topology"] == "damaged"
+    assert f"topology 'damaged' cannot be read: {damaged['reason']}" in " ".join(shown.out.split())
     assert (words["topology"], words["pending"], words["health"]["troubles"]) == ("words", 0, [])
 
 
 def test_an_empty_store_has_no_topologies(acker: Acker) -> None:
     assert acker("topologies").out == "no topologies\n"
-    assert good(acker("topologies", "--json")) == []
+    assert good(acker("topologies", "--json")) == {"topologies": [], "unreadable": [], "cursor": None}
 
 
 def test_stats_are_those_of_the_ledger(acker: Acker, ledger: Ledger) -> None:
@@ -68,10 +71,30 @@ def test_stats_are_those_of_the_ledger(acker: Acker, ledger: Ledger) -> None:
         raw.hset(ledger.core.shards[0].counters, "unreadable", 3)
     assert re.search(r"^unreadable +3$", acker("stats", "words").out, re.MULTILINE)
     assert (stats["pending"], stats["held"], stats["spouts"]) == (2, 3, ["lines"])
-    assert stats["buckets"] == {"nursery": 2, "middle": 0, "oldest": 0, "expiring": 0}
+    buckets = {one["bucket"]: one["trees"] for one in stats["buckets"]}
+    assert buckets == {"nursery": 2, "middle": 0, "oldest": 0, "expiring": 0}
     assert sum(shard["pending"] for shard in stats["shards"]) == 2
     assert set(stats["latency"]) == {"p50", "p95", "p99"}
     assert stats["steps"] == []
+
+
+def test_programs_get_the_same_objects_as_over_http(acker: Acker, ledger: Ledger) -> None:
+    first = int(track(ledger, "a", "b")[0])
+    StreamWriter(ledger, "lines").write(pa.table({"line": ["a"]}))
+    Stream(ledger, "lines").subscribe("split")
+    ledger.run(steps.register(ledger.core, Step("split", "bolt", reads=("lines",))))
+    for model, arguments in (
+        (TopologyState, ("stats", "words")),
+        (Topologies, ("topologies",)),
+        (Stored, ("configure", "words")),
+        (Trees, ("trees", "words")),
+        (Tree, ("tree", "words", first)),
+    ):
+        found = good(acker(*arguments, "--json"))
+        assert model.model_validate(found).model_dump(mode="json") == found
+    listed = good(acker("streams", "words", "--json"))
+    assert isinstance(listed, list)
+    assert [StreamState.model_validate(one).model_dump(mode="json") for one in listed] == listed
 
 
 def test_stats_list_the_steps_of_spark_jobs(acker: Acker, ledger: Ledger) -> None:
@@ -100,10 +123,10 @@ def test_streams_show_how_far_behind_each_subscription_is(acker: Acker, ledger: 
     found = good(acker("streams", "words", "--json"))
     assert isinstance(found, list)
     [listed] = found
-    assert (listed["name"], listed["segments"], listed["dropped"]) == ("lines", 1, 0)
+    assert (listed["stream"], listed["segments"], listed["dropped"]) == ("lines", 1, 0)
     split, audit = listed["subscriptions"]
-    assert (split["name"], split["rows_acked"], split["rows_behind"]) == ("split", 1201, 0)
-    assert (audit["name"], audit["rows_published"], audit["rows_behind"]) == ("audit", 1, 1)
+    assert (split["subscription"], split["rows_acked"], split["rows_behind"]) == ("split", 1201, 0)
+    assert (audit["subscription"], audit["rows_published"], audit["rows_behind"]) == ("audit", 1, 1)
     assert split["unread_age"] is None
     assert audit["unread_age"] >= 0
     assert acker("unsubscribe", "words", "lines", "audit", "--ack").out == "1 segment acked\n"

@@ -1941,6 +1941,18 @@ export interface components {
              */
             dropped: number;
             /**
+             * Max Age
+             * @description Seconds after which a segment is dropped.
+             * @example 12.5
+             */
+            max_age: number;
+            /**
+             * Max Bytes
+             * @description Over so many bytes the oldest segments are dropped.
+             * @example 1200
+             */
+            max_bytes: number;
+            /**
              * Segments
              * @description Held for someone.
              * @example 1200
