@@ -1,7 +1,8 @@
 """How values travel in JSON: 64-bit ids as decimal strings, times as ISO 8601 UTC, bytes as base64."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -10,6 +11,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     WithJsonSchema,
+    create_model,
     field_validator,
 )
 
@@ -128,6 +130,20 @@ class Answer(BaseModel):
     """What all answers are. Clients pass over what they do not know: later versions may add to it."""
 
     model_config = ConfigDict(frozen=True)
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def with_fields(listed: dict[str, Any]) -> Callable[[type[M]], type[M]]:
+    """Gives a model further fields, which are listed elsewhere: name -> (type, `Field(...)`)."""
+
+    def decorate(model: type[M]) -> type[M]:
+        return create_model(
+            model.__name__, __base__=model, __doc__=model.__doc__, __module__=model.__module__, **listed
+        )
+
+    return decorate
 
 
 class MessageIdFields(Answer):

@@ -29,7 +29,7 @@ ANCHORS = {"ignore_unknown_options": True}
 app.command("topologies")(read.topologies)
 app.command("stats")(read.stats)
 app.command("health")(health.health)
-app.command("configure")(configure.configure)
+app.command("configure", epilog=configure.SETTINGS_HELP)(configure.configure)
 app.command("trees")(read.trees)
 app.command("tree", context_settings=ANCHORS)(read.tree)
 app.command("fail", context_settings=ANCHORS)(write.fail)

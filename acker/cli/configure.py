@@ -10,8 +10,12 @@ from acker.cli.output import facts, show, show_json
 from acker.errors import ValidationError
 from acker.inspect import forms
 from acker.inspect.configuring import configure as configuring
-from acker.ledger.config import RANGES, Settings, check_name
+from acker.ledger.config import SETTINGS, Settings, check_name
 from acker.ledger.near import meant
+
+SETTINGS_HELP = "\n\n".join(
+    f"{name}: {one.values}, by default {one.preset}. {one.words}" for name, one in SETTINGS.items()
+)
 
 
 def configure(
@@ -40,11 +44,11 @@ def configure(
 
 def _change(text: str) -> tuple[str, int | float]:
     name, equals, number = text.partition("=")
-    if name not in RANGES:
+    if name not in SETTINGS:
         raise ValidationError(
-            f"--set {name}: no setting of a topology{meant(name, RANGES)}; known are {', '.join(RANGES)}"
+            f"--set {name}: no setting of a topology{meant(name, SETTINGS)}; known are {', '.join(SETTINGS)}"
         )
-    kind = RANGES[name].kind
+    kind = SETTINGS[name].kind
     try:
         if not equals:
             raise ValueError("no value")

@@ -13,6 +13,7 @@ from acker.ledger import config
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.config import Settings
 from acker.ledger.core import Core
+from acker.ledger.settings import check_number
 from acker.store.client import Store
 
 LONGEST_LINGER = 60.0
@@ -33,7 +34,7 @@ class Session:
         cluster: bool = False,
         **settings: Unpack[Settings],
     ) -> None:
-        config.check_number(linger, "linger", 0.0, LONGEST_LINGER, float)
+        check_number(linger, "linger", 0.0, LONGEST_LINGER, float)
         ledger = open_ledger(Store(url, timeout=timeout, cluster=cluster), name, **settings)
         self._set_up(ledger, linger)
 

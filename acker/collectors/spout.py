@@ -14,6 +14,7 @@ from acker.collectors.tuples import Tuple, check_targets
 from acker.errors import AckerError, SpoutPendingFull, UnreadableRecord, ValidationError
 from acker.ledger import config, ids
 from acker.ledger.ids import Ids, IdsLike, as_ids
+from acker.ledger.settings import check_number
 from acker.ledger.slabs import NewSlab
 
 
@@ -28,7 +29,7 @@ class Spout:
         self.topology = topology
         self.name = config.check_name(name, "spout")
         if max_spout_pending is not None:
-            config.check_number(max_spout_pending, "max_spout_pending", 1, 10**9, int)
+            check_number(max_spout_pending, "max_spout_pending", 1, 10**9, int)
         self.max_spout_pending = max_spout_pending
         self._config = topology.config
         self._outbox = topology.outbox

@@ -4,7 +4,8 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from acker.ledger.config import Settings, check_name, check_number, check_settings
+from acker.ledger.config import Settings, check_name, check_settings
+from acker.ledger.settings import check_number
 
 LINES = 20_000
 """Lines by default: enough to see it all, within a minute."""

@@ -16,9 +16,10 @@ from acker.inspect.series import series
 from acker.inspect.steps import Step, steps
 from acker.inspect.stream_totals import StreamTotals, stream_totals
 from acker.inspect.totals import Totals, totals
-from acker.ledger.config import DEAD_LETTERS, TopologyConfig, check_number
+from acker.ledger.config import DEAD_LETTERS, TopologyConfig
 from acker.ledger.core import Core
 from acker.ledger.outcomes import Entry, parse_all
+from acker.ledger.settings import check_number
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, seconds

@@ -2,17 +2,17 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import NamedTuple, TypedDict, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import TypedDict, cast
 
 from acker.errors import ValidationError
 from acker.ledger.ids import SLAB_TREES
 from acker.ledger.near import meant
+from acker.ledger.settings import number, of
 
 SCHEMA_VERSION = 4
 MESSAGE_ID_BYTES = 1024
 REASON_BYTES = 1024
-MAX_ACKERS = 1024
 MAX_SPOUTS = 64
 DEAD_LETTERS = 100_000
 """Dead letters of a spout from which on outcomes wait until some are replayed or discarded."""
@@ -21,12 +21,6 @@ WAY_OUT = (
     "`acker replay {0} --cause ...` and `acker discard {0} --cause ... --yes` take those of one"
 )
 """What to do where a spout has its most dead letters; to be filled in with the topology."""
-OUTCOMES_KEPT = 10_000
-"""How many of its latest outcomes a shard keeps for people, by default."""
-WAITING_BYTES = 64 << 20
-"""How many bytes of messages wait in a shard for the track of their tree, by default."""
-DOWNTIME = 86400
-"""Seconds for which a row waits while no job works on it, by default."""
 STREAM_MAX_AGE = 7 * 86400.0
 """Seconds that a stream keeps a segment at most, by default: as long as a message timeout can be."""
 STREAM_MAX_BYTES = 16 << 30
@@ -91,13 +85,6 @@ def bounded_reason(reason: str, most: int = REASON_BYTES) -> str:
     return encoded[: most - 3].decode("utf-8", "ignore") + "..."
 
 
-def check_number(value: object, what: str, low: float, high: float, kind: type[int] | type[float]) -> None:
-    """Raises ValidationError unless `value` is a number of that kind, from `low` to `high`."""
-    numeric = isinstance(value, int) if kind is int else isinstance(value, (int, float))
-    if not numeric or isinstance(value, bool) or not low <= value <= high:  # type: ignore[operator]
-        raise ValidationError(f"{what}: expected {kind.__name__} from {low:,} to {high:,}, got {value!r}")
-
-
 class Settings(TypedDict, total=False):
     """The settings of a topology as keyword arguments (PEP 692); `TopologyConfig` tells what each is.
 
@@ -115,68 +102,62 @@ class Settings(TypedDict, total=False):
     wait_fsync: int | None
 
 
-class Bounds(NamedTuple):
-    """What a setting can be: a number of that kind, from `low` to `high`."""
-
-    low: float
-    high: float
-    kind: type[int] | type[float]
-
-
-T = TypeVar("T", int, float)
-
-
-def _setting(default: T, low: T, high: T) -> T:
-    return field(default=default, metadata={"range": Bounds(low, high, type(default))})
-
-
 @dataclass(frozen=True, slots=True)
 class TopologyConfig:
     """The configuration of a topology, the same for everyone who opens it.
 
-    ackers: shards of the ledger, 0 to 1,024; 0 turns tracking off (Storm's topology.acker.executors).
-    message_timeout: seconds, 1 to 7 days, to the millisecond (Storm's topology.message.timeout.secs).
-    high_water_mark: most trees that are in flight or have an outcome not yet confirmed, 1 to 10^9. Each
-        shard holds an equal share, so it is never exceeded.
-    slab_limit: most trees in a slab that acker makes by itself, 1 to 4,096.
-    outcomes_kept: how many of its latest failed or expired trees each shard keeps for people to look at,
-        confirmed or not, 1 to 100,000: so those of the topology are among them wherever they fell. What
-        ended with the oldest of them, up to a slab, is kept too.
-    waiting_bytes: most bytes of messages that wait in each shard for the track of their tree, 0 to 2^40. What
-        comes beyond that is dropped and counted as orphaned, and its tree will expire.
-    downtime: seconds for which a row waits while no job works on it, 0 to 28 days: the clock of its tree
-        stands still while no job has taken it from its stream, or the query that took it has ended. With 0
-        that clock never stands still.
-    wait_replicas: how many replicas of its server have a track, a commit, the configuration or the name of
-        a spout before it counts as done, 0 to 16 (WAIT). wait_fsync: 1 where that server has it in its
-        append-only file on the disk by then (WAITAOF, which takes Valkey or Redis 7.2), else 0.
-        docs/durability.md tells what they are good for.
+    docs/durability.md tells what `wait_replicas` and `wait_fsync` are good for.
     Raises ValidationError that names the value and what was expected.
     """
 
     name: str
-    ackers: int = _setting(4, 0, MAX_ACKERS)
-    message_timeout: float = _setting(30.0, 1.0, 7 * 86400.0)
-    high_water_mark: int = _setting(20_000_000, 1, 10**9)
-    slab_limit: int = _setting(1024, 1, SLAB_TREES)
-    outcomes_kept: int = _setting(OUTCOMES_KEPT, 1, 100_000)
-    waiting_bytes: int = _setting(WAITING_BYTES, 0, 1 << 40)
-    downtime: int = _setting(DOWNTIME, 0, 28 * 86400)
-    wait_replicas: int = _setting(0, 0, 16)
-    wait_fsync: int = _setting(0, 0, 1)
+    ackers: int = number(
+        4, 0, 1024, "Shards of the ledger, for its life; 0 turns tracking off (Storm's "
+        "topology.acker.executors)."
+    )  # fmt: skip
+    message_timeout: float = number(
+        30.0, 1.0, 7 * 86400.0, "Seconds, to the millisecond, until a tree that is not done expires: 1.0 to "
+        "1.5 times that (Storm's topology.message.timeout.secs)."
+    )  # fmt: skip
+    high_water_mark: int = number(
+        20_000_000, 1, 10**9, "Most trees that are in flight or have an outcome not yet confirmed, at least "
+        "one for each shard. Each shard holds an equal share, and rejects what is tracked beyond it."
+    )  # fmt: skip
+    slab_limit: int = number(1024, 1, SLAB_TREES, "Most trees in a slab that acker makes by itself.")
+    outcomes_kept: int = number(
+        10_000, 1, 100_000, "How many of its latest failed or expired trees each shard keeps for people "
+        "to look at, confirmed or not. What ended with the oldest, up to a slab, is kept, too.", later=True
+    )  # fmt: skip
+    waiting_bytes: int = number(
+        64 << 20, 0, 1 << 40, "Most bytes of messages that wait in each shard for the track of their tree. "
+        "What comes beyond that is dropped and counted as orphaned, and its tree will expire.", later=True
+    )  # fmt: skip
+    downtime: int = number(
+        86400, 0, 28 * 86400, "Seconds for which a row waits while no job works on it: the clock of its tree "
+        "stands still while no job has taken it from its stream, or the query that took it has ended. With 0 "
+        "that clock never stands still.", later=True
+    )  # fmt: skip
+    wait_replicas: int = number(
+        0, 0, 16, "How many replicas of its server have a track, a commit, the configuration or the name of "
+        "a spout before it counts as done (WAIT).", later=True
+    )  # fmt: skip
+    wait_fsync: int = number(
+        0, 0, 1, "1: its server has what `wait_replicas` names in its append-only file on the disk by then "
+        "(WAITAOF, which takes Valkey or Redis 7.2).", later=True
+    )  # fmt: skip
     schema: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
         check_name(self.name, "topology")
-        for setting, (low, high, kind) in RANGES.items():
+        for setting, can_be in SETTINGS.items():
             if setting == "high_water_mark":
-                low = max(low, self.ackers)  # each shard may hold a tree at least
-            check_number(getattr(self, setting), setting, low, high, kind)
+                can_be = replace(can_be, low=max(can_be.low, self.ackers))  # each shard holds a tree at least
+            can_be.check(getattr(self, setting), setting)
 
     @property
     def settings(self) -> Settings:
         """All settings, in their order."""
-        return cast(Settings, {setting: getattr(self, setting) for setting in RANGES})
+        return cast(Settings, {setting: getattr(self, setting) for setting in SETTINGS})
 
     @property
     def wait(self) -> tuple[int, int]:
@@ -219,10 +200,8 @@ class TopologyConfig:
         )
 
 
-RANGES: Mapping[str, Bounds] = {
-    one.name: one.metadata["range"] for one in fields(TopologyConfig) if "range" in one.metadata
-}
-"""The settings, in their order, and what each can be."""
+SETTINGS = of(TopologyConfig)
+"""The settings of a topology, in their order."""
 
 
 def check_settings(asked: Settings) -> dict[str, int | float]:
@@ -231,11 +210,11 @@ def check_settings(asked: Settings) -> dict[str, int | float]:
     Raises ValidationError that names the value and what was expected, TypeError for what is no setting.
     """
     for setting in asked:
-        if setting not in RANGES:
-            near = meant(setting, RANGES)
-            raise TypeError(f"{setting!r} is no setting of a topology{near}; known are {', '.join(RANGES)}")
+        if setting not in SETTINGS:
+            near = meant(setting, SETTINGS)
+            raise TypeError(f"{setting!r} is no setting of a topology{near}; known are {', '.join(SETTINGS)}")
     values = cast(Mapping[str, int | float | None], asked)
     given = {setting: value for setting, value in values.items() if value is not None}
     for setting, value in given.items():
-        check_number(value, setting, *RANGES[setting])
+        SETTINGS[setting].check(value, setting)
     return given

@@ -13,8 +13,8 @@ import redis
 from acker.errors import AckerError, TopologyConfigError, UnknownTopology, UnreadableRecord
 from acker.ledger.config import (
     MAX_SPOUTS,
-    RANGES,
     SCHEMA_VERSION,
+    SETTINGS,
     Settings,
     TopologyConfig,
     check_name,
@@ -28,8 +28,6 @@ from acker.store.replies import pairs
 
 _TIMEOUT = "message_timeout"
 _STORED_TIMEOUT = "message_timeout_ms"
-_LATER = ("outcomes_kept", "waiting_bytes", "downtime", "wait_replicas", "wait_fsync")
-"""Settings that a topology may lack which was stored before they were known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
         if "schema" not in _fields(stored):
             wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
             yield from _check_wait(wanted)
-            fields = ["schema", wanted.schema, *_stored(wanted, RANGES)]
+            fields = ["schema", wanted.schema, *_stored(wanted, SETTINGS)]
             requests.append(Request(key, fields, scripts.get("open_topology"), [key], wanted.wait))
             replies = yield requests
             stored = replies[-1]
@@ -101,7 +99,7 @@ def configure(stored: TopologyConfig, asked: Settings) -> Operation[TopologyConf
     yield from _check_wait(wanted)
     key = keys.config(stored.name)
     # Settings that stay as they are may be others by now.
-    fields = _stored(wanted, [one for one in RANGES if getattr(wanted, one) != getattr(stored, one)])
+    fields = _stored(wanted, [one for one in SETTINGS if getattr(wanted, one) != getattr(stored, one)])
     if not fields:
         return stored
     [reply] = yield [Request(key, fields, scripts.get("configure"), [key], wanted.wait)]
@@ -178,8 +176,8 @@ def _config(name: str, values: dict[str, str]) -> TopologyConfig:
     try:
         counts = {
             setting: int(values[setting])
-            for setting in RANGES
-            if setting != _TIMEOUT and (setting in values or setting not in _LATER)
+            for setting, known in SETTINGS.items()
+            if setting != _TIMEOUT and (setting in values or not known.later)
         }
         return TopologyConfig(name, message_timeout=int(values[_STORED_TIMEOUT]) / 1000, **counts)
     except (KeyError, ValueError, OverflowError) as error:

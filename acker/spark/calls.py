@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from acker.errors import ValidationError
-from acker.ledger.config import check_number
+from acker.ledger.settings import check_number
 
 Record: TypeAlias = dict[str, Any]
 RecordFunction: TypeAlias = Callable[[Record], Any]

@@ -18,8 +18,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from acker.errors import AckerError, ValidationError
 from acker.ledger.causes import ending
 from acker.ledger.client import Ledger
-from acker.ledger.config import check_name, check_number, check_reason
+from acker.ledger.config import check_name, check_reason
 from acker.ledger.ids import Ids
+from acker.ledger.settings import check_number
 from acker.spark import microbatches, once, staging
 from acker.spark.anchoring import named, named_type
 from acker.spark.arrow import map_in_arrow

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from acker.collectors.topology import Topology
 from acker.ledger.client import Ledger
-from acker.ledger.config import RANGES, Settings
+from acker.ledger.config import SETTINGS, Settings
 from acker.spark import again, bolts, options, source, spouts
 from acker.spark.bolts import Bolt
 from acker.spark.collector import Collector
@@ -62,7 +62,7 @@ class Acker:
 
     def open(self) -> Topology:
         """The topology for collectors (`acker.Topology`), which is made where there is none; to be closed."""
-        settings = cast(Settings, {name: value for name, value in self._given.items() if name in RANGES})
+        settings = cast(Settings, {name: value for name, value in self._given.items() if name in SETTINGS})
         cluster, timeout = self._given.get("cluster", False), self._given.get("timeout", 10.0)
         return Topology(self.url, self.topology, cluster=cluster, timeout=timeout, **settings)
 

@@ -6,7 +6,7 @@ from typing import Unpack, cast
 
 from acker.errors import UnknownTopology, ValidationError
 from acker.ledger.client import Ledger, follow
-from acker.ledger.config import RANGES, Settings, check_name
+from acker.ledger.config import SETTINGS, Settings, check_name
 from acker.ledger.near import meant
 from acker.store.address import parse_flag
 from acker.store.client import TIMEOUTS, Store
@@ -101,8 +101,8 @@ PARSERS: Mapping[str, Callable[[str], object]] = {
     "cluster": parse_flag,
     "timeout": _number(*TIMEOUTS),
     **{
-        setting: (_whole if kind is int else _number)(low, high)
-        for setting, (low, high, kind) in RANGES.items()
+        setting: (_whole if known.kind is int else _number)(known.low, known.high)
+        for setting, known in SETTINGS.items()
     },
     "max_rows": _whole(1, 10**12),
     "max_segments": _whole(1, 10_000),
@@ -221,7 +221,7 @@ class Options:
         missing = [name for name in ("url", "topology", "stream") if name not in values]
         if missing:
             raise ValidationError(f"missing option {', '.join(missing)}; known are {', '.join(PARSERS)}")
-        settings = {setting: values.pop(setting) for setting in RANGES if setting in values}
+        settings = {setting: values.pop(setting) for setting in SETTINGS if setting in values}
         values["subscription_named"] = "subscription" in values
         options = cls(**values, settings=cast(Settings, settings))  # type: ignore[arg-type]
         check_name(options.topology, "topology")

@@ -15,8 +15,9 @@ import redis
 
 from acker.errors import AckerError, ReaderFenced, UnknownSubscription, UnreadableRecord
 from acker.ledger import counts
-from acker.ledger.config import check_name, check_number
+from acker.ledger.config import check_name
 from acker.ledger.core import Core
+from acker.ledger.settings import check_number
 from acker.store import keys, records, scripts
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs, seconds, whole

@@ -9,58 +9,31 @@ from acker.inspect import health as rules
 from acker.inspect.buckets import Bucket
 from acker.inspect.damaged import REASON
 from acker.inspect.health import Code
-from acker.ledger.config import RANGES
-from api.fields import Answer, Count, Instant, Name, Numbers, Seconds
+from acker.ledger.config import SETTINGS
+from api.fields import Answer, Count, Instant, Name, Numbers, Seconds, with_fields
 
 
+def _settings(*, asked: bool) -> dict[str, Any]:
+    """The settings of a topology as fields; asked: each may be left out."""
+    return {
+        name: (
+            one.kind | None if asked else one.kind,
+            Field(default=None if asked else ..., ge=one.low, le=one.high, description=one.words),
+        )
+        for name, one in SETTINGS.items()
+    }
+
+
+@with_fields(_settings(asked=False))
 class Configuration(Answer):
     """The configuration of a topology, as stored."""
 
-    ackers: int = Field(ge=0, le=1024, description="Shards of the ledger; 0: tracking is off.")
-    message_timeout: Seconds
     tick_period: Seconds = Field(description="Seconds between two rotations of a shard's buckets.")
-    high_water_mark: int = Field(ge=1, description="Most trees held; over it, a track is rejected.")
-    slab_limit: int = Field(ge=1, le=4096)
-    outcomes_kept: int = Field(
-        ge=1, le=100_000, description="How many of its latest failed or expired trees each shard keeps."
-    )
-    waiting_bytes: int = Field(
-        ge=0,
-        le=1 << 40,
-        description="Most bytes of messages in each shard that wait for the track of their tree.",
-    )
-    downtime: int = Field(
-        ge=0, le=28 * 86400, description="Seconds for which a row waits while no job works on it."
-    )
-    wait_replicas: int = Field(ge=0, le=16, description="How many replicas have a track when it is answered.")
-    wait_fsync: int = Field(
-        ge=0,
-        le=1,
-        description="1: the server's append-only file has a track on the disk when it is answered.",
-    )
 
 
-def _asked(setting: str, description: str) -> Any:
-    low, high, _ = RANGES[setting]
-    return Field(default=None, ge=low, le=high, description=description)
-
-
+@with_fields(_settings(asked=True))
 class TopologySettings(Numbers):
     """The settings of a topology. One that is left out is taken as it is stored, or else from its default."""
-
-    ackers: int | None = _asked("ackers", "Shards of the ledger; 0: tracking is off.")
-    message_timeout: float | None = _asked("message_timeout", "Seconds.")
-    high_water_mark: int | None = _asked("high_water_mark", "Most trees held; at least one for each shard.")
-    slab_limit: int | None = _asked("slab_limit", "Most trees in a slab that acker makes by itself.")
-    outcomes_kept: int | None = _asked(
-        "outcomes_kept", "How many of its latest failed or expired trees each shard keeps."
-    )
-    waiting_bytes: int | None = _asked(
-        "waiting_bytes", "Most bytes of messages that wait in each shard for the track of their tree."
-    )
-    downtime: int | None = _asked("downtime", "Seconds for which a row waits while no job works on it.")
-    wait_replicas: int | None = _asked("wait_replicas", "How many replicas have a track when it is answered.")
-    wait_fsync: int | None = _asked("wait_fsync", "1: a track is on the disk when it is answered.")
 
 
 class Counters(Answer):

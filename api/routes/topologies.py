@@ -102,7 +102,7 @@ async def put_topology(
     200 where it is stored with them already, 409 where it is stored with others: `errors` names each.
     """
     settings = cast(config.Settings, body.model_dump(exclude_none=True))
-    with _settings_refused(body):
+    with _settings_refused(settings):
         try:
             ledger = await aio.open_ledger(service.store, topology, create=False, **settings)
         except UnknownTopology:
@@ -121,13 +121,13 @@ async def configure_topology(
     settings that do not agree: nothing has changed then.
     """
     asked = cast(config.Settings, body.model_dump(exclude_none=True))
-    with _settings_refused(body):
+    with _settings_refused(asked):
         found = await service.store.run(configure(topology, asked))
     return Stored.model_validate(forms.stored(found))
 
 
 @contextmanager
-def _settings_refused(body: TopologySettings) -> Iterator[None]:
+def _settings_refused(asked: config.Settings) -> Iterator[None]:
     """Refuses by 409 settings that are not the stored ones, do not agree, or ask too much of the store."""
     try:
         yield
@@ -136,7 +136,7 @@ def _settings_refused(body: TopologySettings) -> Iterator[None]:
     except ValidationError as error:
         raise contradiction(error) from error
     except StoreError as error:
-        if isinstance(error, MissingRights | UnreadableRecord) or not body.wait_fsync:
+        if isinstance(error, MissingRights | UnreadableRecord) or not asked.get("wait_fsync"):
             raise
         detail = f"wait_fsync: expected a store that has an append-only file, got {error}"
         raise Refused(HTTPStatus.CONFLICT, "unsupported-setting", detail) from error

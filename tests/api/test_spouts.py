@@ -15,7 +15,7 @@ from acker.inspect.outcome_pages import WINDOW
 from acker.inspect.totals import totals, unreadable
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
-from acker.ledger.config import RANGES
+from acker.ledger.config import SETTINGS
 from acker.ledger.ids import as_ids
 from acker.ledger.slabs import NewSlab
 from acker.store import keys
@@ -254,7 +254,7 @@ def test_a_topology_is_made_once_and_other_settings_are_named(client: httpx.Clie
     assert other.json()["errors"] == [
         {"location": ["body", "ackers"], "detail": "stored is 2, asked for is 3"}
     ]
-    assert TopologySettings.model_fields.keys() == RANGES.keys()
+    assert TopologySettings.model_fields.keys() == SETTINGS.keys()
     for bad in ({"ackers": 1025}, {"askers": 1}, {"ackers": True}, {"message_timeout": "30"}):
         assert client.put("/topologies/bad", json=bad).status_code == 422
     contradiction = client.put("/topologies/bad", json={"ackers": 8, "high_water_mark": 4})

@@ -7,6 +7,7 @@ import pytest
 from acker.errors import AckerError, ValidationError
 from acker.ledger import config
 from acker.ledger.config import Settings, TopologyConfig
+from tests.helpers import guide
 
 
 @pytest.mark.parametrize("name", ["a", "A-z_0.9", "x" * 64, "...", ".a", "..a", "-"])
@@ -43,19 +44,7 @@ def test_each_setting_has_its_range(setting: str, lowest: float, highest: float)
             TopologyConfig("t", **{setting: wrong})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "ackers",
-        "high_water_mark",
-        "slab_limit",
-        "outcomes_kept",
-        "waiting_bytes",
-        "downtime",
-        "wait_replicas",
-        "wait_fsync",
-    ],
-)
+@pytest.mark.parametrize("setting", [name for name, one in config.SETTINGS.items() if one.kind is int])
 def test_counts_are_whole_numbers(setting: str) -> None:
     with pytest.raises(ValidationError, match=setting):
         TopologyConfig("t", **{setting: 5.0})  # type: ignore[arg-type]
@@ -64,9 +53,13 @@ def test_counts_are_whole_numbers(setting: str) -> None:
 def test_each_setting_can_be_asked_for_by_its_name() -> None:
     asked = get_type_hints(Settings)
     kept = get_type_hints(TopologyConfig)
-    assert list(asked) == list(config.RANGES) == list(TopologyConfig("t").settings)
+    assert list(asked) == list(config.SETTINGS) == list(TopologyConfig("t").settings)
     assert asked == {setting: kept[setting] | None for setting in asked}
     assert not set(kept) - set(asked) - {"name", "schema"}
+
+
+def test_the_guide_lists_each_setting_with_its_values_default_and_words() -> None:
+    assert guide.table("topology.md", "Settings") == guide.listed(config.SETTINGS)
 
 
 def test_what_is_asked_for_is_checked_and_what_is_left_open_left_out() -> None:

@@ -1,7 +1,6 @@
 """The options of the data source: checked, typed, and all in the guide."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +15,8 @@ from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.dead_letters import Filter
 from acker.streams.spouts.spout import StreamSpout
+from tests.helpers import guide
 
-GUIDE = Path(__file__).parent.parent.parent / "docs" / "spark.md"
 NEEDED = {"url": "redis://127.0.0.1:1/0", "topology": "t", "stream": "lines"}
 
 
@@ -94,11 +93,7 @@ def test_the_missing_are_named() -> None:
 
 
 def test_the_guide_has_them_all() -> None:
-    table = GUIDE.read_text().split("## Options")[1].split("\n## ")[0]
-    listed = [
-        name for line in re.findall(r"^\| (`[^|]+) \|", table, re.M) for name in re.findall("`(.*?)`", line)
-    ]
-    assert sorted(listed) == sorted(PARSERS)
+    assert sorted(guide.table("spark.md", "Options")) == sorted(PARSERS)
 
 
 def test_a_near_miss_of_what_dead_letters_are_filtered_by_is_told() -> None:

@@ -15,9 +15,10 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import UnreadableRecord, ValidationError
 from acker.ledger import counts, ids
-from acker.ledger.config import MESSAGE_ID_BYTES, check_name, check_number
+from acker.ledger.config import MESSAGE_ID_BYTES, check_name
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
+from acker.ledger.settings import check_number
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.streams import segments

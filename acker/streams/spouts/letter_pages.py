@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args, overload
 
 from acker.errors import UnreadableRecord, ValidationError
-from acker.ledger.config import check_number
 from acker.ledger.core import Core
+from acker.ledger.settings import check_number
 from acker.store import keys
 from acker.store.operation import Operation, Request
 from acker.store.replies import seconds

@@ -757,31 +757,33 @@ export interface components {
         Configuration: {
             /**
              * Ackers
-             * @description Shards of the ledger; 0: tracking is off.
+             * @description Shards of the ledger, for its life; 0 turns tracking off (Storm's topology.acker.executors).
              */
             ackers: number;
             /**
              * Downtime
-             * @description Seconds for which a row waits while no job works on it.
+             * @description Seconds for which a row waits while no job works on it: the clock of its tree stands still while no job has taken it from its stream, or the query that took it has ended. With 0 that clock never stands still.
              */
             downtime: number;
             /**
              * High Water Mark
-             * @description Most trees held; over it, a track is rejected.
+             * @description Most trees that are in flight or have an outcome not yet confirmed, at least one for each shard. Each shard holds an equal share, and rejects what is tracked beyond it.
              */
             high_water_mark: number;
             /**
              * Message Timeout
-             * @description Seconds.
-             * @example 12.5
+             * @description Seconds, to the millisecond, until a tree that is not done expires: 1.0 to 1.5 times that (Storm's topology.message.timeout.secs).
              */
             message_timeout: number;
             /**
              * Outcomes Kept
-             * @description How many of its latest failed or expired trees each shard keeps.
+             * @description How many of its latest failed or expired trees each shard keeps for people to look at, confirmed or not. What ended with the oldest, up to a slab, is kept, too.
              */
             outcomes_kept: number;
-            /** Slab Limit */
+            /**
+             * Slab Limit
+             * @description Most trees in a slab that acker makes by itself.
+             */
             slab_limit: number;
             /**
              * Tick Period
@@ -791,17 +793,17 @@ export interface components {
             tick_period: number;
             /**
              * Wait Fsync
-             * @description 1: the server's append-only file has a track on the disk when it is answered.
+             * @description 1: its server has what `wait_replicas` names in its append-only file on the disk by then (WAITAOF, which takes Valkey or Redis 7.2).
              */
             wait_fsync: number;
             /**
              * Wait Replicas
-             * @description How many replicas have a track when it is answered.
+             * @description How many replicas of its server have a track, a commit, the configuration or the name of a spout before it counts as done (WAIT).
              */
             wait_replicas: number;
             /**
              * Waiting Bytes
-             * @description Most bytes of messages in each shard that wait for the track of their tree.
+             * @description Most bytes of messages that wait in each shard for the track of their tree. What comes beyond that is dropped and counted as orphaned, and its tree will expire.
              */
             waiting_bytes: number;
         };
@@ -2122,27 +2124,27 @@ export interface components {
         TopologySettings: {
             /**
              * Ackers
-             * @description Shards of the ledger; 0: tracking is off.
+             * @description Shards of the ledger, for its life; 0 turns tracking off (Storm's topology.acker.executors).
              */
             ackers?: number | null;
             /**
              * Downtime
-             * @description Seconds for which a row waits while no job works on it.
+             * @description Seconds for which a row waits while no job works on it: the clock of its tree stands still while no job has taken it from its stream, or the query that took it has ended. With 0 that clock never stands still.
              */
             downtime?: number | null;
             /**
              * High Water Mark
-             * @description Most trees held; at least one for each shard.
+             * @description Most trees that are in flight or have an outcome not yet confirmed, at least one for each shard. Each shard holds an equal share, and rejects what is tracked beyond it.
              */
             high_water_mark?: number | null;
             /**
              * Message Timeout
-             * @description Seconds.
+             * @description Seconds, to the millisecond, until a tree that is not done expires: 1.0 to 1.5 times that (Storm's topology.message.timeout.secs).
              */
             message_timeout?: number | null;
             /**
              * Outcomes Kept
-             * @description How many of its latest failed or expired trees each shard keeps.
+             * @description How many of its latest failed or expired trees each shard keeps for people to look at, confirmed or not. What ended with the oldest, up to a slab, is kept, too.
              */
             outcomes_kept?: number | null;
             /**
@@ -2152,17 +2154,17 @@ export interface components {
             slab_limit?: number | null;
             /**
              * Wait Fsync
-             * @description 1: a track is on the disk when it is answered.
+             * @description 1: its server has what `wait_replicas` names in its append-only file on the disk by then (WAITAOF, which takes Valkey or Redis 7.2).
              */
             wait_fsync?: number | null;
             /**
              * Wait Replicas
-             * @description How many replicas have a track when it is answered.
+             * @description How many replicas of its server have a track, a commit, the configuration or the name of a spout before it counts as done (WAIT).
              */
             wait_replicas?: number | null;
             /**
              * Waiting Bytes
-             * @description Most bytes of messages that wait in each shard for the track of their tree.
+             * @description Most bytes of messages that wait in each shard for the track of their tree. What comes beyond that is dropped and counted as orphaned, and its tree will expire.
              */
             waiting_bytes?: number | null;
         };
