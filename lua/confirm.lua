@@ -9,7 +9,7 @@
 -- Returns {trees that were confirmed, entries that were looked at, {what could not be read}}: the caller asks
 --       again for the rest. An entry confirmed before is passed over, and one that says something else: a
 --       store that lost its latest moments, and whose clock is behind, gives an id again. One that cannot
---       be read is dropped and counted (includes/unreadable.lua).
+--       be read is dropped and counted (includes/unreadable.lua), with its trees where it names them.
 -- Bounded: takes no further entry after 1,000 slabs, or 16 MiB of message ids, and no entry has more than
 --       one call can touch.
 --- @include "shard"
@@ -83,7 +83,7 @@ local function confirm_part(slab, n)
   local header = call('HGET', SLABS, slab)
   if not header then return true end
   trees = trees + n
-  if call('HINCRBY', CONFIRMED, slab, n) < (count_of(slab, header) or SLAB_TREES) then return false end
+  if counters.raise(CONFIRMED, slab, n) < (count_of(slab, header) or SLAB_TREES) then return false end
   local facts = slabs.facts(header)
   if not facts then unreadable.add(slab) end
   drop_pieces(slab, facts and facts.count or SLAB_TREES)
@@ -125,13 +125,10 @@ for i = 3, #ARGV, 2 do
   local found = call('XRANGE', stream, ARGV[i], ARGV[i])[1]
   if found then
     local whole, part, digest = parse(found[2])
-    if not whole or ARGV[i + 1] == '!' .. digest then
-      unreadable.add(ARGV[i])
-      call('XDEL', stream, ARGV[i])
-    elseif digest == ARGV[i + 1] then
-      confirm(whole, part)
-      call('XDEL', stream, ARGV[i])
-    end
+    local refused = not whole or ARGV[i + 1] == '!' .. digest
+    if refused then unreadable.add(ARGV[i]) end
+    if whole and (refused or ARGV[i + 1] == digest) then confirm(whole, part) end
+    if refused or ARGV[i + 1] == digest then call('XDEL', stream, ARGV[i]) end
   end
 end
 counters.add('held', -trees)

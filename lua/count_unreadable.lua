@@ -3,8 +3,8 @@
 -- KEYS  the shard's (includes/shard.lua)
 -- ARGV  1 spouts, 2 writer, 3 sequence
 --       4 how many
--- Returns "".
+-- Returns "0".
 --- @include "shard"
 --- @include "once"
 counters.add('unreadable', tonumber(ARGV[4]))
-return finish('')
+return finish('0')

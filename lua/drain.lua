@@ -55,7 +55,7 @@ local function drop(slab, header, value)
     local _, finished = words.zeros(sub(value or '', 1, length * 8))
     local count = unreadable.count(slab) or length
     counters.add('expiring', finished - length)
-    counters.add('held', tonumber(call('HGET', CONFIRMED, slab) or 0) - count)
+    counters.add('held', (tonumber(call('HGET', CONFIRMED, slab) or 0) or 0) - count)
   end
 end
 

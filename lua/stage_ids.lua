@@ -29,7 +29,8 @@ local function letter()
     local same = facts.count == count and call('HGET', MESSAGE_IDS, id_pieces.field(slab, piece)) == packed
     return same and 'D' or 'C'
   end
-  if tonumber(call('HGET', COUNTERS, 'held') or 0) + count > tonumber(ARGV[5]) then return 'R' end
+  local limit = tonumber(ARGV[5])
+  if (tonumber(call('HGET', COUNTERS, 'held') or 0) or limit) + count > limit then return 'R' end
   if not facts and not waiting.open(slab) then return 'R' end
   return waiting.name(slab, piece, packed) and 'K' or 'R'
 end

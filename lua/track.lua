@@ -36,7 +36,7 @@ recent.kept = tonumber(ARGV[6])
 local n = (#ARGV - 8) / 2
 local staged, once = KEYS[OWN + n + 1], ARGV[7] == 'once'
 local ended = staged and call('EXISTS', staged) == 0
-local held = tonumber(call('HGET', COUNTERS, 'held') or 0)
+local held = tonumber(call('HGET', COUNTERS, 'held') or 0) or limit -- it cannot be read: there is no room
 local nursery = 'bucket:' .. rotations % 3
 local names, replies = {}, {}
 for k = 1, n do names[k] = slabs.name(KEYS[OWN + k]) end

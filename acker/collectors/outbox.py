@@ -268,8 +268,10 @@ class Outbox:
                 with self.lock:
                     self._gather(spouts)
                     parts = [part for part in self._parts if self._sendable(part)]
-                self._send(parts)
+                refused = self._send(parts)
                 self._send_confirms()
+                if refused is not None:
+                    raise refused
                 self._check_unreadable()
             except BaseException as error:
                 with self.lock:
@@ -334,23 +336,23 @@ class Outbox:
             return False
         return True
 
-    def _send(self, parts: list[Sending]) -> None:
+    def _send(self, parts: list[Sending]) -> StoreError | None:
+        """Sends parts; returns why the store refuses one, which must not keep the others back."""
         if not parts:
-            return
+            return None
         for part in parts:
             part.sent_at = part.sent_at or time.monotonic()
         try:
             self._exchange(parts)
         except StoreError:
-            # One call was refused: it must not keep the others back.
             refused = None
             for part in parts:
                 try:
                     self._exchange([part])
                 except StoreError as error:
                     refused = error
-            if refused is not None:
-                raise refused from None
+            return refused
+        return None
 
     def _exchange(self, parts: list[Sending]) -> None:
         calls = [call for part in parts for call in part.submission.calls]
@@ -373,6 +375,8 @@ class Outbox:
                 part.settled(part.submission.result())
             except UnreadableRecord as error:
                 self._unreadable += error.anchors
+                if not error.anchors:
+                    log.error("acker: %d messages are given up: %s", part.weight, error)
             self._settle(part)
 
     def _check_unreadable(self) -> None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import redis
 
-from acker.errors import StoreError, ValidationError
+from acker.errors import StoreError, UnreadableRecord, ValidationError
 from acker.ledger import calls as encoding
 from acker.ledger import ids, registries, topologies
 from acker.ledger import slabs as packing
@@ -72,10 +72,16 @@ class Core:
         return [prefix + slab for slab in slabs]
 
     def note_spouts(self, shard: int, reply: Reply) -> bool:
-        """Whether a shard refused a call for the spouts it declared, as other ones; notes which it has."""
+        """Whether a shard refused a call for the spouts it declared, as other ones; notes which it has.
+
+        Raises UnreadableRecord where that cannot be read.
+        """
         if not isinstance(reply, redis.ResponseError) or not str(reply).startswith(_SPOUTS):
             return False
-        self.registries[shard] = str(reply)[len(_SPOUTS) :].encode()
+        registry = str(reply)[len(_SPOUTS) :].encode()
+        if not registries.readable(registry):
+            raise UnreadableRecord(f"the spouts of shard {shard} of {self.config.name!r}: {registry!r:.200}")
+        self.registries[shard] = registry
         return True
 
     def note_tracked(self, call: Call, declared: bytes) -> None:

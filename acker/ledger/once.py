@@ -53,12 +53,13 @@ def submit(core: Core, calls: Sequence[Call]) -> Operation[None]:
                 call.sent_at = time.monotonic()
         full = ""
         refused = yield from _exchange(core, sending)
+        refused += [(call, "WRITER has made further calls") for call in sending if call.reply == b""]
         for call, reason in refused:
             if reason.startswith("FULL"):
                 full = reason
             elif reason.startswith("WRITER"):
-                # The store lost what it knew of the writer, and with it what the writer had done.
-                call.stamp = Writer().id, 1
+                # What the store knows of the writer is lost or damaged, and with it what the writer had done.
+                call.stamp, call.reply = (Writer().id, 1), None
                 taken, lanes = [], []
             elif reason:
                 raise StoreError(reason)

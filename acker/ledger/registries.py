@@ -20,6 +20,12 @@ def spouts(registry: bytes) -> tuple[tuple[int, str], ...]:
     return tuple((int(number), name) for number, name in pairs)
 
 
+def readable(registry: bytes) -> bool:
+    """Whether it says which spouts a shard has: as many as it counts, which may be none."""
+    count = registry.partition(b",")[0]
+    return not registry or count == b"%d" % len(spouts(registry))
+
+
 def with_spout(registry: bytes, name: str) -> bytes:
     """What a registry is after a track for a spout was accepted (lua/track.lua has the same)."""
     if any(name == other for _, other in spouts(registry)):

@@ -58,8 +58,14 @@ class Submission(Generic[T]):
         return all(call.reply is not None for call in self.calls)
 
     def result(self) -> T:
-        """What the calls answered, put together; only when `done`."""
-        return self._result(self.calls)
+        """What the calls answered, put together; only when `done`.
+
+        UnreadableRecord where a reply is of no call: its writer's record is damaged.
+        """
+        try:
+            return self._result(self.calls)
+        except ValueError as error:
+            raise UnreadableRecord(f"not what a writer has done: {error}") from error
 
 
 def flight(calls: Sequence[Call]) -> list[Call]:
@@ -155,7 +161,7 @@ def sums(calls: list[Call], width: int) -> list[int]:
     refused: list[int] = []
     for call in calls:
         words = (call.reply or b"").split()
-        for place, value in enumerate(words[:width]):
+        for place, value in zip(range(width), words[:width], strict=True):
             totals[place] += int(value)
         refused += refusals(words[width:])
     if refused:

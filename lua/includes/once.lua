@@ -1,11 +1,8 @@
 -- Applies a call once, however often it is sent (Kafka's idempotent producer): a writer numbers its calls
--- 1, 2, 3 ... and has at most one under way. A number seen before gets the reply it got then; a number out
--- of
--- turn is refused, so that a call lost on the way cannot be passed by a later one. So is the first call
--- of a
--- writer when the shard remembers as many as it may: to forget one before its time would let a resend of
--- its
--- take effect twice.
+-- 1, 2, 3 ... and has at most one under way. The last number gets the reply it got then, never an empty one,
+-- which numbers before it get. A number out of turn is refused, so that a call lost on the way cannot be
+-- passed by a later one. So is the first call of a writer when the shard remembers as many as it may: to
+-- forget one before its time would let a resend of its take effect twice.
 --
 -- ARGV  2 writer    16 random bytes
 --       3 sequence  1 to 2^53

@@ -119,11 +119,13 @@ function counters.add(name, by)
   counters.changes[name] = (counters.changes[name] or 0) + by
 end
 
--- Raises a count by so many. One that cannot be read begins anew: to end here would leave a call half
--- done.
+-- Raises a count by so many, and returns it. One that cannot be read begins anew: to end here would leave a
+-- call half done.
 function counters.raise(hash, name, by)
   local raised = redis.pcall('HINCRBY', hash, name, by)
-  if type(raised) == 'table' then call('HSET', hash, name, by) end
+  if type(raised) ~= 'table' then return raised end
+  call('HSET', hash, name, by)
+  return by
 end
 
 -- Writes what add() summed up: one HINCRBY for each counter, whatever the number of trees.

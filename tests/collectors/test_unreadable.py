@@ -46,3 +46,34 @@ def test_who_flushes_is_told_of_slabs_that_were_passed_over_and_the_thread_logs_
         topology.close()
     topology.close()
     assert topology.outbox.closed
+
+
+def test_a_writer_whose_last_call_is_unreadable_keeps_nothing_else_back(url: str, raw: Any) -> None:
+    topology = Topology(url, "tested", ackers=1, linger=15.0)
+    spout, bolt = topology.spout("s"), topology.bolt("b")
+    writers, outcomes = (shard_key(topology.ledger, 0, name) for name in ("writers", "outcomes:s"))
+
+    def damage(record: bytes) -> None:
+        for writer in raw.hkeys(writers):
+            raw.hset(writers, writer, record)
+
+    tuples = [spout.emit(name)[0] for name in ("first", "second", "third")]
+    topology.flush()
+    bolt.ack(tuples[0])
+    topology.flush()
+    damage(b"99 0 0")  # it has made fewer calls
+    bolt.ack(tuples[1])
+    topology.flush()
+    bolt.fail(tuples[2])
+    topology.flush()
+    for outcome in spout.outcomes(15.0):
+        spout.confirm(outcome)
+    damage(b"nonsense")
+    spout.emit("fourth")
+    with pytest.raises(UnreadableRecord):
+        topology.flush()
+    counted(topology.ledger, tracked=3, acked=2, failed=1, duplicates=1)
+    assert raw.xlen(outcomes) == 0
+    damage(b"2 nonsense")  # what it is answered is nobody's reply
+    topology.flush()
+    assert not topology.outbox.unsent

@@ -269,6 +269,8 @@ def test_an_outcome_that_is_unreadable_is_dropped_and_the_spout_goes_on(url: str
     assert raw.xlen(stream) == 2
     assert counter(ledger, raw, "unreadable") == 5
     assert confirm_all(ledger) == 6
+    # It says of which trees it is, so these take no room any more.
+    assert counter(ledger, raw, "held") == raw.hlen(shard_key(ledger, 0, "slabs")) == 0
 
 
 def test_an_outcome_is_dropped_where_it_becomes_unreadable_before_its_confirmation(
@@ -287,6 +289,18 @@ def test_an_outcome_is_dropped_where_it_becomes_unreadable_before_its_confirmati
     assert counter(ledger, raw, "held") == 0
     assert f"shard 0: {entry_id!r} cannot be read" in caplog.text
     assert counter(ledger, raw, "unreadable") == 1
+
+
+def test_how_many_trees_of_a_slab_are_confirmed_may_be_unreadable(url: str, raw: Any) -> None:
+    ledger = opened(url)
+    bad, good = Trees(6).track(ledger), Trees(6).track(ledger)
+    for part in (slice(0, 1), slice(1, 6)):
+        for one in (bad, good):
+            ledger.update(one.anchors[part], one.values[part])
+        assert confirm_all(ledger) == 2 * len(bad.anchors[part])
+        if part.start == 0:
+            raw.hset(shard_key(ledger, 0, "confirmed"), slab_of(bad), b"many")
+    assert raw.xlen(ledger.core.shards[0].outcomes("s")) == counter(ledger, raw, "held") == 0
 
 
 @pytest.mark.parametrize("parts", [1, 3])

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from acker.errors import UnreadableRecord
+from acker.errors import TrackRejected, UnreadableRecord
 from acker.inspect import failures, pages
 from acker.inspect.totals import totals
+from acker.ledger import ids
 from acker.ledger.ticker import Ticker
 from acker.store.client import Store
 from tests.helpers.ledger_state import pass_time, shard_key
@@ -62,6 +63,28 @@ def test_a_clock_that_is_unreadable_holds_up_neither_other_shards_nor_other_topo
     assert raw.hget(good.core.shards[0].clock, "rotations") == b"1"
 
 
+@pytest.mark.parametrize(
+    "spouts", [b"1,1/0:", b"1,1/0.s", b"1,1", b"1,1/0:s\xc7\xff", b"0,1/0:s", b"2,1/0:s"]
+)
+def test_spouts_of_a_shard_that_are_unreadable_end_a_call_before_anything_has_changed(
+    url: str, raw: Any, spouts: bytes
+) -> None:
+    ledger = opened(url)
+    trees = [Trees(5).track(ledger) for _ in range(2)]
+    shard = ledger.core.shards[0]
+    sound = raw.hget(shard.clock, "spouts")
+    raw.hset(shard.clock, "spouts", spouts)
+    before = {key: raw.dump(key) for key in raw.scan_iter()}
+    for call in (trees[0].complete, lambda ledger: ledger.fail(trees[1].anchors), Trees(5).track, expire):
+        with pytest.raises(UnreadableRecord, match="spouts of shard 0 of 'tested'"):
+            call(ledger)
+    assert {key: raw.dump(key) for key in raw.scan_iter()} == before
+    raw.hset(shard.clock, "spouts", sound)
+    trees[0].complete(ledger)
+    expire(ledger)
+    assert states(ledger, *trees) == {"acked": 5, "expired": 5}
+
+
 @pytest.mark.parametrize("field", ["rotated_at", "drained", "measured", "passed", "writers_at"])
 def test_what_a_clock_needs_not_to_know_it_finds_out_again(url: str, raw: Any, field: str) -> None:
     ledger = opened(url)
@@ -95,6 +118,18 @@ def test_a_count_that_is_unreadable_ends_no_call_half_done(url: str, raw: Any, n
         for call in update.calls + fail.calls:
             call.reply = None
     assert states(ledger, trees) == {"acked": 1, "failed": 1}
+
+
+def test_a_shard_that_cannot_read_how_much_it_holds_takes_no_further_trees(url: str, raw: Any) -> None:
+    ledger = opened(url)
+    trees = Trees(5).track(ledger)
+    raw.hset(shard_key(ledger, 0, "counters"), "held", "many")
+    with pytest.raises(TrackRejected):
+        Trees(5).track(ledger)
+    with pytest.raises(TrackRejected):
+        ledger.track(ids.new_anchors(300), ids.new_ids(300), [b"x" * 1024] * 300, spout="s")
+    trees.complete(ledger)
+    assert states(ledger, trees) == {"acked": 5}
 
 
 def test_a_count_that_was_set_back_keeps_no_tree_from_failing(url: str, raw: Any) -> None:
