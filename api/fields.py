@@ -1,5 +1,6 @@
 """How values travel in JSON: 64-bit ids as decimal strings, times as ISO 8601 UTC, bytes as base64."""
 
+import base64
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
@@ -124,6 +125,24 @@ class Numbers(Model):
         if isinstance(value, bool | str):
             raise ValueError(f"expected a number, got {value!r:.100}")
         return value
+
+
+class ByMessageId(BaseModel):
+    """The part of a query that names a record, as text or as bytes."""
+
+    message_id: (
+        Annotated[str, Field(max_length=1024, description="The spout's own name, as text.")] | None
+    ) = None
+    message_id_base64: MessageIdBase64 | None = Field(
+        default=None, description="The same for a message id that is no text; goes before `message_id`."
+    )
+
+    @property
+    def wanted(self) -> bytes | None:
+        """The message id that is looked for; None where none is given."""
+        if self.message_id_base64 is not None:
+            return base64.b64decode(self.message_id_base64)
+        return None if self.message_id is None else self.message_id.encode()
 
 
 class Answer(BaseModel):

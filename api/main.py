@@ -27,6 +27,7 @@ from api.routes import (
     messages,
     metrics,
     outcomes,
+    records,
     spouts,
     stats,
     topologies,
@@ -61,7 +62,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     routes = APIRouter(prefix=PREFIX, dependencies=[Depends(problems.check_query)])
-    for part in (access, topologies, stats, trees, outcomes, dead_letters, messages, spouts, events):
+    for part in (access, topologies, stats, trees, outcomes, records, dead_letters, messages, spouts, events):
         routes.include_router(part.router)
     app.include_router(routes)
     app.include_router(health.router)

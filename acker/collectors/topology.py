@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from acker.collectors.bolt import BasicBolt, Bolt, Collector, Errors
 from acker.collectors.session import Session
 from acker.collectors.spout import Spout
+from acker.errors import AckerError
 from acker.inspect import steps
 from acker.inspect.steps import Step
 from acker.ledger.ids import check_id
@@ -13,6 +14,7 @@ from acker.ledger.submissions import Ticked
 
 if TYPE_CHECKING:
     from acker.inspect.trees import Tree
+    from acker.streams.spouts.finding import Found
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,3 +86,18 @@ class Topology(Session):
         from acker.inspect import pages
 
         return self._ledger.run(pages.tree(self._ledger.core, anchor))
+
+    def find(self, message_id: bytes | str, *, cursor: str | None = None) -> "Found":
+        """What is known of the records with a message id, in flight, ended or given up, by spout.
+
+        A call looks at a bounded piece; `Found.cursor` is for the next. See `acker.streams.spouts.finding`,
+        whose `find` also runs on an event loop, by `AsyncStore.run`. Raises ValidationError, and AckerError
+        where pyarrow is not installed: dead letters are rows.
+        """
+        try:
+            from acker.streams.spouts import finding
+        except ImportError as error:
+            raise AckerError(
+                f"to find records takes pyarrow: pip install 'acker[spark]' ({error})"
+            ) from error
+        return self._ledger.run(finding.find(self._ledger.core, message_id, cursor=cursor))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from acker.errors import ValidationError
+from acker.inspect.trees import Tree
 from acker.ledger import ids, slabs
 from acker.ledger.causes import Cause
 from acker.ledger.config import check_name
@@ -31,7 +32,11 @@ _log = logging.getLogger(__name__)
 PAGE = 1_000
 """Most trees in a page."""
 _ENTRIES = 16
+_MOST_ENTRIES = 64
 _EXAMINED = 500
+_EXAMINED_FOR_ID = 4_000
+_READ_BYTES = 1 << 18
+_BYTES_FOR_ID = 4 << 20
 _FIND_TREES = 128
 _FIND_CALLS = 32
 _LATEST = 253_402_300_799_000  # the end of the year 9999, in ms: what a date can be
@@ -67,10 +72,14 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class RecentPage:
-    """Some of them, latest first, and the cursor of the next page: None at the end. It may be empty."""
+    """Some of them, latest first, and the cursor of the next page: None at the end. It may be empty.
+
+    looked: how many trees it looked at for them.
+    """
 
     trees: tuple[Recent, ...]
     cursor: str | None
+    looked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +103,28 @@ class _Entry:
     spout: str | None
     packed: bytes
 
-    def trees(self) -> list[Recent]:
-        """Its trees, in their order; none where they cannot be read."""
+    def trees(self, message_id: bytes | None = None) -> list[Recent]:
+        """Its trees, in their order, or those with a message id; none where they cannot be read."""
+        if message_id is not None:  # few entries have it: the others need not be taken apart
+            found = self.trees() if message_id in self.packed else []
+            return [tree for tree in found if tree.message_id == message_id]
         try:
             return list(self._trees())
         except (ValidationError, struct.error, IndexError) as error:
             _log.error("recent outcome %d of shard %d is not readable: %r", self.number, self.shard, error)
             return []
 
+    def count(self) -> int:
+        """How many trees it has."""
+        try:
+            return sum(len(indexes) for _, _, indexes, *_ in self._slabs())
+        except (ValidationError, struct.error):
+            return 0
+
     def _trees(self) -> Iterator[Recent]:
         offset = 0
-        for slab, ms, indexes, names in self._slabs():
+        for slab, ms, indexes, named, packed in self._slabs():
+            names = _names(packed, named)
             for place, index in enumerate(indexes):
                 name = None if not names else names[index if len(names) > len(indexes) else place]
                 anchor = ids.anchor_at(slab, index)
@@ -114,8 +134,11 @@ class _Entry:
                 )  # fmt: skip
                 offset += 1
 
-    def _slabs(self) -> Iterator[tuple[bytes, int, Sequence[int], list[bytes]]]:
-        """For each slab its name, ms from track to end, indexes, and message ids: of all or of these."""
+    def _slabs(self) -> Iterator[tuple[bytes, int, Sequence[int], int, bytes]]:
+        """For each slab its name, ms from track to end, indexes, and of how many trees are what message ids.
+
+        0: they are not kept. Else they are of these trees, or of all of the slab.
+        """
         at, packed = 0, self.packed
         while at < len(packed):
             slab, ms, count, n = _SLAB.unpack_from(packed, at)
@@ -123,10 +146,8 @@ class _Entry:
             indexes = struct.unpack_from(f"<{n}H", packed, at) if n else range(count)
             at += 2 * n
             named, size = _NAMES.unpack_from(packed, at)
-            at += _NAMES.size
-            known = _names(packed[at : at + size], named)
-            yield slab, ms, indexes, known if named in (count, len(indexes)) else []
-            at += size
+            at += _NAMES.size + size
+            yield slab, ms, indexes, named if named in (count, len(indexes)) else 0, packed[at - size : at]
 
 
 def _names(packed: bytes, count: int) -> list[bytes]:
@@ -144,14 +165,16 @@ def recent(
     status: Ended | None = None,
     spout: str | None = None,
     reason: str = "",
+    message_id: bytes | None = None,
     limit: int = 100,
     cursor: str | None = None,
 ) -> Operation[RecentPage]:
     """A page of the latest trees that failed or expired, latest first.
 
-    status, spout: only those. reason: only those with this in their reason, in capitals or not. limit: most
-    trees in the page, 1 to 1,000. cursor: that of the page before.
-    A page looks at 500 entries at most. Raises ValidationError for a cursor of something else.
+    status, spout, message_id: only those. reason: only those with this in their reason, in capitals or not.
+    limit: most trees in the page, 1 to 1,000. cursor: that of the page before.
+    A page looks at 500 entries at most, or for a message id at 4,000, or some 4 MiB. An entry is of trees
+    that ended together. Raises ValidationError for a cursor of something else.
     """
     if not 1 <= limit <= PAGE:
         raise ValidationError(f"limit: expected a whole number from 1 to {PAGE:,}, got {limit!r}")
@@ -163,31 +186,37 @@ def recent(
     latest = [(-entries[0].at, shard) for shard, entries in waiting.items()]
     heapq.heapify(latest)
     found: list[Recent] = []
-    examined = 0
-    while latest and len(found) < limit and examined < _EXAMINED:
+    examined = looked = size = 0
+    most, count = _EXAMINED if message_id is None else _EXAMINED_FOR_ID, _ENTRIES
+    while latest and len(found) < limit and examined < most and size < _BYTES_FOR_ID:
         examined += 1
         _, shard = heapq.heappop(latest)
         entry = waiting[shard].pop(0)
         number, offset = places[shard]
+        size += len(entry.packed)
         if (
             status in (None, entry.status)
             and spout in (None, entry.spout)
             and part in entry.cause.reason.casefold()
         ):
-            trees = list(entry.trees())[offset if number == entry.number else 0 :]
+            start = offset if number == entry.number else 0
+            trees = [tree for tree in entry.trees(message_id) if tree.offset >= start]
             room = limit - len(found)
             found += trees[:room]
             if len(trees) > room:
                 places[shard] = (entry.number, trees[room].offset)
                 break
         places[shard] = (entry.number - 1, 0)
+        looked += entry.count()
         if not waiting[shard]:
-            waiting |= {shard: []} | (yield from _entries(core, places, [shard], _ENTRIES))
+            waiting |= {shard: []} | (yield from _entries(core, places, [shard], count))
+            few = sum(len(one.packed) for one in waiting[shard]) < _READ_BYTES
+            count = min(_MOST_ENTRIES, 2 * count) if few else _ENTRIES
         if waiting[shard]:
             heapq.heappush(latest, (-waiting[shard][0].at, shard))
         else:
             del places[shard]
-    return RecentPage(tuple(found), _encode(places) if places else None)
+    return RecentPage(tuple(found), _encode(places) if places else None, looked)
 
 
 def find(core: Core, anchor: int) -> Operation[Recent | None]:
@@ -218,6 +247,17 @@ def find(core: Core, anchor: int) -> Operation[Recent | None]:
                 return found
         tops, calls = tops[calls:], min(_FIND_CALLS, 4 * calls)
     return None
+
+
+def how_ended(core: Core, tree: Tree) -> Operation[Recent | Literal["acked"] | None]:
+    """How a tree ended that the ledger holds; None while it is in flight, and where that is not kept."""
+    if tree.state != "finished":
+        return None
+    found = yield from find(core, tree.anchor)
+    if found is not None:
+        return found
+    since = yield from kept_since(core, tree.anchor)
+    return "acked" if since is None or since < tree.tracked_at else None  # else it may have failed long ago
 
 
 def kept_since(core: Core, anchor: int) -> Operation[float | None]:

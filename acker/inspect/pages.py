@@ -7,7 +7,7 @@ All times are of the server's clock.
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,10 +41,14 @@ _IN_FLIGHT: tuple[State, ...] = ("pending", "waiting")
 
 @dataclass(frozen=True, slots=True)
 class TreesPage:
-    """Some trees, and the cursor of the next page: None at the end. A page may be empty and not the last."""
+    """Some trees, and the cursor of the next page: None at the end. A page may be empty and not the last.
+
+    looked: through how many trees a message id was looked for.
+    """
 
     trees: tuple[Tree, ...]
     cursor: str | None
+    looked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +149,18 @@ def find(
     end = core.config.ackers
 
     found: list[Tree] = []
-    examined = calls = size = 0
+    examined = calls = size = looked = 0
     while len(found) < limit and size < _FIND_BYTES and calls < _PAGE_CALLS:
         calls += 1
         if position.slabs:
-            anchors, read = yield from _search(core, position, wanted, limit - len(found))
+            anchors, read, passed = yield from _search(core, position, wanted, limit - len(found))
             found += yield from trees_at(core, anchors)
-            size += read
+            size, looked = size + read, looked + passed
         elif position.shard < end and examined < _FIND_SLABS:
             examined += yield from _scan_directory(core, position)
         else:
             break
-    return _page(found, position, end, query)
+    return replace(_page(found, position, end, query), looked=looked)
 
 
 # How they are read
@@ -269,8 +273,10 @@ def _next_shard(position: Position) -> None:
         position.shard, position.turn = 0, position.turn + 1
 
 
-def _search(core: Core, position: Position, wanted: bytes, most: int) -> Operation[tuple[list[int], int]]:
-    """Looks for a message id in slabs that were named; returns anchors, and how many bytes it read.
+def _search(
+    core: Core, position: Position, wanted: bytes, most: int
+) -> Operation[tuple[list[int], int, int]]:
+    """Looks for a message id in slabs that were named; returns anchors, how many bytes it read, and trees.
 
     The bytes are compared here: the server only copies them, and holds nobody up for hostile ones.
     """
@@ -293,14 +299,14 @@ def _search(core: Core, position: Position, wanted: bytes, most: int) -> Operati
                 if index >= position.first:
                     if len(found) == most:
                         position.slabs, position.first = position.slabs[done:], index
-                        return found, size
+                        return found, size, sum(counts[:done])
                     found.append(ids.anchor_at(slab, index))
         position.first = 0
         if size >= _BATCH_BYTES:
             position.slabs = position.slabs[done + 1 :]
-            return found, size
+            return found, size, sum(counts[: done + 1])
     position.slabs = position.slabs[len(slabs) :]
-    return found, size
+    return found, size, sum(counts[: len(slabs)])
 
 
 def _until(weights: Sequence[int], most: int) -> int:

@@ -48,8 +48,8 @@ class Attempt(Answer):
     at: Instant = Field(description="When it ended.")
 
 
-class DeadLetter(MessageIdFields):
-    """A row that was given up after its last attempt."""
+class DeadLetterHead(MessageIdFields):
+    """The facts of a row that was given up after its last attempt."""
 
     id: DeadLetterId
     spout: Name
@@ -62,6 +62,11 @@ class DeadLetter(MessageIdFields):
     attempts: int = Field(ge=0, description="How many trees it had.")
     at: Instant = Field(description="When its last tree ended.")
     stream: Name = Field(description="Where a replay is published.")
+
+
+class DeadLetter(DeadLetterHead):
+    """A row that was given up after its last attempt."""
+
     row: dict[str, Any] | None = Field(
         description="Its columns: bytes as base64, what JSON has no word for as text. Large: null in a list."
     )

@@ -3,11 +3,11 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from acker.errors import ValidationError
 from acker.inspect import failures
-from api.fields import Cursor, Name
+from api.fields import ByMessageId, Cursor, Name
 from api.models.outcomes import Outcomes, outcome
 from api.problems import declared, unknown_cursor, unknown_spout
 from api.service import LedgerDep
@@ -15,7 +15,7 @@ from api.service import LedgerDep
 router = APIRouter(prefix="/topologies/{topology}", tags=["outcomes"])
 
 
-class OutcomesQuery(BaseModel):
+class OutcomesQuery(ByMessageId):
     """Which outcomes. All that is given must hold."""
 
     model_config = ConfigDict(extra="forbid")
@@ -46,6 +46,7 @@ async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query
         status=query.status,
         spout=query.spout,
         reason=query.reason or "",
+        message_id=query.wanted,
         limit=query.limit,
         cursor=query.cursor,
     )

@@ -1,18 +1,18 @@
 """Trees in flight: pages of them, one of them, and what an operator does to them by hand."""
 
-import base64
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from acker.errors import ValidationError
 from acker.inspect import by_hand, failures, forms, pages, trees
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.buckets import Bucket
+from acker.inspect.failures import Recent
 from acker.inspect.plain import message_id_fields
 from api.asgi.logs import note
-from api.fields import Cursor, Id, MessageIdBase64, Name, instant
+from api.fields import ByMessageId, Cursor, Id, Name, instant
 from api.models.trees import (
     FailBody,
     FailManyBody,
@@ -32,8 +32,8 @@ router = APIRouter(prefix="/topologies/{topology}", tags=["trees"])
 Anchor = Annotated[Id, Path()]
 
 
-class TreesQuery(BaseModel):
-    """Which trees. All that is given must hold."""
+class TreesQuery(ByMessageId):
+    """Which trees. All that is given must hold; a message id finds finished trees, too."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -44,22 +44,8 @@ class TreesQuery(BaseModel):
     older_than: Annotated[float, Field(ge=0, le=1e9, description="Tracked so many seconds ago or more.")] = (
         0.0
     )
-    message_id: (
-        Annotated[str, Field(max_length=1024, description="The spout's own name; finds finished trees too.")]
-        | None
-    ) = None
-    message_id_base64: MessageIdBase64 | None = Field(
-        default=None, description="The same for a message id that is no text; goes before `message_id`."
-    )
     limit: Annotated[int, Field(ge=1, le=pages.PAGE_TREES)] = 100
     cursor: Cursor | None = None
-
-    @property
-    def wanted(self) -> bytes | None:
-        """The message id that is looked for."""
-        if self.message_id_base64 is not None:
-            return base64.b64decode(self.message_id_base64)
-        return None if self.message_id is None else self.message_id.encode()
 
     def takes(self, tree: trees.Tree) -> bool:
         """Whether a tree found by its message id is as wanted otherwise."""
@@ -110,36 +96,36 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
 async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
     """One tree: in flight, or recently finished, with its outcome and reason."""
     found = await ledger.tree(int(anchor))
-    ended = None
-    if found is None or found.state == "finished":
-        ended = await ledger.run(failures.find(ledger.core, int(anchor)))
-    if ended is not None:
-        return TreeState(
-            anchor=anchor,
-            tree=None if found is None else Tree.model_validate(forms.tree(found)),
-            outcome=TreeOutcome(
-                status=ended.status,
-                reason=ended.cause.reason,
-                step=ended.cause.step,
-                at=instant(ended.at),
-                age=ended.age,
-            ),
-            spout=ended.spout,
-            **message_id_fields(ended.message_id if found is None else found.message_id),
-        )
+    ended: Recent | Literal["acked"] | None
     if found is None:
-        raise _unknown(ledger, anchor)
-    outcome = None
-    if found.state == "finished":
-        since = await ledger.run(failures.kept_since(ledger.core, int(anchor)))
-        if since is None or since < found.tracked_at:  # else it may have failed long ago
-            outcome = TreeOutcome(status="acked", reason="", step="", at=None, age=None)
+        ended = recent = await ledger.run(failures.find(ledger.core, int(anchor)))
+        if recent is None:
+            raise _unknown(ledger, anchor)
+        spout, message_id = recent.spout, recent.message_id
+    else:
+        ended = await ledger.run(failures.how_ended(ledger.core, found))
+        spout, message_id = found.spout, found.message_id
     return TreeState(
         anchor=anchor,
-        tree=Tree.model_validate(forms.tree(found)),
-        outcome=outcome,
-        spout=found.spout,
-        **message_id_fields(found.message_id),
+        tree=None if found is None else Tree.model_validate(forms.tree(found)),
+        outcome=_outcome(ended),
+        spout=spout,
+        **message_id_fields(message_id),
+    )
+
+
+def _outcome(ended: Recent | Literal["acked"] | None) -> TreeOutcome | None:
+    """How a tree ended, as clients get it."""
+    if ended is None:
+        return None
+    if ended == "acked":
+        return TreeOutcome(status="acked", reason="", step="", at=None, age=None)
+    return TreeOutcome(
+        status=ended.status,
+        reason=ended.cause.reason,
+        step=ended.cause.step,
+        at=instant(ended.at),
+        age=ended.age,
     )
 
 

@@ -161,3 +161,44 @@ def test_dead_letters_of_a_filter_are_grouped_written_replayed_and_discarded(
     bodies: list[dict[str, object]] = [{"ids": [], "matching": {}}, {"matching": {"status": "acked"}}, {}]
     for wrong in bodies:
         assert client.post(f"{path}/discard", json=wrong).status_code == 422
+
+
+def test_records_are_found_by_their_message_id_whatever_became_of_them(
+    client: httpx.Client, ledger: Ledger
+) -> None:
+    path = "/topologies/words/records"
+    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=2))
+    spout.write(pa.table({"id": ["a/b", "good"]}))
+    for reason in ("<b>bad</b>", "worse"):
+        reader = StreamReader(ledger, "lines")
+        bad = [int(str(row["_acker"])) for row in reader.rows() if row["id"] == "a/b"]
+        ledger.fail(bad, reason)
+        reader.ack_all()
+        settler.settle(ledger)
+    found = client.get(path, params={"message_id": "a/b"}).json()
+    assert (found["message_id_base64"], found["cursor"], found["looked"]) == ("YS9i", None, found["of"])
+    [record] = found["records"]
+    assert [(one["number"], one["state"], one["reason"]) for one in record["attempts"]] == [
+        (1, "failed", "<b>bad</b>"),
+        (2, "failed", "worse"),
+    ]
+    [letter] = record["dead_letters"]
+    assert letter["anchor"] == record["attempts"][-1]["anchor"]
+    assert client.get(f"/topologies/words/dead-letters/{letter['id']}").json()["row"] == {"id": "a/b"}
+    assert client.get(path, params={"message_id_base64": "YS9i", "message_id": "x"}).json() == found
+    anchors = ids.new_anchors(4)
+    ledger.track(anchors, ids.new_ids(4), HOSTILE, spout="s")
+    ledger.fail(anchors, "no")
+    for anchor, name in zip(anchors.tolist(), HOSTILE, strict=True):
+        asked = {"message_id_base64": base64.b64encode(name).decode()}
+        for part, kind in (("records", "attempts"), ("outcomes", "outcomes")):
+            answer = client.get(f"/topologies/words/{part}", params=asked).json()
+            [one] = answer["outcomes"] if part == "outcomes" else answer["records"][0][kind]
+            assert (one["anchor"], one["reason"]) == (str(anchor), "no")
+    assert client.get("/topologies/words/outcomes", params={"message_id": "a/"}).json()["outcomes"] == []
+    for text, status in (("x" * 1025, 422), ("é" * 1000, 200)):
+        answer = client.get(path, params={"message_id": text})
+        assert (answer.status_code, answer.json().get("records", [])) == (status, [])
+    assert client.get(path, params={"cursor": "x"}).status_code == 404
+    assert client.get(path, params={"anchor": "1"}).status_code == 422
+    assert client.get("/topologies/nobody/records").status_code == 404

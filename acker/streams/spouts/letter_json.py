@@ -1,4 +1,7 @@
-"""Dead letters as JSON, the same for every face: 64-bit ids as text, times as ISO 8601, message ids twice."""
+"""Dead letters, and what is found of a record, as JSON for every face.
+
+64-bit ids are text, times ISO 8601, message ids are there twice: as text and as bytes.
+"""
 
 import base64
 import json
@@ -7,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from acker.inspect.plain import instant, message_id_fields
+from acker.streams.spouts.finding import Found, FoundAttempt
 from acker.streams.spouts.letter_pages import Group
 from acker.streams.spouts.letter_store import DeadLetter, Head
 
@@ -54,6 +58,33 @@ def group(one: Group) -> dict[str, Any]:
         "oldest": instant(one.oldest),
         "newest": instant(one.newest),
         "reason": one.reason,
+    }
+
+
+def found(one: Found) -> dict[str, Any]:
+    """What was found of a message id."""
+    return {
+        **message_id_fields(one.message_id),
+        "records": [
+            {
+                "spout": record.spout,
+                "attempts": [_attempt(each) for each in record.attempts],
+                "dead_letters": [head(each) for each in record.letters],
+            }
+            for record in one.records
+        ],
+        "looked": one.looked,
+        "of": one.of,
+        "cursor": one.cursor,
+    }
+
+
+def _attempt(one: FoundAttempt) -> dict[str, Any]:
+    return {
+        **asdict(one),
+        "anchor": None if one.anchor is None else str(one.anchor),
+        "tracked_at": None if one.tracked_at is None else instant(one.tracked_at),
+        "at": None if one.at is None else instant(one.at),
     }
 
 

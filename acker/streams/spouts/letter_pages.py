@@ -112,6 +112,15 @@ def scan(
 
     look: how many it looks at, at most.
     """
+    found, rest, _ = yield from search(core, asked, position, most, look)
+    return found, rest
+
+
+def search(
+    core: Core, asked: Filter, position: LettersPosition, most: int, look: int = LOOK
+) -> Operation[tuple[list[Head], LettersPosition | None, int]]:
+    """As `scan`, and how many it looked at."""
+    room = look
     names = yield from _spouts(core, asked)
     now = yield from _now(core)
     found: list[Head] = []
@@ -123,21 +132,21 @@ def scan(
             position = LettersPosition(position.until, name, letter_store.FIRST, end)
         while position.after != position.end:
             if not look:
-                return found, position
+                return found, position, room
             count = min(look, letter_store.READ)
             read = yield from letter_store.heads(core, name, position.after, position.end, count)
             passed = position.after
             for one in read.found:
                 if asked.takes(one, now):
                     if len(found) == most:
-                        return found, replace(position, after=passed)
+                        return found, replace(position, after=passed), room - look
                     found.append(one)
                 passed = one.number
             position = replace(position, after=read.last)
             look -= read.count
             if read.count < count:
                 break
-    return found, None
+    return found, None, room - look
 
 
 def page(
