@@ -8,7 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from acker.cli import configure, dead_letters, demo, health, read, remove, serve, server, streams, tick, write
+from acker.cli import (
+    configure,
+    dead_letters,
+    demo,
+    find,
+    health,
+    read,
+    remove,
+    serve,
+    server,
+    streams,
+    tick,
+    write,
+)
 from acker.cli.output import one_line
 from acker.errors import AckerError, ValidationError
 
@@ -24,7 +37,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-# An anchor is negative as often as not: what looks like an option and is none is an argument.
+# An anchor is negative as often as not, and a message id is any text.
+# So what looks like an option and is none is an argument.
 ANCHORS = {"ignore_unknown_options": True}
 app.command("topologies")(read.topologies)
 app.command("stats")(read.stats)
@@ -32,6 +46,7 @@ app.command("health")(health.health)
 app.command("configure", epilog=configure.SETTINGS_HELP)(configure.configure)
 app.command("trees")(read.trees)
 app.command("tree", context_settings=ANCHORS)(read.tree)
+app.command("find", context_settings=ANCHORS)(find.find)
 app.command("fail", context_settings=ANCHORS)(write.fail)
 app.command("reset-timeout", context_settings=ANCHORS)(write.reset_timeout)
 app.command("streams")(streams.streams)

@@ -1,5 +1,7 @@
 """Options and arguments that commands share, and what they stand for."""
 
+import base64
+import binascii
 import re
 from typing import Annotated
 
@@ -39,3 +41,13 @@ def anchor(text: str) -> int:
     if not _NUMBER.match(text):
         raise ValidationError(f"anchor: expected a signed 64-bit number, got {text!r}")
     return check_id(int(text), "anchor")
+
+
+def message_id(text: str, encoded: bool) -> bytes:
+    """A message id from an argument: its text, or base64 of its bytes."""
+    if not encoded:
+        return text.encode("utf-8", "surrogateescape")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValidationError(f"message id: expected base64, got {text!r}") from None

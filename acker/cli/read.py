@@ -1,7 +1,5 @@
 """`acker topologies`, `stats`, `trees` and `tree`: looking, without changing anything."""
 
-import base64
-import binascii
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, cast
@@ -13,7 +11,7 @@ from acker.cli.health import in_short, shown
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, table
 from acker.errors import AckerError, UnknownTopology, ValidationError
-from acker.inspect import forms, pages, steps
+from acker.inspect import failures, forms, pages, steps
 from acker.inspect import health as rules
 from acker.inspect.buckets import BUCKETS, Bucket
 from acker.inspect.damaged import Damaged, damaged
@@ -119,7 +117,10 @@ def trees(
     as_json: Json = False,
 ) -> None:
     """Trees in flight, the next ones to expire first; a page at a time."""
-    wanted = _message_id(message_id, message_id_base64)
+    if message_id is not None and message_id_base64 is not None:
+        raise ValidationError("--message-id and --message-id-base64 name the same thing")
+    given = message_id if message_id_base64 is None else message_id_base64
+    wanted = None if given is None else options.message_id(given, message_id_base64 is not None)
     if wanted is not None and (bucket, spout, shard, older_than) != (None, None, None, 0.0):
         raise ValidationError("--message-id goes with no other filter")
     ledger = options.ledger(url, timeout, topology)
@@ -160,9 +161,12 @@ def tree(
     ledger = options.ledger(url, timeout, topology)
     found = ledger.run(pages.tree(ledger.core, number))
     if found is None:
-        raise AckerError(
-            f"topology {topology!r} knows no tree {number}: never tracked, or finished and confirmed"
-        )
+        ended = ledger.run(failures.find(ledger.core, number))
+        how = "never tracked, or finished and confirmed"
+        if ended is not None:
+            why = f": {ended.cause.reason}" if ended.cause.reason else ""
+            how = f"it {ended.status} at {instant(ended.at)}, {duration(ended.age)} after its track{why}"
+        raise AckerError(f"topology {topology!r} knows no tree {number}: {how}")
     if as_json:
         show_json(forms.tree(found))
     else:
@@ -177,17 +181,6 @@ def _full_page(read: Callable[[int, str | None], TreesPage], limit: int, cursor:
         page = read(limit - len(found), page.cursor)
         found += page.trees
     return TreesPage(tuple(found), page.cursor)
-
-
-def _message_id(text: str | None, as_base64: str | None) -> bytes | None:
-    if text is not None and as_base64 is not None:
-        raise ValidationError("--message-id and --message-id-base64 name the same thing")
-    if as_base64 is None:
-        return None if text is None else text.encode("utf-8", "surrogateescape")
-    try:
-        return base64.b64decode(as_base64, validate=True)
-    except (binascii.Error, ValueError):
-        raise ValidationError(f"--message-id-base64: expected base64, got {as_base64!r}") from None
 
 
 def _show_stats(ledger: Ledger, read: Totals, latency: list[float | None], judged: Health) -> None:

@@ -31,7 +31,7 @@ from acker.streams.commits.commit import Commit
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.segments import Segment
-from acker.streams.spouts import dead_letters, kept, letter_pages, letter_store
+from acker.streams.spouts import dead_letters, finding, kept, letter_pages, letter_store
 from acker.streams.subscriptions import Range
 
 
@@ -174,6 +174,11 @@ def _page_of_dead_letters(data: bytes) -> None:
     assert letter_pages.decoded(letter_pages.encoded(position, asked), asked) == position
 
 
+def _search_of_records(data: bytes) -> None:
+    searches = finding.decoded(text(data), b"m")
+    assert finding.decoded(finding.encoded(searches, b"m"), b"m") == searches
+
+
 def _rows(data: bytes) -> None:
     for batch in segments.decode(data):
         str(batch.schema)  # not the values: Arrow has days that Python has not, and nulls without end
@@ -256,6 +261,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "at": b"1700000000000", "stream": b"lines",
     }  # fmt: skip
     dead_row = letter_store.packed(roots.record(), rows)
+    searches = finding.Searches("a", None, "", 3, 5)
     letters_at = letter_pages.LettersPosition(1_700_000_000_000, "s", "5-0", "9-0")
     config = {
         "schema": str(SCHEMA_VERSION), "ackers": "4", "message_timeout_ms": "30000",
@@ -292,6 +298,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "dead letter": (
             packed(packed(*(x for name, value in letter.items() for x in (name.encode(), value))), dead_row),
         ),
+        "search of records": (str(finding.encoded(searches, b"m")).encode(),),
         "page of dead letters": (letter_pages.encoded(letters_at, dead_letters.Filter()).encode(),),
         "header": (bytes([2, 0, 5, 0]) + bytes(20),),
         "history": (packed(reading, reading),),
@@ -324,6 +331,7 @@ _FEEDS: dict[str, Callable[[bytes], object]] = {
     "cursor": _cursor,
     "dead letter": _dead_letter,
     "page of dead letters": _page_of_dead_letters,
+    "search of records": _search_of_records,
     "header": _header,
     "history": _history,
     "message ids": _message_ids,

@@ -144,6 +144,7 @@ def reader_works(url: str, name: str = "t") -> None:
     """Every look that there is at a topology."""
     for words in (
         ("topologies",), ("stats", name), ("trees", name), ("dead-letters", name), ("tree", name, "1"),
+        ("find", name, "m"), ("find", name, "0"),
     ):  # fmt: skip
         with pytest.raises(SystemExit) as end:
             cli.main([*words, "--url", url])

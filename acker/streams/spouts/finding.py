@@ -99,7 +99,7 @@ class _Named(Filter):
 
 
 @dataclass(slots=True)
-class _Searches:
+class Searches:
     """How far the three searches are: "" where one begins, its cursor, None at its end."""
 
     held: str | None = ""
@@ -133,9 +133,9 @@ def find(
     wanted = config.check_message_id(message_id)
     config.check_number(limit, "limit", 1, PAGE, int)
     if cursor is None:
-        searches = _Searches(of=(yield from _count(core)))
+        searches = Searches(of=(yield from _count(core)))
     else:
-        searches = _decoded(cursor, wanted)
+        searches = decoded(cursor, wanted)
     found: dict[str, _Gathered] = {}
     # As a record goes: what leaves one of them meanwhile comes to the next.
     room = limit - (yield from _held(core, wanted, searches, limit, found))
@@ -145,7 +145,7 @@ def find(
         yield from _number(core, spout, one)
     yield from _dead(core, wanted, searches, limit, found)
     records = tuple(found[spout].record(spout) for spout in sorted(found))
-    after = _encoded(searches, wanted)
+    after = encoded(searches, wanted)
     of = searches.looked if after is None else max(searches.of, searches.looked)
     return Found(wanted, records, searches.looked, of, after)
 
@@ -202,7 +202,7 @@ def _of_row(one: Attempt) -> FoundAttempt:
 
 
 def _held(
-    core: Core, wanted: bytes, searches: _Searches, limit: int, found: dict[str, _Gathered]
+    core: Core, wanted: bytes, searches: Searches, limit: int, found: dict[str, _Gathered]
 ) -> Operation[int]:
     """Trees that the ledger holds; returns how many it found."""
     if searches.held is None:
@@ -218,7 +218,7 @@ def _held(
 
 
 def _ended(
-    core: Core, wanted: bytes, searches: _Searches, limit: int, found: dict[str, _Gathered]
+    core: Core, wanted: bytes, searches: Searches, limit: int, found: dict[str, _Gathered]
 ) -> Operation[None]:
     """Trees that failed or expired of late."""
     if searches.ended is None:
@@ -231,7 +231,7 @@ def _ended(
 
 
 def _dead(
-    core: Core, wanted: bytes, searches: _Searches, limit: int, found: dict[str, _Gathered]
+    core: Core, wanted: bytes, searches: Searches, limit: int, found: dict[str, _Gathered]
 ) -> Operation[None]:
     """Dead letters, with what their rows tell of earlier attempts."""
     if searches.dead is None:
@@ -307,14 +307,16 @@ def _count(core: Core) -> Operation[int]:
 # Cursors: the three of them as one
 
 
-def _encoded(at: _Searches, wanted: bytes) -> str | None:
+def encoded(at: Searches, wanted: bytes) -> str | None:
+    """How far the searches for a message id are, as text that is safe in a URL; None at the end of all."""
     if (at.held, at.ended, at.dead) == (None, None, None):
         return None
     packed = json.dumps([_digest(wanted), at.held, at.ended, at.dead, at.looked, at.of])
     return base64.urlsafe_b64encode(zlib.compress(packed.encode())).rstrip(b"=").decode()
 
 
-def _decoded(cursor: object, wanted: bytes) -> _Searches:
+def decoded(cursor: object, wanted: bytes) -> Searches:
+    """How far the searches are for which a cursor stands; ValidationError where it is of no such search."""
     malformed = ValidationError("cursor: expected one that an answer to the same query gave")
     if not isinstance(cursor, str) or len(cursor) > _CURSOR_BYTES or not cursor.isascii():
         raise malformed
@@ -328,7 +330,7 @@ def _decoded(cursor: object, wanted: bytes) -> _Searches:
     known = all(one is None or isinstance(one, str) for one in cursors)
     if digest != _digest(wanted) or not known or not all(map(_is_count, (looked, of))):
         raise malformed
-    return _Searches(held, ended, dead, looked, of)
+    return Searches(held, ended, dead, looked, of)
 
 
 def _is_count(value: object) -> bool:

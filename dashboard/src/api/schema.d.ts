@@ -322,6 +322,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/records": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find Records
+         * @description The attempts and dead letters of a message id, in flight or ended.
+         *
+         *     A page looks at a bounded number of trees and dead letters, and says how many: go on until there is no
+         *     cursor. What was acked is known until its outcome is confirmed.
+         */
+        get: operations["find_records"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/reset-timeout": {
         parameters: {
             query?: never;
@@ -961,6 +984,72 @@ export interface components {
             stream: string;
         };
         /**
+         * DeadLetterHead
+         * @description The facts of a row that was given up after its last attempt.
+         */
+        DeadLetterHead: {
+            /**
+             * Anchor
+             * @description Of its last tree.
+             * @example -4611686018427387903
+             */
+            anchor: string;
+            /**
+             * At
+             * Format: date-time
+             * @description When its last tree ended.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            at: string;
+            /**
+             * Attempts
+             * @description How many trees it had.
+             */
+            attempts: number;
+            /**
+             * Id
+             * @example 1795230245678-0@sentences
+             */
+            id: string;
+            /**
+             * Message Id
+             * @description As text; null where it is unknown or no UTF-8.
+             */
+            message_id: string | null;
+            /**
+             * Message Id Base64
+             * @description Its bytes; null where it is unknown.
+             */
+            message_id_base64: string | null;
+            /**
+             * Reason
+             * @description Of its last tree that failed, or of the last, where none failed; anybody's text.
+             */
+            reason: string;
+            /**
+             * Spout
+             * @example wordcount
+             */
+            spout: string;
+            /**
+             * Status
+             * @description Of its last tree.
+             * @enum {string}
+             */
+            status: "failed" | "expired";
+            /**
+             * Step
+             * @description That gave the reason; empty where none is known.
+             */
+            step: string;
+            /**
+             * Stream
+             * @description Where a replay is published.
+             * @example wordcount
+             */
+            stream: string;
+        };
+        /**
          * DeadLetters
          * @description A page of dead letters: by spout, and for each the oldest first.
          */
@@ -1153,6 +1242,69 @@ export interface components {
              * @description Known by messages that came before their track: they will fail when it comes.
              */
             waiting: number;
+        };
+        /**
+         * FoundAttempt
+         * @description A tree of a record.
+         */
+        FoundAttempt: {
+            /**
+             * Anchor
+             * @description null where only the row still tells of it.
+             */
+            anchor: string | null;
+            /**
+             * At
+             * @description When it ended; null in flight, and where it is not kept.
+             */
+            at: string | null;
+            /**
+             * Number
+             * @description Of its row, from 1; null where no rows are kept for it.
+             */
+            number: number | null;
+            /**
+             * Reason
+             * @description Of a failure; anybody's text.
+             */
+            reason: string;
+            /**
+             * State
+             * @description `finished`: it is over, and how is not kept.
+             * @enum {string}
+             */
+            state: "pending" | "finished" | "acked" | "failed" | "expired";
+            /**
+             * Step
+             * @description The bolt that has failed it; empty where that is not known.
+             */
+            step: string;
+            /**
+             * Tracked At
+             * @description null where it is not kept.
+             */
+            tracked_at: string | null;
+        };
+        /**
+         * FoundRecord
+         * @description What a spout has of a message id.
+         */
+        FoundRecord: {
+            /**
+             * Attempts
+             * @description In their order.
+             */
+            attempts: components["schemas"]["FoundAttempt"][];
+            /**
+             * Dead Letters
+             * @description Oldest first.
+             */
+            dead_letters: components["schemas"]["DeadLetterHead"][];
+            /**
+             * Spout
+             * @example wordcount
+             */
+            spout: string;
         };
         /**
          * Group
@@ -1447,6 +1599,41 @@ export interface components {
              * @example urn:acker:unknown-topology
              */
             type: string;
+        };
+        /**
+         * Records
+         * @description What was found of a message id, by spout.
+         */
+        Records: {
+            /**
+             * Cursor
+             * @description Of the next page; null where all was looked at.
+             */
+            cursor: string | null;
+            /**
+             * Looked
+             * @description How many trees and dead letters were looked at so far.
+             * @example 1200
+             */
+            looked: number;
+            /**
+             * Message Id
+             * @description As text; null where it is unknown or no UTF-8.
+             */
+            message_id: string | null;
+            /**
+             * Message Id Base64
+             * @description Its bytes; null where it is unknown.
+             */
+            message_id_base64: string | null;
+            /**
+             * Of
+             * @description About how many there are.
+             * @example 1200
+             */
+            of: number;
+            /** Records */
+            records: components["schemas"]["FoundRecord"][];
         };
         /**
          * Refusal
@@ -5507,6 +5694,9 @@ export interface operations {
     list_outcomes: {
         parameters: {
             query?: {
+                message_id?: string | null;
+                /** @description The same for a message id that is no text; goes before `message_id`. */
+                message_id_base64?: string | null;
                 status?: ("failed" | "expired") | null;
                 spout?: string | null;
                 reason?: string | null;
@@ -5528,6 +5718,160 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcomes"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    find_records: {
+        parameters: {
+            query?: {
+                message_id?: string | null;
+                /** @description The same for a message id that is no text; goes before `message_id`. */
+                message_id_base64?: string | null;
+                /** @description Trees, and dead letters. */
+                limit?: number;
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Records"];
                 };
             };
             /** @description No token, or one that is not accepted. */
@@ -7042,6 +7386,9 @@ export interface operations {
     list_trees: {
         parameters: {
             query?: {
+                message_id?: string | null;
+                /** @description The same for a message id that is no text; goes before `message_id`. */
+                message_id_base64?: string | null;
                 bucket?: ("nursery" | "middle" | "oldest" | "expiring") | null;
                 spout?: string | null;
                 shard?: number | null;
@@ -7049,9 +7396,6 @@ export interface operations {
                 state?: ("pending" | "waiting" | "finished") | null;
                 /** @description Tracked so many seconds ago or more. */
                 older_than?: number;
-                message_id?: string | null;
-                /** @description The same for a message id that is no text; goes before `message_id`. */
-                message_id_base64?: string | null;
                 limit?: number;
                 cursor?: string | null;
             };

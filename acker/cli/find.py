@@ -1,0 +1,77 @@
+"""`acker find`: a record by its message id, whatever became of it."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from acker.cli import options
+from acker.cli.options import Json, Timeout, TopologyName, Url
+from acker.cli.output import duration, printable, row, show, show_json, table
+from acker.errors import AckerError
+from acker.inspect.plain import instant
+
+if TYPE_CHECKING:
+    from acker.streams.spouts.finding import Found, FoundRecord
+
+_CALLS = 200
+_ATTEMPTS = 1_000
+
+
+def find(
+    topology: TopologyName,
+    message_id: Annotated[str, typer.Argument(metavar="MESSAGE_ID", show_default=False)],
+    base64: Annotated[bool, typer.Option("--base64", help="MESSAGE_ID is base64 of its bytes.")] = False,
+    cursor: Annotated[str | None, typer.Option(help="Where the search before was cut.")] = None,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """A record by its message id: its attempts, in flight or ended, and its dead letters."""
+    try:
+        from acker.streams.spouts import finding, letter_json
+    except ImportError as error:
+        raise AckerError(f"to find records takes pyarrow: pip install 'acker[spark]' ({error})") from error
+    wanted = options.message_id(message_id, base64)
+    ledger = options.ledger(url, timeout, topology)
+    answers = [ledger.run(finding.find(ledger.core, wanted, cursor=cursor))]
+    while answers[-1].cursor is not None and len(answers) < _CALLS and _attempts(answers) < _ATTEMPTS:
+        answers.append(ledger.run(finding.find(ledger.core, wanted, cursor=answers[-1].cursor)))
+    found = finding.add_up(answers)
+    if as_json:
+        show_json(letter_json.found(found))
+        return
+    for record in found.records:
+        _show(topology, record)
+    if not found.records:
+        show("no record of that id: never tracked, acked and confirmed, or ended too long ago")
+    if found.cursor is not None:
+        sys.stderr.write(
+            f"looked at {found.looked:,} of {found.of:,} trees and dead letters: --cursor {found.cursor}\n"
+        )
+
+
+def _attempts(answers: "list[Found]") -> int:
+    return sum(len(record.attempts) for answer in answers for record in answer.records)
+
+
+def _show(topology: str, record: "FoundRecord") -> None:
+    made: Any = table(
+        "attempt", "anchor", "state", "reason", "step", "ended", "took", right=("attempt", "took")
+    )
+    for one in record.attempts:
+        took = None if one.at is None or one.tracked_at is None else one.at - one.tracked_at
+        row(
+            made,
+            one.number or "-",
+            one.anchor or "-",
+            one.state,
+            printable(one.reason) or "-",
+            one.step or "-",
+            "-" if one.at is None else instant(one.at),
+            duration(took),
+        )
+    show(f"spout {record.spout}", made)
+    for letter in record.letters:
+        show(f"dead letter: acker dead-letter {topology} {letter.id}")
+    show("")

@@ -1,0 +1,70 @@
+"""`acker find`: a record by its message id, for people and for programs."""
+
+import base64
+import re
+
+import pytest
+
+from acker.cli import find
+from acker.ledger.client import Ledger
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
+from api.models.records import Records
+from tests.helpers.cli import HOSTILE, Acker, good, one_error, track
+from tests.helpers.kept_rows import fail, lines
+from tests.helpers.ledgers import confirm_all
+
+
+def test_a_record_is_shown_with_its_attempts_and_leads_to_its_dead_letter(
+    acker: Acker, ledger: Ledger
+) -> None:
+    StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=2)).write(lines(1))
+    for reason in (HOSTILE, "no such shop"):
+        fail(ledger, lambda _: True, reason)
+        settler.settle(ledger)
+    shown = acker("find", "words", "0")
+    assert (shown.status, shown.error) == (0, "")
+    assert "\x1b[31m" not in shown.out
+    assert re.search(r"^spout lines$", shown.out, re.MULTILINE)
+    assert re.search(r"^ +1 +-?\d+ +failed +\\x1b\[31mred", shown.out, re.MULTILINE)
+    assert re.search(r"^ +2 +-?\d+ +failed +no such shop +- +\S+Z ", shown.out, re.MULTILINE)
+    letter = re.search(r"acker (dead-letter) (words) (\S+)", shown.out)
+    assert letter is not None
+    assert "no such shop" in acker(*letter.groups()).out
+    found = good(acker("find", "words", "0", "--json"))
+    assert Records.model_validate(found).model_dump(mode="json") == found
+    assert isinstance(found, dict)
+    [record] = found["records"]
+    assert [one["reason"] for one in record["attempts"]] == [HOSTILE, "no such shop"]
+
+
+@pytest.mark.parametrize("message_id", [b"-7", b"plain", b"\xff\x00", b""])
+def test_any_message_id_is_found_and_its_tree_told_of_when_it_has_ended(
+    acker: Acker, ledger: Ledger, message_id: bytes
+) -> None:
+    [anchor] = track(ledger, message_id)
+    ledger.fail([anchor], "no such word")
+    confirm_all(ledger, "lines")
+    words = ["--base64", base64.b64encode(message_id).decode()]
+    for arguments in (words, [message_id.decode()]) if message_id != b"\xff\x00" else (words,):
+        assert f" {anchor} " in acker("find", "words", *arguments).out
+    told = one_error(acker("tree", "words", anchor), 1)
+    assert f"knows no tree {anchor}: it failed at " in told
+    assert told.endswith("after its track: no such word\n")
+    assert "no record of that id" in acker("find", "words", "nowhere").out
+    assert "expected base64, got '*'" in one_error(acker("find", "words", "--base64", "*"), 2)
+
+
+def test_a_search_that_is_cut_says_how_far_it_came_and_goes_on(
+    acker: Acker, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "_ATTEMPTS", 100)
+    anchors = track(ledger, *["m"] * 150)
+    cut = acker("find", "words", "m")
+    told = re.fullmatch(r"looked at (\d+) of 150 trees and dead letters: (--cursor) (\S+)\n", cut.error)
+    assert told is not None
+    rest = acker("find", "words", "m", *told.groups()[1:])
+    assert rest.error == ""
+    shown = re.findall(r"-?\d{15,}", cut.out + rest.out)
+    assert sorted(map(int, shown)) == sorted(anchors.tolist())
