@@ -22,6 +22,7 @@ from acker.inspect.failures import Recent
 from acker.inspect.trees import Tree
 from acker.ledger import config, ids
 from acker.ledger.core import Core
+from acker.ledger.settings import check_number
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
@@ -131,7 +132,7 @@ def find(
     failed and expired, and 10,000 dead letters. Raises ValidationError.
     """
     wanted = config.check_message_id(message_id)
-    config.check_number(limit, "limit", 1, PAGE, int)
+    check_number(limit, "limit", 1, PAGE, int)
     if cursor is None:
         searches = Searches(of=(yield from _count(core)))
     else:
