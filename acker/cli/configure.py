@@ -52,7 +52,7 @@ def _change(text: str) -> tuple[str, int | float]:
     try:
         if not equals:
             raise ValueError("no value")
-        return name, kind(number)
+        return name, int(number) if kind is int else float(number)
     except ValueError:
         what = "a whole number" if kind is int else "a number"
         raise ValidationError(f"--set {name}: expected {name}={what}, got {text!r}") from None

@@ -4,11 +4,11 @@ They are the fields of a dataclass. Its checks, the API's models, the options of
 the command line and the tables in docs/ all take them from there.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeAlias, TypeVar
 
 from acker.errors import ValidationError
+from acker.store.address import parse_flag
 
 Number: TypeAlias = type[int] | type[float]
 D = TypeVar("D", bound=float | None)
@@ -17,41 +17,85 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting: a number of a kind from `low` to `high`. words: what it does, in its units.
+    """A setting: a number of a kind from `low` to `high`, one of `choices`, a flag, or a text.
 
-    later: whether what was stored by an earlier version may lack it, and has the default.
+    default: None where it does nothing unless it is given, MISSING where it has to be. words: what it does,
+    in its unit. text: what a text is. uses: what it is only for; empty: for all. later: whether what was
+    stored by an earlier version may lack it.
     """
 
-    default: float | None
-    low: float
-    high: float
-    kind: Number
+    default: object
     words: str
+    kind: Number | type[str]
+    low: float = 0
+    high: float = 0
+    choices: tuple[str, ...] = ()
+    text: str = ""
+    uses: tuple[str, ...] = ()
     later: bool = False
 
     @property
     def values(self) -> str:
         """What it can be, in words."""
-        return f"{self.low:,.15g} to {self.high:,.15g}"
+        numbers = "" if self.kind in (bool, str) else f"{self.low:,.16g} to {self.high:,.16g}"
+        return self.text or numbers or ", ".join(self.choices)
 
     @property
     def preset(self) -> str:
         """The default, in words."""
-        return "" if self.default is None else f"{self.default:,.15g}"
+        if self.default is MISSING:
+            return "required"
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return f"{self.default:,.16g}" if isinstance(self.default, int | float) else str(self.default or "")
 
     def check(self, value: object, name: str) -> None:
-        """Raises ValidationError unless it can be that."""
-        check_number(value, name, self.low, self.high, self.kind)
+        """Raises ValidationError unless a number or choice is one that it can be, or its default None."""
+        if self.choices and self.kind is str and value not in self.choices:
+            raise ValidationError(f"{name}: expected {_either(self.choices)}, got {value!r}")
+        if self.kind in (int, float) and (value, self.default) != (None, None):
+            check_number(value, name, self.low, self.high, self.kind)
+
+    def parse(self, given: str, name: str) -> object:
+        """The value of an option that is given as text. Raises ValidationError."""
+        kinds = {int: f"a whole number from {self.values}", float: f"a number from {self.values}"}
+        try:
+            value = parse_flag(given) if self.kind is bool else self.kind(given)
+            self.check(value, name)
+        except ValueError:
+            expected = kinds.get(self.kind) or _either(self.choices)
+            raise ValidationError(f"option {name}: expected {expected}, got {given!r}") from None
+        return value
 
 
-def number(default: D, low: N, high: N, words: str, *, later: bool = False) -> D:
-    """A field of a dataclass that is a setting (`Setting`): a number of the kind of `low`."""
-    setting = Setting(default, low, high, type(low), words, later)
-    made: D = field(default=default, metadata={"setting": setting})
+def number(default: D, low: N, high: N, words: str, **more: Any) -> D:
+    """A field of a dataclass that is a setting: a number of the kind of `low`. more: see `Setting`."""
+    made: D = _field(Setting(default, words, type(low), low, high, **more))
     return made
 
 
-def of(kind: type[Any]) -> Mapping[str, Setting]:
+def flag(default: bool, words: str, **more: Any) -> bool:
+    """A field that is a flag."""
+    made: bool = _field(Setting(default, words, bool, choices=("true", "false"), **more))
+    return made
+
+
+def choice(choices: tuple[str, ...], words: str, **more: Any) -> str:
+    """A field that is one of some texts; the first is the default."""
+    made: str = _field(Setting(choices[0], words, str, choices=choices, **more))
+    return made
+
+
+def text(default: object, what: str, words: str, *, shown: bool = True, **more: Any) -> Any:
+    """A field that is a text, as a name; default: a str, or MISSING. shown: whether it is in the repr."""
+    return _field(Setting(default, words, str, text=what, **more), shown)
+
+
+def _field(setting: Setting, shown: bool = True) -> Any:
+    return field(default=setting.default, repr=shown, metadata={"setting": setting})
+
+
+def of(kind: type[Any]) -> dict[str, Setting]:
     """The settings of a dataclass, in their order."""
     return {one.name: one.metadata["setting"] for one in fields(kind) if "setting" in one.metadata}
 
@@ -61,3 +105,7 @@ def check_number(value: object, what: str, low: float, high: float, kind: Number
     numeric = isinstance(value, int) if kind is int else isinstance(value, (int, float))
     if not numeric or isinstance(value, bool) or not low <= value <= high:  # type: ignore[operator]
         raise ValidationError(f"{what}: expected {kind.__name__} from {low:,} to {high:,}, got {value!r}")
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"

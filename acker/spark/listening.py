@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
 from acker.spark import verdicts
-from acker.spark.options import PARSERS, Options
+from acker.spark.options import OPTIONS, Options
 from acker.spark.state import AnalyzedPlan, Source
 from acker.store.client import Store
 from acker.streams.commits import giving_back
@@ -173,7 +173,7 @@ def _ledgers(given: list[dict[str, str]]) -> list[Ledger]:
     """Those of the topologies that a query reads and writes, by the options of their sources."""
     found = {}
     for options in given:
-        known = {name: text for name, text in options.items() if name in PARSERS}
+        known = {name: text for name, text in options.items() if name in OPTIONS}
         ledger = Options.parse(known).ledger()
         found[ledger.config.name, ledger.store.url] = ledger
     return list(found.values())

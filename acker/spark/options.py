@@ -1,235 +1,132 @@
 """The options of the data source, checked. Spark hands them over as text, their names without case."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Unpack, cast
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field
+from typing import Any, Unpack, cast
 
 from acker.errors import UnknownTopology, ValidationError
 from acker.ledger.client import Ledger, follow
 from acker.ledger.config import SETTINGS, Settings, check_name
 from acker.ledger.near import meant
-from acker.store.address import parse_flag
+from acker.ledger.settings import choice, flag, number, of, text
 from acker.store.client import TIMEOUTS, Store
-from acker.streams.commits.roots import (
-    ATTEMPTS,
-    BAD_MESSAGE_IDS,
-    LONGEST_BACKOFF,
-    MAX_BACKOFF,
-    MOST_ATTEMPTS,
-    Tracking,
-)
+from acker.streams.commits.roots import OPTIONS as SPOUTS
+from acker.streams.commits.roots import Tracking
 from acker.streams.commits.staging import STAGING_TTL, Staging
 from acker.streams.retention import LONGEST_AGE
 from acker.streams.segments import COMPRESSIONS, LARGEST_SEGMENT, SEGMENT_ROWS
 from acker.streams.subscriptions import DEFAULT
 
-MAX_ROWS = 10_000_000
-MAX_SEGMENTS = 1_000
-_SPOUT = (
-    "spout", "attempts", "attempt", "outcomes", "max_spout_pending", "offset", "partition",
-    "bad_message_id", "backoff", "max_backoff",
-)  # fmt: skip
 BATCH_WRITE = "writing a DataFrame that is not streaming"
 READ = "reading"
 WRITE = "writing with format('acker')"
 TRACK = "acker.spark.track"
-ONLY: Mapping[str, tuple[str, ...]] = {
-    "run": (BATCH_WRITE,),
-    "dead_letters": (READ,),
-    "stale": (READ,),
-    "message_id": (WRITE, TRACK),
-    "stream_max_age": (WRITE,),
-    "stream_max_bytes": (WRITE,),
-    "anchored": (WRITE,),
-}
 _SPARKS_OWN = {"checkpointlocation", "queryname"}
-
-
-def _whole(low: float, high: float) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(text)
-        return value
-
-    parse.__doc__ = f"a whole number from {low:,} to {high:,}"
-    return parse
-
-
-def _number(low: float, high: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        value = float(text)
-        if not low <= value <= high:
-            raise ValueError(text)
-        return value
-
-    parse.__doc__ = f"a number from {low:,.15g} to {high:,.15g}"
-    return parse
-
-
-def _text(text: str) -> str:
-    """text"""  # noqa: D403, D415 - what is expected, for the message
-    return text
-
-
-def _compression(text: str) -> str:
-    """lz4, zstd or none"""  # noqa: D415
-    if text not in COMPRESSIONS:
-        raise ValueError(text)
-    return text
-
-
-def _bad_message_id(text: str) -> str:
-    """dead_letter or untracked"""  # noqa: D415 - what is expected, for the message
-    if text not in BAD_MESSAGE_IDS:
-        raise ValueError(text)
-    return text
-
-
-def _after_loss(text: str) -> str:
-    """stop or go on"""  # noqa: D403, D415
-    if text not in ("stop", "go on"):
-        raise ValueError(text)
-    return text
-
-
-PARSERS: Mapping[str, Callable[[str], object]] = {
-    "url": _text,
-    "topology": _text,
-    "stream": _text,
-    "subscription": _text,
-    "cluster": parse_flag,
-    "timeout": _number(*TIMEOUTS),
-    **{
-        setting: (_whole if known.kind is int else _number)(known.low, known.high)
-        for setting, known in SETTINGS.items()
-    },
-    "max_rows": _whole(1, 10**12),
-    "max_segments": _whole(1, 10_000),
-    "dead_letters": parse_flag,
-    "stale": parse_flag,
-    "partitions": _whole(1, 10_000),
-    "schema_timeout": _number(0, 86400),
-    "segment_rows": _whole(1, LARGEST_SEGMENT),
-    "compression": _compression,
-    "staging_ttl": _whole(1, 7 * 86400),
-    "stream_max_age": _number(1, LONGEST_AGE),
-    "stream_max_bytes": _whole(1, 10**15),
-    "anchored": parse_flag,
-    "run": _text,
-    "stateless": parse_flag,
-    "message_id": _text,
-    "spout": _text,
-    "attempts": _whole(1, MOST_ATTEMPTS),
-    "attempt": _text,
-    "outcomes": parse_flag,
-    "max_spout_pending": _whole(1, 10**9),
-    "offset": _text,
-    "partition": _text,
-    "bad_message_id": _bad_message_id,
-    "backoff": _number(0, LONGEST_BACKOFF),
-    "max_backoff": _number(0, LONGEST_BACKOFF),
-    "after_loss": _after_loss,
-}
-"""All options, and how each is read: the docstring of a parser tells what it expects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of `format("acker")`. An unknown name or a bad value is a ValidationError.
 
-    url, topology, stream: required. cluster: whether the URL is of a node of a Redis Cluster. timeout:
-    seconds until StoreUnavailable.
     settings: those of the topology (`acker.ledger.config.TopologyConfig`), each an option of its own. With
     any of them the topology is made where there is none, and compared where there is one
-    (TopologyConfigError); without, it must be there (UnknownTopology).
-    Reading: subscription: whose segments these are (default "default"): each subscription of a stream has
-    all of them, the queries that share one have each segment once. subscription_named: whether it is given.
-    max_rows, max_segments: most that one micro-batch takes (a segment is never cut, and one is always taken).
-    partitions: most partitions of a batch (default: by its size, at most 8). dead_letters: in place of the
-    stream's rows, those of them that `spout` (default: the stream's name) has given up
-    (`acker.spark.letters`); only max_rows goes with it.
-    stale: whether rows come, too, whose trees are all over, which are else dropped (`acker.streams.stale`).
-    schema_timeout: seconds to wait for the first write of a stream whose schema is not known yet (default 0).
-    Writing: segment_rows: rows of a segment at most. compression: lz4 (default), zstd or none. staging_ttl:
-    seconds that what is staged waits for its commit (default 3,600): longer than a batch can take.
-    stream_max_age, stream_max_bytes: sets how much the stream keeps for who has not acked it, in seconds
-    (default 7 days) and bytes (default 16 GiB); what is over that is dropped, and its trees expire.
-    anchored: false: rows of a streaming write may come without anchors, though what they come from has some.
-    run: names the write of a DataFrame that is not streaming: under the same name nothing is written to that
-    stream again; known for a month.
-    stateless: says that no operator of the query keeps state over rows that have trees, where Spark does not
-    tell (`acker.spark.verdicts`).
-    Writing as a spout: message_id: the column that names a row, which makes each row a tree of its own.
-    spout: its name (default: the stream's). attempts, attempt, outcomes, max_spout_pending, offset,
-    partition, bad_message_id, backoff, max_backoff: see `acker.streams.commits.roots.Tracking`.
-    after_loss: "stop" (default) ends a query with StoreLost where the store has lost what a spout's query has
-    committed to it; "go on" leaves the rows that waited there lost.
+    (TopologyConfigError); without, it must be there (UnknownTopology). spouts: those of a spout
+    (`acker.streams.commits.roots.Tracking`), each an option of its own, too. subscription_named: whether
+    `subscription` is given. `OPTIONS` tells of the others.
     """
 
-    url: str = field(repr=False)
-    topology: str
-    stream: str
-    subscription: str = DEFAULT
+    url: str = text(MISSING, "`redis://`, `rediss://`, `unix://`", "The store.", shown=False)
+    topology: str = text(MISSING, "name", "The topology.")
+    stream: str = text(MISSING, "name", "The stream: 1 to 64 of `A-Z a-z 0-9 . _ -`.")
+    subscription: str = text(
+        DEFAULT, "name", "Whose segments are read: each subscription of a stream has all of them, the "
+        "queries that share one have each segment once."
+    )  # fmt: skip
     subscription_named: bool = False
-    cluster: bool = False
-    timeout: float = 10.0
+    cluster: bool = flag(False, "Whether `url` is of a node of a Redis Cluster.")
+    timeout: float = number(10.0, *TIMEOUTS, "Seconds until `StoreUnavailable`.")
     settings: Settings = field(default_factory=Settings)
-    max_rows: int = MAX_ROWS
-    max_segments: int = MAX_SEGMENTS
-    partitions: int | None = None
-    dead_letters: bool = False
-    stale: bool = False
-    schema_timeout: float = 0.0
-    segment_rows: int = SEGMENT_ROWS
-    compression: str = "lz4"
-    staging_ttl: int = STAGING_TTL
-    stream_max_age: float | None = None
-    stream_max_bytes: int | None = None
-    anchored: bool = True
-    run: str = ""
-    stateless: bool = False
-    message_id: str = ""
-    spout: str = ""
-    attempts: int = ATTEMPTS
-    attempt: str = ""
-    outcomes: bool = False
-    max_spout_pending: int | None = None
-    offset: str = ""
-    partition: str = ""
-    bad_message_id: str = BAD_MESSAGE_IDS[0]
-    backoff: float = 0.0
-    max_backoff: float = MAX_BACKOFF
-    after_loss: str = "stop"
+    spouts: Mapping[str, Any] = field(default_factory=dict)
+    max_rows: int = number(
+        10_000_000, 1, 10**12, "Most rows of a micro-batch; a segment is never cut, and one is always taken."
+    )
+    max_segments: int = number(1_000, 1, 10_000, "Most segments of a micro-batch.")
+    partitions: int | None = number(
+        None, 1, 10_000, "Most tasks that read a batch; without, by its size, up to 8."
+    )
+    dead_letters: bool = flag(
+        False, "Reads dead letters in place of the stream's rows: those of them that `spout` has given up. "
+        "Only `max_rows` goes with it.", uses=(READ,)
+    )  # fmt: skip
+    stale: bool = flag(
+        False, "Whether rows come, too, whose trees are all over, which are else dropped and counted.",
+        uses=(READ,)
+    )  # fmt: skip
+    schema_timeout: float = number(
+        0.0, 0.0, 86400.0, "Seconds to wait for the first write of a stream whose schema is not known yet."
+    )
+    segment_rows: int = number(
+        SEGMENT_ROWS, 1, LARGEST_SEGMENT, "Most rows of a segment that is written; it has at most 16 MiB of "
+        "them, before compression."
+    )  # fmt: skip
+    compression: str = choice(COMPRESSIONS, "How segments that are written are compressed.")
+    staging_ttl: int = number(
+        STAGING_TTL, 1, 7 * 86400, "Seconds that staged rows wait for their commit: more than a batch takes."
+    )
+    stream_max_age: float | None = number(
+        None, 1.0, LONGEST_AGE, "Sets how many seconds the stream keeps what is not acked, at first 7 days. "
+        "What is older is dropped, and its trees expire.", uses=(WRITE,)
+    )  # fmt: skip
+    stream_max_bytes: int | None = number(
+        None, 1, 10**15, "Sets how many bytes of that it keeps, at first 16 GiB.", uses=(WRITE,)
+    )
+    anchored: bool = flag(
+        True, "false: what a streaming query writes may come without anchors, though what it read has trees.",
+        uses=(WRITE,)
+    )  # fmt: skip
+    run: str = text(
+        "", "name", "Names a batch write: under the same name nothing is written to that stream again (known "
+        "for 29 days).", uses=(BATCH_WRITE,)
+    )  # fmt: skip
+    stateless: bool = flag(
+        False, "Says that the query has no operator with state over its trees, where Spark does not tell."
+    )
+    message_id: str = text(
+        "", "column", "Writes as a spout: each row is a tree of its own, with that name.", uses=(WRITE, TRACK)
+    )
+    spout: str = text("", "name", "The spout's name; without, the stream's.")
+    after_loss: str = choice(
+        ("stop", "go on"), "What a spout's query does where the store has lost what it had: it ends with "
+        "`StoreLost`, or leaves the rows that waited there lost."
+    )  # fmt: skip
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Options":
         """Options from Spark's; ValidationError that names the option and what was expected."""
         values: dict[str, object] = {}
-        for name, text in given.items():
+        for name, value in given.items():
             name = name.lower()
             if name in _SPARKS_OWN:
                 continue
-            parser = PARSERS.get(name)
-            if parser is None:
-                near = meant(name, PARSERS)
-                raise ValidationError(f"unknown option {name!r}{near}; known are {', '.join(PARSERS)}")
-            try:
-                values[name] = parser(text)
-            except (ValueError, KeyError):
-                raise ValidationError(f"option {name}: expected {parser.__doc__}, got {text!r}") from None
+            option = OPTIONS.get(name)
+            if option is None:
+                near = meant(name, OPTIONS)
+                raise ValidationError(f"unknown option {name!r}{near}; known are {', '.join(OPTIONS)}")
+            values[name] = option.parse(value, name)
         missing = [name for name in ("url", "topology", "stream") if name not in values]
         if missing:
-            raise ValidationError(f"missing option {', '.join(missing)}; known are {', '.join(PARSERS)}")
-        settings = {setting: values.pop(setting) for setting in SETTINGS if setting in values}
+            raise ValidationError(f"missing option {', '.join(missing)}; known are {', '.join(OPTIONS)}")
+        settings, spouts = (
+            {name: values.pop(name) for name in own if name in values} for own in (SETTINGS, SPOUTS)
+        )
         values["subscription_named"] = "subscription" in values
-        options = cls(**values, settings=cast(Settings, settings))  # type: ignore[arg-type]
+        options = cls(**values, settings=cast(Settings, settings), spouts=spouts)  # type: ignore[arg-type]
         check_name(options.topology, "topology")
         check_name(options.stream, "stream")
         check_name(options.subscription, "subscription")
         if "run" in values:
             check_name(options.run, "run")
-        given_for_spout = [name for name in _SPOUT if name in values]
+        given_for_spout = [*filter(values.__contains__, ["spout"]), *spouts]
         if options.dead_letters and given_for_spout == ["spout"]:
             check_name(options.spout, "spout")
         elif given_for_spout and not options.message_id:
@@ -239,9 +136,9 @@ class Options:
 
     def check_use(self, *uses: str) -> None:
         """Raises ValidationError where an option was given that is only for another use."""
-        for name, own in ONLY.items():
-            if getattr(self, name) != _DEFAULTS[name] and not set(own).intersection(uses):
-                raise ValidationError(f"option {name}: only for {' and '.join(own)}")
+        for name, one in OPTIONS.items():
+            if one.uses and getattr(self, name) != one.default and not set(one.uses).intersection(uses):
+                raise ValidationError(f"option {name}: only for {' and '.join(one.uses)}")
 
     def ledger(self) -> Ledger:
         """The ledger of the topology; one for each process and configuration. Raises UnknownTopology."""
@@ -254,20 +151,7 @@ class Options:
         """How rows that are written become roots; None where they do not."""
         if not self.message_id:
             return None
-        return Tracking(
-            self.spout or self.stream,
-            self.stream,
-            self.message_id,
-            self.attempts,
-            self.attempt,
-            self.outcomes,
-            self.max_spout_pending,
-            self.offset,
-            self.partition,
-            self.bad_message_id,
-            self.backoff,
-            self.max_backoff,
-        )
+        return Tracking(self.spout or self.stream, self.stream, self.message_id, **self.spouts)
 
     def staging(self) -> Staging:
         """How rows are staged."""
@@ -278,7 +162,8 @@ _UNKNOWN = (
     ". The first program that names a setting of the topology makes it, as message_timeout=60 does: start"
     " that first. A job that only reads waits for it with the option schema_timeout, in seconds"
 )
-_DEFAULTS = {one.name: one.default for one in fields(Options)}
+OPTIONS = of(Options) | SETTINGS | SPOUTS
+"""All options, and what each can be."""
 
 
 def texts(settings: Mapping[str, object]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from acker.ledger.near import meant
 from acker.spark.arrow import map_in_arrow
 from acker.spark.collector import AT_WORK
 from acker.spark.once import quoted
-from acker.spark.options import PARSERS, TRACK, of_step, texts
+from acker.spark.options import OPTIONS, TRACK, of_step, texts
 from acker.spark.source import register
 from acker.spark.tracking import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.versions import arrow_schema, spark_schema
@@ -177,7 +177,7 @@ def dead_letters(
     They are those whose replays are published in `stream`: by default that of `track`, where the spout has
     one, or else the stream of the spout's name. Raises ValidationError, UnknownStream.
     """
-    for name in settings.keys() - PARSERS.keys():
+    for name in settings.keys() - OPTIONS.keys():
         if near := meant(name, _FILTERS):
             raise ValidationError(f"dead_letters: unknown option {name!r}{near}")
     if streaming:

@@ -13,7 +13,7 @@ import acker.spark
 from acker import TopologyConfigError, UnknownTopology, ValidationError
 from acker.errors import UnknownStream
 from acker.spark import Acker, Collector, keywords
-from acker.spark.options import BATCH_WRITE, ONLY, PARSERS, READ, TRACK, WRITE
+from acker.spark.options import BATCH_WRITE, OPTIONS, READ, TRACK, WRITE
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.pipeline import Pipeline
 
@@ -113,8 +113,8 @@ def test_each_option_is_a_keyword_where_it_is_of_use() -> None:
     stores = set(get_type_hints(keywords.StoreOptions))
     known = {use: set(get_type_hints(kind)) for use, kind in of.items()}
     bolts = set(get_type_hints(keywords.BoltOptions)) | set(get_type_hints(keywords.JobOptions))
-    assert stores.union(bolts, *known.values()) == set(PARSERS) - NAMED
-    for name, uses in ONLY.items():
+    assert stores.union(bolts, *known.values()) == set(OPTIONS) - NAMED
+    for name, uses in ((name, one.uses) for name, one in OPTIONS.items() if one.uses):
         assert name not in bolts
         for use in of.keys() - uses:
             assert name in NAMED or name not in known[use] or (use, name) == (TRACK, "message_id")

@@ -8,8 +8,9 @@ import pytest
 
 from acker.errors import TopologyConfigError, UnknownTopology, ValidationError
 from acker.ledger.client import open_ledger
+from acker.ledger.config import SETTINGS
 from acker.spark import bolt, spouts
-from acker.spark.options import PARSERS, Options
+from acker.spark.options import OPTIONS, Options
 from acker.store.client import TIMEOUTS, Store
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, settler
@@ -92,8 +93,12 @@ def test_the_missing_are_named() -> None:
         Options.parse({"url": NEEDED["url"]})
 
 
-def test_the_guide_has_them_all() -> None:
-    assert sorted(guide.table("spark.md", "Options")) == sorted(PARSERS)
+def test_the_guide_has_them_all_with_their_values_defaults_and_words() -> None:
+    table = guide.table("spark.md", "Options")
+    assert table.keys() == OPTIONS.keys()
+    assert {name: row for name, row in table.items() if name not in SETTINGS} == guide.listed(
+        {name: one for name, one in OPTIONS.items() if name not in SETTINGS}
+    )
 
 
 def test_a_near_miss_of_what_dead_letters_are_filtered_by_is_told() -> None:

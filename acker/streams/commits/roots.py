@@ -18,7 +18,7 @@ from acker.ledger import counts, ids
 from acker.ledger.config import MESSAGE_ID_BYTES, check_name
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.settings import check_number
+from acker.ledger.settings import check_number, choice, flag, number, of, text
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.streams import segments
@@ -29,8 +29,6 @@ from acker.streams.spouts import attempts
 
 _log = logging.getLogger(__name__)
 
-ATTEMPTS = 3
-MAX_BACKOFF = 300.0
 LONGEST_BACKOFF = 86_400.0
 MOST_ATTEMPTS = 1_000
 MOST_SLABS = 1_000
@@ -40,56 +38,55 @@ KEPT_ROWS = 131_072
 """Most rows of a piece: it is kept until the last of them is settled, and read as a whole for a replay."""
 _MOST_OFFSET = 2**53 - 1
 BAD_MESSAGE_IDS = ("dead_letter", "untracked")
-"""What becomes of a row whose message id is null or too long; the first is the default."""
 _SLOT = 0
 """Roots have one reader, the commit that tracks them: their vectors are as a first subscription's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
-    """How rows become roots.
+    """How rows become roots, and how they are tried.
 
     spout: whose. stream: where a replay of a row is published. message_id: the column of the spout's own name
-    of a row (up to 1,024 bytes, as text). attempts: how often a row is tried, 1 to 1,000. attempt: a column
-    that is added with the number of the attempt (int, from 1), or "". outcomes: whether outcomes are written
-    to the stream `<spout>.outcomes`. max_spout_pending: most rows of the spout that have no outcome, or None.
-    offset, partition: columns of the row's place in its source (a whole number from 0, and text), or "":
-    for `acker.streams.spouts.kept.watermark`. bad_message_id: what becomes of a row whose message id is null
-    or longer: it is a "dead_letter" at once, or goes on "untracked". backoff: seconds from the outcome of the
-    first attempt to the second, doubled for each further one, up to max_backoff; each waits for half of that
-    or more, at random. 0: at once. Both up to a day. Raises ValidationError.
+    of a row (up to 1,024 bytes, as text). `OPTIONS` tells of the others. Raises ValidationError.
     """
 
     spout: str
     stream: str
     message_id: str
-    attempts: int = ATTEMPTS
-    attempt: str = ""
-    outcomes: bool = False
-    max_spout_pending: int | None = None
-    offset: str = ""
-    partition: str = ""
-    bad_message_id: str = BAD_MESSAGE_IDS[0]
-    backoff: float = 0.0
-    max_backoff: float = MAX_BACKOFF
+    attempts: int = number(3, 1, MOST_ATTEMPTS, "How often a row is tried until it is a dead letter.")
+    attempt: str = text("", "column", "Adds the number of the attempt (int, from 1).")
+    outcomes: bool = flag(False, "Whether outcomes are written to the stream `<spout>.outcomes`.")
+    max_spout_pending: int | None = number(
+        None, 1, 10**9, "Most rows of the spout that have no outcome; without, any number."
+    )
+    offset: str = text(
+        "", "column", "A row's place in its source, a whole number from 0: for the watermark of what is done."
+    )
+    partition: str = text("", "column", "In which part of its source that place is, as text.")
+    bad_message_id: str = choice(
+        BAD_MESSAGE_IDS, "What becomes of a row whose message id is null or over 1 KiB: it is a dead letter "
+        "at once, or goes on without a tree."
+    )  # fmt: skip
+    backoff: float = number(
+        0.0, 0.0, LONGEST_BACKOFF, "Seconds from the outcome of a row's first attempt to its second, doubled "
+        "for each further one; it waits for half of that or more, at random."
+    )  # fmt: skip
+    max_backoff: float = number(300.0, 0.0, LONGEST_BACKOFF, "Seconds of the longest such wait.")
 
     def __post_init__(self) -> None:
         check_name(self.spout, "spout")
         check_name(outcomes_stream(self.spout), "spout, with .outcomes")
         check_name(self.stream, "stream")
-        check_number(self.attempts, "attempts", 1, MOST_ATTEMPTS, int)
-        check_number(self.backoff, "backoff", 0.0, LONGEST_BACKOFF, float)
-        check_number(self.max_backoff, "max_backoff", 0.0, LONGEST_BACKOFF, float)
-        if self.max_spout_pending is not None:
-            check_number(self.max_spout_pending, "max_spout_pending", 1, 10**9, int)
         if not self.message_id:
             raise ValidationError(f"message_id: expected the name of a column, got {self.message_id!r}")
         if self.partition and not self.offset:
             raise ValidationError("partition: expected with offset, which is missing")
-        if self.bad_message_id not in BAD_MESSAGE_IDS:
-            raise ValidationError(
-                f"bad_message_id: expected {' or '.join(BAD_MESSAGE_IDS)}, got {self.bad_message_id!r}"
-            )
+        for name, one in OPTIONS.items():
+            one.check(getattr(self, name), name)
+
+
+OPTIONS = of(Tracking)
+"""The options of a spout, in their order."""
 
 
 def outcomes_stream(spout: str) -> str:
