@@ -1,6 +1,7 @@
 """Every error that acker raises; all derive from `AckerError`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 
 class AckerError(Exception):
@@ -228,3 +229,12 @@ class EffectsFull(AckerError):
 
 class CommitOrderError(AckerError):
     """A commit comes after later ones of the same writer: a checkpoint is older than what the store knows."""
+
+
+@contextmanager
+def needing_pyarrow(what: str) -> Iterator[None]:
+    """Around imports of what reads rows: says what to install where pyarrow is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise AckerError(f"{what} takes pyarrow: pip install 'acker[spark]' ({error})") from error

@@ -27,6 +27,7 @@ from api.routes import (
     messages,
     metrics,
     outcomes,
+    places,
     records,
     spouts,
     stats,
@@ -62,7 +63,9 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
     )
     routes = APIRouter(prefix=PREFIX, dependencies=[Depends(problems.check_query)])
-    for part in (access, topologies, stats, trees, outcomes, records, dead_letters, messages, spouts, events):
+    for part in (
+        access, topologies, stats, trees, places, outcomes, records, dead_letters, messages, spouts, events,
+    ):  # fmt: skip
         routes.include_router(part.router)
     app.include_router(routes)
     app.include_router(health.router)

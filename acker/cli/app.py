@@ -14,6 +14,7 @@ from acker.cli import (
     demo,
     find,
     health,
+    places,
     read,
     remove,
     serve,
@@ -47,6 +48,8 @@ app.command("configure", epilog=configure.SETTINGS_HELP)(configure.configure)
 app.command("trees")(read.trees)
 app.command("tree", context_settings=ANCHORS)(read.tree)
 app.command("find", context_settings=ANCHORS)(find.find)
+app.command("why", context_settings=ANCHORS)(places.why)
+app.command("stuck")(places.stuck)
 app.command("fail", context_settings=ANCHORS)(write.fail)
 app.command("reset-timeout", context_settings=ANCHORS)(write.reset_timeout)
 app.command("streams")(streams.streams)

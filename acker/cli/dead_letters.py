@@ -14,7 +14,7 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import facts, printable, row, show, show_json, table
-from acker.errors import AckerError, ValidationError
+from acker.errors import AckerError, ValidationError, needing_pyarrow
 from acker.inspect.plain import instant
 from acker.ledger.client import Ledger
 
@@ -321,8 +321,6 @@ def _json() -> Any:
 
 
 def _module() -> Any:
-    try:
+    with needing_pyarrow("to read dead letters"):
         from acker.streams.spouts import dead_letters as letters
-    except ImportError as error:
-        raise AckerError(f"dead letters need pyarrow: pip install 'acker[spark]' ({error})") from error
     return letters

@@ -8,7 +8,7 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, printable, row, show, show_json, table
-from acker.errors import AckerError
+from acker.errors import needing_pyarrow
 from acker.inspect.plain import instant
 
 if TYPE_CHECKING:
@@ -28,10 +28,8 @@ def find(
     as_json: Json = False,
 ) -> None:
     """A record by its message id: its attempts, in flight or ended, and its dead letters."""
-    try:
+    with needing_pyarrow("to find records"):
         from acker.streams.spouts import finding, letter_json
-    except ImportError as error:
-        raise AckerError(f"to find records takes pyarrow: pip install 'acker[spark]' ({error})") from error
     wanted = options.message_id(message_id, base64)
     ledger = options.ledger(url, timeout, topology)
     answers = [ledger.run(finding.find(ledger.core, wanted, cursor=cursor))]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from acker.collectors.bolt import BasicBolt, Bolt, Collector, Errors
 from acker.collectors.session import Session
 from acker.collectors.spout import Spout
-from acker.errors import AckerError
+from acker.errors import needing_pyarrow
 from acker.inspect import steps
 from acker.inspect.steps import Step
 from acker.ledger.ids import check_id
@@ -14,6 +14,8 @@ from acker.ledger.submissions import Ticked
 
 if TYPE_CHECKING:
     from acker.inspect.trees import Tree
+    from acker.streams.places.stuck import StuckPage
+    from acker.streams.places.why import Why
     from acker.streams.spouts.finding import Found
 
 P = ParamSpec("P")
@@ -94,10 +96,27 @@ class Topology(Session):
         whose `find` also runs on an event loop, by `AsyncStore.run`. Raises ValidationError, and AckerError
         where pyarrow is not installed: dead letters are rows.
         """
-        try:
+        with needing_pyarrow("to find records"):
             from acker.streams.spouts import finding
-        except ImportError as error:
-            raise AckerError(
-                f"to find records takes pyarrow: pip install 'acker[spark]' ({error})"
-            ) from error
         return self._ledger.run(finding.find(self._ledger.core, message_id, cursor=cursor))
+
+    def why(self, anchor: int, *, rows: bool = False, cursor: str | None = None) -> "Why":
+        """Where the tuples of the tree of `anchor` are in streams, who has taken them, and if that is all.
+
+        rows: also counts its rows there, which reads the segments. cursor: that of the answer before, where
+        one call did not look at all there is. See `acker.streams.places.why`. Raises ValidationError, and
+        AckerError where pyarrow is not installed.
+        """
+        with needing_pyarrow("to look into streams"):
+            from acker.streams.places.why import why
+        return self._ledger.run(why(self._ledger.core, anchor, rows=rows, cursor=cursor))
+
+    def stuck(self, *, cursor: str | None = None) -> "StuckPage":
+        """What each subscription of each stream has not acked: who has taken it, and how much nobody has.
+
+        cursor: that of the page before. See `acker.streams.places.stuck`. Raises ValidationError, and
+        AckerError where pyarrow is not installed.
+        """
+        with needing_pyarrow("to look into streams"):
+            from acker.streams.places.stuck import stuck
+        return self._ledger.run(stuck(self._ledger.core, cursor=cursor))

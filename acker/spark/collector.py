@@ -36,6 +36,7 @@ from acker.spark.versions import arrow_schema
 from acker.spark.writing import record_schema
 from acker.streams import schemas, segments
 from acker.streams.commits.staging import FAILED, Staged
+from acker.streams.places import holders
 from acker.streams.segments import ANCHORS
 from acker.streams.subscriptions import DEFAULT, Range
 
@@ -317,6 +318,8 @@ class Collector:
         rows, taken = pinned(self.spark, self._ledger, stream, subscription, self.name, schema)
         if taken.end > taken.start:
             into.append(taken)
+            core = self._ledger.core
+            self._ledger.store.send([holders.noting(core, taken, self._batch.query, self._batch.number)])
         return rows
 
     def _mapper(

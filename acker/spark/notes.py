@@ -9,13 +9,20 @@ from acker.spark.microbatches import Batch
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams.commits.commit import RECORD_TTL
+from acker.streams.places import holders
 from acker.streams.subscriptions import Range
 
 
 def note(ledger: Ledger, batch: Batch, read: Range) -> None:
     """Notes that a batch reads a range. The range is the batch's: any attempt of any task may note it."""
     key = _key(ledger.core, batch)
-    ledger.store.send([command("SADD", key, read.record()), command("EXPIRE", key, RECORD_TTL)])
+    ledger.store.send(
+        [
+            command("SADD", key, read.record()),
+            command("EXPIRE", key, RECORD_TTL),
+            holders.noting(ledger.core, read, batch.query, batch.number),
+        ]
+    )
 
 
 def noted(ledger: Ledger, batch: Batch) -> tuple[Range, ...]:

@@ -111,6 +111,14 @@ class Stream:
         """Hash: which commits have a reader's segments, and if some were given back (lua/bind_reader.lua)."""
         return self._prefix + b"bound:%d:" % slot + reader.encode()
 
+    def holder(self, slot: int, reader: str) -> bytes:
+        """String: for which batch a reader's segments are read (acker/streams/places/holders.py)."""
+        return self._prefix + b"holder:%d:" % slot + reader.encode()
+
+    def of_reader(self, slot: int, reader: str) -> list[bytes]:
+        """All keys that are of one reader."""
+        return [self.taken(slot, reader), self.bound(slot, reader), self.holder(slot, reader)]
+
     def returned(self, slot: int) -> bytes:
         """Stream: segments of a subscription whose reader is gone, for any other."""
         return self._prefix + b"returned:%d" % slot

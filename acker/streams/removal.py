@@ -28,7 +28,7 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
     for slot in sorted({int(number) for field, number in fields.items() if field.startswith(b"name:")}):
         [readers] = yield [command("HKEYS", own.readers(slot))]
         names = [reader.decode() for reader in readers]
-        left = [key for name in names for key in (own.taken(slot, name), own.bound(slot, name))]
+        left = [key for name in names for key in own.of_reader(slot, name)]
         yield from inputs.unlink(core, [*left, own.readers(slot), own.beats(slot), own.returned(slot)])
     yield from inputs.unlink(core, [own.entries, own.schema, own.subscriptions])
 

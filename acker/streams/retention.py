@@ -109,7 +109,7 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
         had = [one for one, state in zip(members, states, strict=True) if state != GONE]
         yield from subscriptions.settle(core, what, had, forget=True)
     known = yield from subscriptions.readers(core, stream, slot)
-    left = [key for reader in known for key in (own.taken(slot, reader), own.bound(slot, reader))]
+    left = [key for reader in known for key in own.of_reader(slot, reader)]
     yield from inputs.unlink(core, [*left, own.returned(slot), own.readers(slot), own.beats(slot)])
     yield from _retire(core, own, name, forget=True)
     return done

@@ -354,6 +354,7 @@ def take_back(
         bound += [Bound(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)]
         more = len(found) == MOST_GIVEN
         start = found[-1].number if found else start
+    yield [command("UNLINK", own.holder(slot, reader))]
     return back, list(dict.fromkeys(bound))
 
 

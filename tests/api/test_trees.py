@@ -7,6 +7,7 @@ from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from tests.helpers.ledgers import Trees, told
+from tests.helpers.streaming import emit
 
 
 @pytest.fixture
@@ -127,3 +128,19 @@ def test_slabs_are_reset_by_hand(client: httpx.Client, ledger: Ledger) -> None:
 def test_bad_bodies_change_nothing(client: httpx.Client, ledger: Ledger, body: object) -> None:
     assert client.post("/topologies/words/fail", json=body).status_code == 422
     assert ledger.counters()["failed"] == 0
+
+
+def test_why_and_stuck_tell_where_trees_are_and_refuse_cursors_that_no_page_gave(
+    client: httpx.Client, ledger: Ledger
+) -> None:
+    anchors = emit(ledger, 2)
+    found = client.get(f"{TREES}/{anchors[0]}/why", params={"rows": True}).json()
+    [place] = found["places"]
+    assert (found["complete"], found["rest"], found["cursor"], place["rows"]) == (True, "", None, 1)
+    [stuck] = client.get("/topologies/words/stuck").json()["stuck"]
+    assert (stuck["stream"], stuck["rows"], stuck["shares"][0]["taken_by"]) == ("lines", 2, None)
+    unknown = client.get(f"{TREES}/{ids.new_anchors(1)[0]}/why").json()
+    assert (unknown["tree"], unknown["complete"]) == (None, None)
+    for path in (f"{TREES}/{anchors[0]}/why", "/topologies/words/stuck"):
+        refused = client.get(path, params={"cursor": "abc"})
+        assert (refused.status_code, refused.json()["type"]) == (404, "urn:acker:unknown-cursor")

@@ -3,6 +3,7 @@
 import base64
 import re
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import redis
@@ -13,6 +14,9 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
+from acker.streams.places import holders
+from acker.streams.subscriptions import Range
+from api.models.places import StuckPage, Why
 from api.models.topologies import Stored, StreamState, Topologies, TopologyState
 from api.models.trees import Tree, Trees
 from tests.helpers.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
@@ -89,6 +93,8 @@ def test_programs_get_the_same_objects_as_over_http(acker: Acker, ledger: Ledger
         (Stored, ("configure", "words")),
         (Trees, ("trees", "words")),
         (Tree, ("tree", "words", first)),
+        (Why, ("why", "words", first, "--rows")),
+        (StuckPage, ("stuck", "words")),
     ):
         found = good(acker(*arguments, "--json"))
         assert model.model_validate(found).model_dump(mode="json") == found
@@ -108,6 +114,34 @@ def test_stats_list_the_steps_of_spark_jobs(acker: Acker, ledger: Ledger) -> Non
     [step] = stats["steps"]
     assert (step["name"], step["application"], step["batch"]) == ("split", HOSTILE, 3)
     assert step["emits"] == ["a", "b"]
+
+
+def test_why_says_where_a_tree_is_and_who_has_taken_it(acker: Acker, ledger: Ledger) -> None:
+    writer = StreamWriter(ledger, "lines")
+    batch = writer.batch(pa.table({"line": ["a"]}))
+    [anchor] = ids.new_anchors(1)
+    ledger.track([anchor], batch.ids(), [HOSTILE], spout="lines")
+    writer.publish(batch, np.array([anchor]))
+    shown = acker("why", "words", anchor)
+    assert re.search(r"^found +1 place, and these are all *$", shown.out, re.MULTILINE)
+    assert "- in stream lines for its first subscription, published " in shown.out
+    assert shown.out.endswith(" s ago, taken by nobody\n")
+    slot = ledger.run(subscriptions.subscribe(ledger.core, "lines", "split"))
+    ledger.run(subscriptions.claim(ledger.core, "lines", slot, "r1", 0))
+    ledger.store.send([holders.noting(ledger.core, Range("lines", slot, "r1", 0, 1), HOSTILE, 17)])
+    shown = acker("why", "words", anchor, "--rows")
+    assert "1 row in stream lines for subscription split" in shown.out
+    assert "batch 17" in shown.out
+    assert "\x1b" not in shown.out
+    assert re.search(r"^lines +split +query .*batch 17\) +1 +1 ", acker("stuck", "words").out, re.MULTILINE)
+    ledger.fail([anchor], "bad record")
+    assert re.search(
+        r"^answer +it has failed: bad record *$", acker("why", "words", anchor).out, re.MULTILINE
+    )
+    assert "expected" in one_error(acker("why", "words", "x"), 2)
+    open_ledger(Store(ledger.store.url), "empty", ackers=1)
+    assert acker("stuck", "empty").out == "nothing is stuck\n"
+    assert "the store knows no such tree" in acker("why", "empty", anchor).out
 
 
 def test_streams_show_how_far_behind_each_subscription_is(acker: Acker, ledger: Ledger) -> None:

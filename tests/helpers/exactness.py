@@ -5,6 +5,7 @@ from pyspark.sql.functions import explode, split
 
 from acker.streams import StreamReader
 from tests.helpers.pipeline import Pipeline
+from tests.helpers.places import unexplained
 
 
 def words(batch: DataFrame, *more: str) -> DataFrame:
@@ -12,4 +13,6 @@ def words(batch: DataFrame, *more: str) -> DataFrame:
 
 
 def consume(pipeline: Pipeline, stream: str) -> None:
+    assert unexplained(pipeline.ledger) == []
     StreamReader(pipeline.ledger, stream).ack_all()
+    assert unexplained(pipeline.ledger) == []

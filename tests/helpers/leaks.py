@@ -62,7 +62,7 @@ WHILE_TREES_LIVE = {
 
 TEMPORARY = {
     "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
-    "taken", "readers", "beats", "bound", "suspect", "verdict", "stale", "made",
+    "taken", "holder", "readers", "beats", "bound", "suspect", "verdict", "stale", "made",
 }  # fmt: skip
 """What has a time to live, always."""
 

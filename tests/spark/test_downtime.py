@@ -1,5 +1,6 @@
 """A query that has ended keeps its records waiting; what has expired before it is read is not processed."""
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from acker.spark.heartbeat import Heartbeat
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams import Stream, downtime
+from acker.streams.places.why import why
 from tests.helpers.pipeline import Diary, Pipeline
 from tests.helpers.servers import raw_client, wait_until
 
@@ -85,15 +87,21 @@ def test_what_a_query_has_taken_waits_for_its_restart_and_expires_while_it_runs(
     @bolt(url=pipeline.url, topology="t", name="split")
     def fails_once(batch: DataFrame, collector: Collector) -> None:
         if diary.note("called") == 1:
+            assert batch.count() == 12
             raise SystemExit("the job is killed")
         assert runs(ledger)
         assert planning(pipeline.spark)
         diary.note(rotate(ledger, 4))
         collector.emit(batch.select("line", "_acker"), stream="words")
 
-    pipeline.spout([f"line {n}" for n in range(12)])
+    anchor = int(pipeline.spout([f"line {n}" for n in range(12)])[0])
     with pytest.raises(PySparkException):
         pipeline.run("split", "lines", fails_once)
+    answer = ledger.run(why(ledger.core, anchor, rows=True))
+    [place] = answer.places
+    assert place.taken_by is not None
+    assert (answer.complete, place.rows, place.taken_by.batch) == (True, 1, 0)
+    assert re.fullmatch("[0-9a-f-]{36}", place.taken_by.query)
     # A process that is about to be killed may beat again after a long pause on a busy machine.
     wait_until(lambda: not planning(pipeline.spark))
     wait_until(lambda: runs(ledger) is False)

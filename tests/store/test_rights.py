@@ -22,6 +22,7 @@ from acker.store.client import Store
 from acker.streams import Stream, StreamReader
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.roots import Tracking
+from acker.streams.places.why import why
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.api import calling, serving
@@ -145,6 +146,7 @@ def reader_works(url: str, name: str = "t") -> None:
     for words in (
         ("topologies",), ("stats", name), ("trees", name), ("dead-letters", name), ("tree", name, "1"),
         ("find", name, "m"), ("find", name, "0"),
+        ("why", name, "1"), ("stuck", name),
     ):  # fmt: skip
         with pytest.raises(SystemExit) as end:
             cli.main([*words, "--url", url])
@@ -154,6 +156,8 @@ def reader_works(url: str, name: str = "t") -> None:
     ledger.counters()
     assert ledger.run(pages.trees(ledger.core)) is not None
     assert Stream(ledger, "lines").totals() is not None
+    for tree in ledger.run(pages.trees(ledger.core)).trees:
+        assert ledger.run(why(ledger.core, tree.anchor, rows=True)).tree is not None
 
 
 @pytest.mark.cluster

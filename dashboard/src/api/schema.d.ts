@@ -480,6 +480,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/stuck": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Stuck
+         * @description What each subscription of each stream has not acked: who has taken it, and how much nobody has.
+         */
+        get: operations["get_stuck"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/thresholds": {
         parameters: {
             query?: never;
@@ -577,6 +597,28 @@ export interface paths {
          * @description Gives a tree, and all others of its slab, the whole message timeout again.
          */
         post: operations["reset_tree"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/trees/{anchor}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Why
+         * @description Where the tuples of a tree are: in which streams, for whom, taken by whom; and whether that is all.
+         *
+         *     A page looks at 10,000 segments, about: `complete` is of all pages in the last one.
+         */
+        get: operations["get_why"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1380,6 +1422,46 @@ export interface components {
             troubles: components["schemas"]["Trouble"][];
         };
         /**
+         * Holder
+         * @description Who has taken segments of a subscription and not acked them.
+         */
+        Holder: {
+            /** Application */
+            application: string;
+            /**
+             * Batch
+             * @description Number of the batch; null where that is not known.
+             */
+            batch: number | null;
+            /**
+             * Number
+             * @description Of the segment, or the oldest one, among those that it took.
+             */
+            number: number;
+            /**
+             * Query
+             * @description Id of its streaming query, or its batch job; empty until it reads.
+             */
+            query: string;
+            /** Query Name */
+            query_name: string;
+            /**
+             * Reader
+             * @description Its name in the subscription.
+             */
+            reader: string;
+            /**
+             * Step
+             * @description Empty before the first batch of the query is done.
+             */
+            step: string;
+            /**
+             * Text
+             * @description Who it is, for people.
+             */
+            text: string;
+        };
+        /**
          * Latency
          * @description Complete latency of acked trees: seconds from track to ack. null where none was acked.
          */
@@ -1566,6 +1648,64 @@ export interface components {
             cursor: string | null;
             /** Outcomes */
             outcomes: components["schemas"]["Outcome"][];
+        };
+        /**
+         * Place
+         * @description Where some tuples of a tree are.
+         */
+        Place: {
+            /**
+             * Commit
+             * @description Whose commit, under way, has them; empty where none has.
+             */
+            commit: string;
+            /**
+             * Entry
+             * @description Its id in the stream; empty where it is not published.
+             */
+            entry: string;
+            /**
+             * Held By
+             * @description The bolt that holds the rows, or the spout whose replays they are.
+             */
+            held_by: string;
+            /**
+             * Row Numbers
+             * @description Which rows of the segment, from 0; the first 100.
+             */
+            row_numbers: number[];
+            /**
+             * Rows
+             * @description Rows of the tree, where that was asked for.
+             */
+            rows: number | null;
+            /**
+             * Segment
+             * @description The token of the segment.
+             */
+            segment: string;
+            /**
+             * Since
+             * @description Since the segment was published; null before that.
+             */
+            since: number | null;
+            /**
+             * Stream
+             * @description Empty for rows that a commit tracks, and goes on with.
+             */
+            stream: string;
+            /**
+             * Subscription
+             * @description null for the first one, and for one that was dropped.
+             */
+            subscription: string | null;
+            /** @description null where nobody has taken it. */
+            taken_by: components["schemas"]["Holder"] | null;
+            /**
+             * Text
+             * @description The place, for people.
+             */
+            text: string;
         };
         /**
          * Problem
@@ -1904,6 +2044,29 @@ export interface components {
             waiting_slabs: number;
         };
         /**
+         * Share
+         * @description What one reader has taken and not acked, or nobody has taken.
+         */
+        Share: {
+            /**
+             * Oldest
+             * @description Since the oldest segment was published.
+             * @example 12.5
+             */
+            oldest: number;
+            /**
+             * Rows
+             * @example 1200
+             */
+            rows: number;
+            /**
+             * Segments
+             * @example 1200
+             */
+            segments: number;
+            taken_by: components["schemas"]["Holder"] | null;
+        };
+        /**
          * Spout
          * @description A spout of a topology.
          */
@@ -2151,6 +2314,61 @@ export interface components {
             stream: string;
             /** Subscriptions */
             subscriptions: components["schemas"]["SubscriptionState"][];
+        };
+        /**
+         * Stuck
+         * @description What a subscription has not acked.
+         */
+        Stuck: {
+            /**
+             * Oldest
+             * @description Seconds.
+             * @example 12.5
+             */
+            oldest: number;
+            /**
+             * Partly
+             * @description It has more than the 10,000 segments that were looked at.
+             */
+            partly: boolean;
+            /**
+             * Rows
+             * @example 1200
+             */
+            rows: number;
+            /**
+             * Segments
+             * @example 1200
+             */
+            segments: number;
+            /**
+             * Shares
+             * @description By who has it, the oldest first.
+             */
+            shares: components["schemas"]["Share"][];
+            /**
+             * Stream
+             * @example wordcount
+             */
+            stream: string;
+            /**
+             * Subscription
+             * @description null for what waits for the first one.
+             */
+            subscription: string | null;
+        };
+        /**
+         * StuckPage
+         * @description Subscriptions that have something to ack. A page may be empty and not the last.
+         */
+        StuckPage: {
+            /**
+             * Cursor
+             * @description Of the next page; null at the end.
+             */
+            cursor: string | null;
+            /** Stuck */
+            stuck: components["schemas"]["Stuck"][];
         };
         /**
          * SubscriptionState
@@ -2766,6 +2984,51 @@ export interface components {
              *     ]
              */
             location: (string | number)[];
+        };
+        /**
+         * Why
+         * @description Where a tree is. What is found proves itself: its XOR is the ack value of the tree.
+         */
+        Why: {
+            /**
+             * Anchor
+             * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
+             * @example -4611686018427387903
+             */
+            anchor: string;
+            /**
+             * Complete
+             * @description Whether these are all of its tuples, with the places of all pages before; null where that is not known.
+             */
+            complete: boolean | null;
+            /**
+             * Cursor
+             * @description Of the next page; null at the end.
+             */
+            cursor: string | null;
+            /**
+             * Looked At
+             * @description Segments looked at, on all pages so far.
+             * @example 1200
+             */
+            looked_at: number;
+            /** @description How it has failed or expired, where that is kept. */
+            outcome: components["schemas"]["TreeOutcome"] | null;
+            /** Places */
+            places: components["schemas"]["Place"][];
+            /**
+             * Rest
+             * @description Where not complete: what else there may be, for people.
+             */
+            rest: string;
+            /**
+             * Segments
+             * @description Segments that there are, about.
+             * @example 1200
+             */
+            segments: number;
+            /** @description null where the ledger does not know it (any more). */
+            tree: components["schemas"]["Tree"] | null;
         };
         /**
          * WindowTotals
@@ -7198,6 +7461,156 @@ export interface operations {
             };
         };
     };
+    get_stuck: {
+        parameters: {
+            query?: {
+                /** @description Of the page before. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StuckPage"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     set_thresholds: {
         parameters: {
             query?: never;
@@ -7983,6 +8396,160 @@ export interface operations {
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
                      *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_why: {
+        parameters: {
+            query?: {
+                /** @description Of the page before. */
+                cursor?: string | null;
+                /** @description Reads the segments, and counts the tree's rows in them. */
+                rows?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits. */
+                anchor: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Why"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -1,0 +1,70 @@
+"""Places as JSON, the same for the command line and the API (acker/inspect/forms.py has the other forms)."""
+
+from dataclasses import asdict
+from typing import Any
+
+from acker.inspect import forms
+from acker.inspect.plain import instant
+from acker.streams.places.holders import Holder
+from acker.streams.places.place import Place
+from acker.streams.places.stuck import Share, Stuck
+from acker.streams.places.why import Why
+
+
+def why(one: Why) -> dict[str, Any]:
+    """Where a tree is."""
+    ended = one.ended
+    return {
+        "anchor": str(one.anchor),
+        "tree": None if one.tree is None else forms.tree(one.tree),
+        "outcome": None
+        if ended is None
+        else {
+            "status": ended.status,
+            "reason": ended.cause.reason,
+            "step": ended.cause.step,
+            "at": instant(ended.at),
+            "age": ended.age,
+        },
+        "places": [place(each) for each in one.places],
+        "complete": one.complete,
+        "rest": one.rest,
+        "looked_at": one.looked_at,
+        "segments": one.segments,
+        "cursor": one.cursor,
+    }
+
+
+def place(one: Place) -> dict[str, Any]:
+    """Where some tuples of a tree are."""
+    made = {**asdict(one), "taken_by": holder(one.taken_by), "text": one.text()}
+    made["row_numbers"] = list(one.row_numbers)
+    return made
+
+
+def holder(one: Holder | None) -> dict[str, Any] | None:
+    """Who has taken a segment."""
+    return None if one is None else {**asdict(one), "text": one.text()}
+
+
+def stuck(one: Stuck) -> dict[str, Any]:
+    """What a subscription has not acked."""
+    return {
+        "stream": one.stream,
+        "subscription": one.subscription,
+        "segments": one.segments,
+        "rows": one.rows,
+        "oldest": one.oldest,
+        "partly": one.partly,
+        "shares": [share(each) for each in one.shares],
+    }
+
+
+def share(one: Share) -> dict[str, Any]:
+    """What one reader has, or nobody."""
+    return {
+        "taken_by": holder(one.holder),
+        "segments": one.segments,
+        "rows": one.rows,
+        "oldest": one.oldest,
+    }

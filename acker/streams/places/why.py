@@ -1,0 +1,96 @@
+"""Why a tree is not complete: where its tuples are, for whom, since when, and who has taken them.
+
+The answer proves itself: the XOR of what the places hold equals the tree's ack value, so nothing else is
+missing. A tuple that is in no stream is one that a bolt in plain Python has, or one that was lost.
+"""
+
+from dataclasses import dataclass
+
+from acker.inspect import failures, steps
+from acker.inspect.failures import Recent
+from acker.inspect.pages import tree as tree_of
+from acker.inspect.trees import Tree
+from acker.ledger import ids
+from acker.ledger.core import Core
+from acker.store.operation import Operation
+from acker.streams.places import place, search
+from acker.streams.places.place import Place
+from acker.streams.places.search import Walk
+
+_TRIES = 3
+IN_NO_STREAM = (
+    "some of its tuples are in no stream: a bolt in plain Python has them, a job has emitted them outside "
+    "acker, or they were lost, as by a stream's limits"
+)
+MOVED = "the tree has gone on while it was looked at, each time: ask again"
+NO_TRACK = "its track has not come yet"
+UNKNOWN = "the store knows no such tree: it was acked long ago, or never tracked, or the store has lost it"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Where a tree is.
+
+    tree: None where the store does not know it (any more). ended: how it has failed or expired, where that is
+    kept. places: those of its tuples in streams. complete: whether these are all of its tuples; None where
+    that is not known, and `rest` says why; where False, `rest` says what else there may be.
+    looked_at, segments: how many segments were looked at so far, of how many that streams hold. cursor: for
+    the next call, where not all was looked at; `complete` is of all pages in the last one.
+    """
+
+    anchor: int
+    tree: Tree | None
+    ended: Recent | None = None
+    places: tuple[Place, ...] = ()
+    complete: bool | None = None
+    rest: str = ""
+    looked_at: int = 0
+    segments: int = 0
+    cursor: str | None = None
+
+
+def why(core: Core, anchor: int, *, rows: bool = False, cursor: str | None = None) -> Operation[Why]:
+    """Where the tuples of a tree are. Changes nothing.
+
+    rows: reads the segments that are found, and counts the tree's rows in the first 100 of them, or 64 MiB.
+    One call looks at 10,000 segments, or finds 1,000 places: what is left is for the next, with its `cursor`.
+    Where the tree goes on meanwhile it is looked for again, three times at most. Raises ValidationError.
+    """
+    anchor = ids.check_id(anchor, "anchor")
+    walk = None if cursor is None else Walk.parse(cursor, anchor)
+    tree = yield from tree_of(core, anchor)
+    tries = 0
+    while True:
+        if tree is None or tree.state == "finished":
+            return (yield from _ended(core, anchor, tree))
+        tries += 1
+        begun = walk or Walk(tree.value)
+        known, at_work = (yield from search.streams(core)), (yield from steps.steps(core))
+        found, more = yield from search.look(core, tree, begun, known, at_work)
+        tree = yield from tree_of(core, anchor)
+        moved = tree is None or tree.value != begun.value
+        if not moved or more or walk is not None or tries == _TRIES:
+            break
+    if tree is None or tree.state == "finished":
+        return (yield from _ended(core, anchor, tree))
+    shown = yield from place.shown(core, anchor, found, known, at_work, rows)
+    complete, rest = None, MOVED
+    most = max(known.segments, begun.looked)
+    if more:
+        rest = f"looked at {begun.looked:,} of about {most:,} segments"
+    elif not moved:
+        complete = begun.xor == begun.value
+        rest = "" if complete else NO_TRACK if tree.state == "waiting" else IN_NO_STREAM
+    next_page = begun.text(anchor) if more else None
+    return Why(anchor, tree, None, shown, complete, rest, begun.looked, most, next_page)
+
+
+def _ended(core: Core, anchor: int, tree: Tree | None) -> Operation[Why]:
+    ended = yield from failures.find(core, anchor)
+    if ended is not None:
+        rest = f"it has {ended.status}: {ended.cause.reason}"
+    elif tree is not None:
+        rest = "it is over: its outcome waits for its spout"
+    else:
+        rest = UNKNOWN
+    return Why(anchor, tree, ended, rest=rest)

@@ -1,0 +1,60 @@
+"""Where trees are, and what is stuck."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from acker.errors import ValidationError
+from acker.streams.places import forms
+from acker.streams.places.stuck import stuck
+from acker.streams.places.why import why
+from api.fields import Cursor, Id
+from api.models.places import StuckPage, Why
+from api.problems import declared, unknown_cursor
+from api.service import LedgerDep
+
+router = APIRouter(prefix="/topologies/{topology}", tags=["trees"])
+
+
+class StuckQuery(BaseModel):
+    """Which page."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cursor: Cursor | None = Field(default=None, description="Of the page before.")
+
+
+class WhyQuery(StuckQuery):
+    """Which page, and how much is read."""
+
+    rows: bool = Field(default=False, description="Reads the segments, and counts the tree's rows in them.")
+
+
+@router.get("/trees/{anchor}/why", responses=declared(404))
+async def get_why(
+    ledger: LedgerDep, anchor: Annotated[Id, Path()], query: Annotated[WhyQuery, Query()]
+) -> Why:
+    """Where the tuples of a tree are: in which streams, for whom, taken by whom; and whether that is all.
+
+    A page looks at 10,000 segments, about: `complete` is of all pages in the last one.
+    """
+    try:
+        found = await ledger.run(why(ledger.core, int(anchor), rows=query.rows, cursor=query.cursor))
+    except ValidationError as error:
+        if query.cursor is None or not str(error).startswith("cursor"):
+            raise
+        raise unknown_cursor() from error
+    return Why.model_validate(forms.why(found))
+
+
+@router.get("/stuck", responses=declared(404))
+async def get_stuck(ledger: LedgerDep, query: Annotated[StuckQuery, Query()]) -> StuckPage:
+    """What each subscription of each stream has not acked: who has taken it, and how much nobody has."""
+    try:
+        page = await ledger.run(stuck(ledger.core, cursor=query.cursor))
+    except ValidationError as error:
+        raise unknown_cursor() from error
+    return StuckPage.model_validate(
+        {"stuck": [forms.stuck(one) for one in page.stuck], "cursor": page.cursor}
+    )
