@@ -22,7 +22,7 @@ WAIT = 0.1
 """Seconds for which one read waits for outcomes at most."""
 _HURRY, _HURRY_SHARE = 2.0, 0.1
 """Seconds, and message timeouts, that a reading may take while trees are pending, the less of both: a store
-that is away must not keep the spout from telling in time what its own timer says."""
+that is away must not keep the spout from reporting in time what its own timer says."""
 _HURRY_ROUND_TRIPS = 8
 """Round trips that it may always take: it may have to connect, sign in and ask what server that is."""
 _log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class Inbox:
         return turn == [True]
 
     def _read(self, wait: float, hurry: bool = False) -> None:
-        """Makes ready what the ledger and the own timer tell, waiting for the ledger. Takes `_reading`."""
+        """Makes ready what the ledger and the own timer have, waiting for the ledger. Takes `_reading`."""
         away: AckerError | None = None
         with self._outbox.lock:
             if not self._config.ackers:
@@ -186,13 +186,13 @@ class Inbox:
         found = ledger.message_ids(unknown) if unknown else {}
         with self._outbox.lock:
             for entry, receipt in self._entries:
-                self._tell(entry, receipt, found)
+                self._report(entry, receipt, found)
             self._entries = []
             self._outbox.changed.notify_all()
         return read
 
-    def _tell(self, entry: Entry, receipt: _Receipt, found: dict[bytes, list[bytes]]) -> None:
-        """Tells of the trees of an entry, but trees that were reported before.
+    def _report(self, entry: Entry, receipt: _Receipt, found: dict[bytes, list[bytes]]) -> None:
+        """Reports the trees of an entry, but trees that were reported before.
 
         That was by the own timer, before an interrupt, or before the store lost its latest moments.
         """
@@ -201,12 +201,12 @@ class Inbox:
             if slab is None and (message_ids := found.get(outcome.slab)):
                 slab = self.pending.adopt(outcome.slab, message_ids)
             if slab is not None:
-                self._tell_slab(entry, outcome, slab, receipt)
+                self._report_slab(entry, outcome, slab, receipt)
         receipt.whole = True
         # Where the caller is done with all of it, the store has not got that, or has lost it.
         self._confirm_if_done(receipt)
 
-    def _tell_slab(self, entry: Entry, outcome: SlabOutcome, slab: Slab, receipt: _Receipt) -> None:
+    def _report_slab(self, entry: Entry, outcome: SlabOutcome, slab: Slab, receipt: _Receipt) -> None:
         message_ids = slab.message_ids
         for index in outcome.of(len(slab.marks)):
             mark, anchor = slab.marks[index], slab.anchor(index)
@@ -219,7 +219,7 @@ class Inbox:
                 found = Outcome(
                     message_ids[index], anchor, entry.status, why.reason, taken, why.step, why.retry
                 )
-                self.pending.tell(slab, index, found)
+                self.pending.report(slab, index, found)
 
     def _confirm_if_done(self, receipt: _Receipt) -> None:
         assert self._reader is not None
@@ -270,4 +270,4 @@ class Inbox:
             reason = "the store has lost the tree"
         else:
             reason = "the tree could not be tracked in time"
-        self.pending.tell_all(slab, "expired", config.bounded_reason(reason))
+        self.pending.report_all(slab, "expired", config.bounded_reason(reason))

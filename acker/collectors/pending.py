@@ -20,12 +20,14 @@ from acker.ledger.outcomes import Status
 from acker.ledger.slabs import NewSlab
 from acker.store.operation import Operation, command
 
-ASK, TOLD_BY = 1.6, 1.85
-"""Message timeouts after which a spout asks for a tree that it has heard nothing of, and by which it tells of
+ASK, REPORT_BY = 1.6, 1.85
+"""Message timeouts after which a spout asks for a tree that it has heard nothing of, and by which it reports
 one when it gets no answer. The ledger expires a tree by 1.5; by 2.0 its outcome is promised, so what is left
 is for a process that gets no processor for a while."""
-ASK_AGAIN, TOLD_BY_AGAIN = 0.25, 0.5
+ASK_AGAIN, REPORT_BY_AGAIN = 0.25, 0.5
 """The same after an answer that the tree is still pending, because its timeout was reset."""
+MOST_READY = 100_000
+"""Outcomes that are ready and not taken: while so many wait, emit waits."""
 REMEMBERED = 100_000
 """Most slabs whose trees all have an outcome that are remembered: what the store says of them later is not
 reported again. It may where the own timer reported them, or where it has lost its latest moments."""
@@ -33,7 +35,7 @@ REMEMBERED_SECONDS, REMEMBERED_TIMEOUTS = 60.0, 4
 """So many seconds, or so many message timeouts, whichever is longer, they are remembered when all is
 reported and confirmed."""
 
-PENDING, TOLD, CONFIRMED = 0, 1, 2
+PENDING, REPORTED, CONFIRMED = 0, 1, 2
 
 
 class Outcome(NamedTuple):
@@ -126,7 +128,7 @@ class Pending:
         self.count = 0
         self.slabs: dict[bytes, Slab] = {}
         self.ended: OrderedDict[bytes, Slab] = OrderedDict()
-        self.ready: OrderedDict[int, Outcome] = OrderedDict()
+        self._ready: OrderedDict[int, Outcome] = OrderedDict()
         self._made_ready = 0
         self._open: Slab | None = None
         self._timers: OrderedDict[bytes, Slab] = OrderedDict()
@@ -181,7 +183,7 @@ class Pending:
 
     def _new(self, now: float, first: int) -> Slab:
         slab = Slab(first, now, [], [])
-        slab.due, slab.latest = now + ASK * self._timeout, now + TOLD_BY * self._timeout
+        slab.due, slab.latest = now + ASK * self._timeout, now + REPORT_BY * self._timeout
         return slab
 
     @staticmethod
@@ -202,9 +204,33 @@ class Pending:
                         "C": f"slab {slab.first} is tracked with other content",
                         "U": f"what the store holds of slab {slab.first} cannot be read",
                     }
-                    self.tell_all(slab, "rejected", reasons[letter])
+                    self.report_all(slab, "rejected", reasons[letter])
 
     # Outcomes
+
+    @property
+    def ready(self) -> int:
+        """How many outcomes have come and are not taken."""
+        return len(self._ready)
+
+    def has_room(self, count: int, limit: int | None) -> bool:
+        """Whether so many trees may be emitted, where at most `limit` may be pending."""
+        return len(self._ready) < MOST_READY and (limit is None or self.count + count <= limit)
+
+    def oldest(self) -> tuple[int, Outcome] | None:
+        """The outcome that is to be taken next, and its number."""
+        return next(iter(self._ready.items()), None)
+
+    def take(self, number: int) -> None:
+        """Takes the oldest outcome."""
+        del self._ready[number]
+        if len(self._ready) == MOST_READY - 1:
+            self._outbox.changed.notify_all()
+
+    def put_back(self, number: int, outcome: Outcome) -> None:
+        """Makes an outcome the oldest again, taken or not."""
+        self._ready[number] = outcome
+        self._ready.move_to_end(number, last=False)
 
     def known(self, name: bytes) -> Slab | None:
         """A slab that has trees without outcome, or is remembered."""
@@ -216,35 +242,35 @@ class Pending:
         self._remember(slab)
         return slab
 
-    def tell(self, slab: Slab, index: int, outcome: Outcome) -> None:
+    def report(self, slab: Slab, index: int, outcome: Outcome) -> None:
         """Makes the outcome of a tree ready and marks the tree, which frees its place."""
         number, left = self._made_ready + 1, slab.left - 1
         count = self.count - 1 if slab.name in self.slabs else self.count
-        self.ready[number], self._made_ready, slab.marks[index], slab.left, self.count = (
-            outcome, number, TOLD, left, count
+        self._ready[number], self._made_ready, slab.marks[index], slab.left, self.count = (
+            outcome, number, REPORTED, left, count
         )  # fmt: skip
         self._drop_if_done(slab)
 
     def confirm(self, slab: Slab, index: int) -> None:
         """Notes that the caller is done with a tree that was reported."""
-        if index < len(slab.marks) and slab.marks[index] == TOLD:
+        if index < len(slab.marks) and slab.marks[index] == REPORTED:
             left = slab.open - 1
             slab.marks[index], slab.open = CONFIRMED, left
         if not slab.open:
             slab.marks = _all_confirmed(len(slab.marks))
 
-    def tell_further(self, outcomes: Iterable[Outcome]) -> None:
+    def report_further(self, outcomes: Iterable[Outcome]) -> None:
         """Makes outcomes ready that are of no tree here."""
         for outcome in outcomes:
             number = self._made_ready + 1
-            self.ready[number], self._made_ready = outcome, number
+            self._ready[number], self._made_ready = outcome, number
         self._outbox.changed.notify_all()
 
-    def tell_all(self, slab: Slab, status: Status, reason: str) -> None:
+    def report_all(self, slab: Slab, status: Status, reason: str) -> None:
         """Makes an outcome ready for each pending tree of a slab, by decision of this side."""
         for index in list(slab.indexes(PENDING)):
             outcome = Outcome(slab.message_ids[index], slab.anchor(index), status, reason, None)
-            self.tell(slab, index, outcome)
+            self.report(slab, index, outcome)
         self._outbox.changed.notify_all()
 
     def give_up(self, slab: Slab) -> None:
@@ -307,7 +333,7 @@ class Pending:
         """Arms the timer anew for a slab that the ledger says is pending."""
         self._rearmed[slab.name] = slab
         self._rearmed.move_to_end(slab.name)
-        slab.due, slab.latest = now + ASK_AGAIN * self._timeout, now + TOLD_BY_AGAIN * self._timeout
+        slab.due, slab.latest = now + ASK_AGAIN * self._timeout, now + REPORT_BY_AGAIN * self._timeout
         self._timers.pop(slab.name, None)
 
 

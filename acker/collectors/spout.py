@@ -7,9 +7,9 @@ import numpy as np
 
 from acker.collectors.inbox import WAIT, Inbox
 from acker.collectors.outbox import Sending, log
-from acker.collectors.pending import Outcome, Slab
+from acker.collectors.pending import MOST_READY, Outcome, Slab
+from acker.collectors.reports import Reports
 from acker.collectors.session import Session
-from acker.collectors.telling import TOLD_A_CALL, Telling
 from acker.collectors.tuples import Tuple, check_targets
 from acker.errors import AckerError, SpoutPendingFull, UnreadableRecord, ValidationError
 from acker.ledger import config, ids
@@ -81,10 +81,10 @@ class Spout:
         encoded = config.check_message_id(message_id)
         for _ in self._room(1, wait, timeout):
             with self._outbox.lock:
-                if not self._has_room(1):
+                if not self._pending.has_room(1, self.max_spout_pending):
                     continue
                 if not self._config.ackers:
-                    self._pending.tell_further([Outcome(encoded, 0, "acked", "", None)])
+                    self._pending.report_further([Outcome(encoded, 0, "acked", "", None)])
                     return [Tuple.of(owner, {}) for _ in range(targets)]
                 anchor, value, tuples = self._pending.next_anchor(), 0, []
                 for _ in range(targets):
@@ -123,8 +123,8 @@ class Spout:
         if not self._config.ackers:
             for _ in self._room(count, wait, timeout):
                 with self._outbox.lock:
-                    if self._has_room(count):
-                        self._pending.tell_further(
+                    if self._pending.has_room(count, self.max_spout_pending):
+                        self._pending.report_further(
                             Outcome(message_id, 0, "acked", "", None) for message_id in encoded
                         )
                         break
@@ -135,7 +135,7 @@ class Spout:
         try:
             for _ in self._room(count, wait, timeout):
                 with self._outbox.lock:
-                    if self._has_room(count):
+                    if self._pending.has_room(count, self.max_spout_pending):
                         slabs = self._pending.new_slabs(encoded, own)
                         self._pending.add_slabs(slabs)
                         break
@@ -161,13 +161,6 @@ class Spout:
                 log.error("acker: %s", error)
         return np.concatenate([slab.anchors for slab in new]), own
 
-    def _has_room(self, count: int) -> bool:
-        """Whether so many trees may be emitted; with the lock."""
-        limit = self.max_spout_pending
-        return len(self._pending.ready) < TOLD_A_CALL and (
-            limit is None or self._pending.count + count <= limit
-        )
-
     def _room(self, count: int, wait: bool, timeout: float | None) -> Iterator[None]:
         """Comes whenever there may be room for so many trees; sends first where the buffer is full."""
         limit = self.max_spout_pending
@@ -179,18 +172,18 @@ class Spout:
         deadline = time.monotonic() + timeout
         while True:
             yield
-            full, pending = len(self._pending.ready) >= TOLD_A_CALL, self._pending.count
+            full, pending = self._pending.ready >= MOST_READY, self._pending.count
             left = deadline - time.monotonic()
             if not wait or left <= 0:
                 raise SpoutPendingFull(
-                    f"spout {self.name!r}: {len(self._pending.ready):,} outcomes are not taken"
+                    f"spout {self.name!r}: {self._pending.ready:,} outcomes are not taken"
                     if full
                     else f"spout {self.name!r} has {pending:,} trees pending, max_spout_pending is {limit:,}"
                 )
             self._outbox.hurry()
             if full or not self._inbox.read_unless_busy(min(left, WAIT)):
                 with self._outbox.lock:
-                    if not self._has_room(count):
+                    if not self._pending.has_room(count, limit):
                         self._outbox.changed.wait(min(left, WAIT))
 
     # Outcomes
@@ -202,12 +195,12 @@ class Spout:
         is reported once by this spout, and again by the next of its name until it is confirmed. Trees that
         the store has lost, or that could not be asked for, are reported as `expired` within 2 x message
         timeout of their emit, provided that this is called. Raises StoreUnavailable only where it has nothing
-        to tell and no tree is pending.
+        to report and no tree is pending.
         """
-        return Telling(self._outbox, self._inbox, timeout)
+        return Reports(self._outbox, self._inbox, timeout)
 
     def confirm(self, outcome: Outcome) -> None:
-        """Confirms an outcome: this spout does not tell it again.
+        """Confirms an outcome: this spout does not report it again.
 
         Buffered. The store keeps outcomes in entries, each of many trees that ended together, and an entry
         until all of it is confirmed: until then the next spout of this name gets all of it, so that a

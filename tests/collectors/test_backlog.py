@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from acker import SpoutPendingFull, Topology
+from acker.collectors.pending import MOST_READY
 from acker.collectors.spout import Spout
-from acker.collectors.telling import TOLD_A_CALL
 
 
 def backlog(topology: Topology) -> Spout:
     """A spout whose trees are all acked, more than it is told by two calls."""
     spout = topology.spout("s")
-    anchors, own = spout.emit_many([b"%d" % number for number in range(2 * TOLD_A_CALL + 1)])
+    anchors, own = spout.emit_many([b"%d" % number for number in range(2 * MOST_READY + 1)])
     topology.ledger.update(anchors, own)
     return spout
 
@@ -19,10 +19,10 @@ def backlog(topology: Topology) -> Spout:
 def test_a_thread_that_emits_and_takes_outcomes_by_turns_is_never_in_its_own_way(url: str) -> None:
     with Topology(url, "t", ackers=1, message_timeout=600.0, slab_limit=4096) as topology:
         spout = backlog(topology)
-        assert [outcome.status for outcome in spout.outcomes(timeout=60.0)].count("acked") > TOLD_A_CALL
+        assert [outcome.status for outcome in spout.outcomes(timeout=60.0)].count("acked") > MOST_READY
         spout.emit("one more", timeout=0.0)
         rest = list(spout.outcomes())
-        assert len(rest) < TOLD_A_CALL
+        assert len(rest) < MOST_READY
 
 
 def test_emit_waits_while_outcomes_are_not_taken(url: str) -> None:
@@ -30,12 +30,10 @@ def test_emit_waits_while_outcomes_are_not_taken(url: str) -> None:
         spout = backlog(topology)
         told = spout.outcomes(timeout=60.0)
         assert next(told).status == "acked"
-        while len(spout._inbox.pending.ready) < TOLD_A_CALL:
+        while spout._inbox.pending.ready < MOST_READY:
             next(told)
-        with pytest.raises(
-            SpoutPendingFull, match=f"{len(spout._inbox.pending.ready):,} outcomes are not taken"
-        ):
+        with pytest.raises(SpoutPendingFull, match=f"{spout._inbox.pending.ready:,} outcomes are not taken"):
             spout.emit("one more", timeout=0.0)
         del told
-        assert len(np.unique([outcome.anchor for outcome in spout.outcomes()])) >= TOLD_A_CALL
+        assert len(np.unique([outcome.anchor for outcome in spout.outcomes()])) >= MOST_READY
         assert spout.emit("one more", timeout=0.0)

@@ -1,18 +1,15 @@
-"""The outcomes that one call of `Spout.outcomes` tells."""
+"""The outcomes that one call of `Spout.outcomes` reports."""
 
 import time
 from collections.abc import Iterator
 
 from acker.collectors.inbox import Inbox
 from acker.collectors.outbox import Outbox
-from acker.collectors.pending import Outcome
+from acker.collectors.pending import MOST_READY, Outcome
 from acker.errors import AckerError
 
-TOLD_A_CALL = 100_000
-"""Outcomes that one call of `Spout.outcomes` gives where fewer are left. While so many wait, emit waits."""
 
-
-class Telling(Iterator[Outcome]):
+class Reports(Iterator[Outcome]):
     """Outcomes as they are taken: an interrupt leaves the one at hand to the next call.
 
     A generator could not tell whether an interrupt comes before its caller has the outcome, or after.
@@ -23,31 +20,28 @@ class Telling(Iterator[Outcome]):
         self._inbox = inbox
         self._timeout = timeout or 0.0
         self._deadline: float | None = None
-        self._told = 0
+        self._taken = 0
 
     def __next__(self) -> Outcome:
         """Waits for the first outcome, and for no other."""
         if self._deadline is None:
             self._outbox.hurry()
             self._deadline = time.monotonic() + self._timeout
-        ready, lock = self._inbox.pending.ready, self._outbox.lock
+        pending, lock = self._inbox.pending, self._outbox.lock
         number, outcome = 0, None
         try:
             # Who emits and takes outcomes in one thread must be able to emit after this: see Spout.emit.
-            while self._told < TOLD_A_CALL or len(ready) >= TOLD_A_CALL:
+            while self._taken < MOST_READY or pending.ready >= MOST_READY:
                 with lock:
-                    if ready:
-                        number = next(iter(ready))
-                        outcome = ready[number]
-                        del ready[number]
-                        if len(ready) == TOLD_A_CALL - 1:
-                            self._outbox.changed.notify_all()
-                        self._told += 1
+                    if (oldest := pending.oldest()) is not None:
+                        number, outcome = oldest
+                        pending.take(number)
+                        self._taken += 1
                         return outcome
                 try:
-                    more = self._inbox.wait(0.0 if self._told else self._deadline, hurry=bool(self._told))
+                    more = self._inbox.wait(0.0 if self._taken else self._deadline, hurry=bool(self._taken))
                 except AckerError:
-                    if not self._told:
+                    if not self._taken:
                         raise
                     break  # an error must not take from the caller what this call has reported already
                 if not more:
@@ -55,7 +49,6 @@ class Telling(Iterator[Outcome]):
         except BaseException:
             if outcome is not None:
                 with lock:
-                    ready[number] = outcome
-                    ready.move_to_end(number, last=False)
+                    pending.put_back(number, outcome)
             raise
         raise StopIteration
