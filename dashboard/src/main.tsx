@@ -11,6 +11,7 @@ import { Letter } from "./views/Letter";
 import { NotFound } from "./views/NotFound";
 import { Outcomes } from "./views/Outcomes";
 import { Overview } from "./views/Overview";
+import { Stuck } from "./views/Stuck";
 import { Topology } from "./views/Topology";
 import { Tree } from "./views/Tree";
 import { Trees } from "./views/Trees";
@@ -43,6 +44,7 @@ const router = createBrowserRouter(
             { path: "t/:topology", Component: Topology },
             { path: "t/:topology/trees", Component: Trees },
             { path: "t/:topology/trees/:anchor", Component: Tree },
+            { path: "t/:topology/stuck", Component: Stuck },
             { path: "t/:topology/outcomes", Component: Outcomes },
             { path: "t/:topology/dead-letters", Component: DeadLetters },
             { path: "t/:topology/dead-letters/:id", Component: Letter },

@@ -13,15 +13,19 @@ from acker.ledger import ids
 from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.client import Store
+from acker.streams import Stream
+from acker.streams.places import holders
 from tests.helpers.api import serving
 from tests.helpers.browser import HOSTILE, NewPage, World, bury
 from tests.helpers.ledgers import Trees
 from tests.helpers.servers import wait_until
+from tests.helpers.streaming import emit, take
 
 VIEWS = {
     "overview": "/",
     "charts": "/t/words",
     "trees": "/t/still/trees",
+    "in streams": "/t/words/stuck",
     "outcomes": "/t/words/outcomes",
     "dead letters": "/t/letters/dead-letters",
     "nothing": "/nothing",
@@ -210,6 +214,36 @@ def test_a_tree_that_nobody_knows_is_said_to_be_so(new_page: NewPage) -> None:
     expect(page.get_by_text("The topology knows no such tree")).to_be_visible()
     page = new_page("/t/nowhere")
     expect(page.get_by_role("alert")).to_contain_text("no topology 'nowhere'")
+
+
+def test_a_tree_shows_where_it_is_and_that_this_is_all_and_its_streams_who_has_what(
+    new_page: NewPage, world: World, axe: Callable[[Page], list[str]]
+) -> None:
+    ledger = world.ledger("places", ackers=1)
+    for name in ("audit", "count"):
+        Stream(ledger, "lines").subscribe(name)
+    [anchor] = emit(ledger, 1)
+    had = take(ledger, "lines", "count", reader="r1")
+    ledger.store.send([holders.noting(ledger.core, had, "<b>5f0c</b>\x1b[31m", 17)])
+    page = new_page(f"/t/places/trees/{anchor}")
+    where = page.get_by_role("region", name="Where it is")
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        expect(where).to_contain_text("Complete: these 2 places have all of its tuples.")
+        places = where.locator("tbody tr")
+        expect(places.filter(has_text="audit")).to_contain_text("nobody")
+        expect(places.filter(has_text="count")).to_contain_text("batch 17")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert axe(page) == []
+    [extra] = ids.new_ids(1)
+    ledger.update([anchor], [extra])
+    page.get_by_role("button", name="Look again").click()
+    expect(where).to_contain_text("Some of its tuples are in no stream")
+    page.get_by_role("link", name="In streams").click()
+    rows = page.get_by_role("region", name="In streams").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.filter(has_text="count")).to_contain_text("batch 17")
+    ledger.run(remove("places", force=True))
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -10,6 +10,7 @@ import { TokenForm } from "./TokenForm";
 const VIEWS = [
   ["", "Charts"],
   ["trees", "Trees in flight"],
+  ["stuck", "In streams"],
   ["outcomes", "Failures"],
   ["dead-letters", "Dead letters"],
 ] as const;

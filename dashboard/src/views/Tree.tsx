@@ -12,6 +12,7 @@ import { useTopology } from "../hooks/topology";
 import { duration, instant } from "../lib/format";
 import { TreeAction, type Action } from "./actions";
 import { timeLeft } from "./Trees";
+import { Where } from "./Where";
 
 /** One tree: where it stands, or how it ended. */
 export function Tree() {
@@ -67,6 +68,7 @@ export function Tree() {
               <History of={found.data} />
             </div>
           )}
+          {flies && <Where topology={topology} anchor={anchor} />}
         </Loaded>
       )}
       {action !== null && tree !== null && (

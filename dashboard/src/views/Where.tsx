@@ -1,0 +1,107 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
+import type { ColumnDef } from "@tanstack/react-table";
+import { client, data, type Schemas } from "../api/client";
+import { DataTable } from "../components/DataTable";
+import { Loaded } from "../components/Notice";
+import { count, duration } from "../lib/format";
+import { printable } from "../lib/text";
+
+type Place = Schemas["Place"];
+
+/** Where the tuples of a tree are. It reads what streams hold, so it is asked once, and again when told to. */
+export function Where({ topology, anchor }: { topology: string; anchor: string }) {
+  const found = useInfiniteQuery({
+    queryKey: ["why", topology, anchor],
+    queryFn: ({ signal, pageParam }) =>
+      data(
+        client.GET("/api/v1/topologies/{topology}/trees/{anchor}/why", {
+          params: {
+            path: { topology, anchor },
+            query: { rows: true, ...(pageParam && { cursor: pageParam }) },
+          },
+          signal,
+        }),
+      ),
+    initialPageParam: "",
+    getNextPageParam: (last) => last.cursor,
+    refetchInterval: false,
+    refetchOnWindowFocus: false,
+  });
+  const pages = found.data?.pages ?? [];
+  const last = pages.at(-1);
+  const places = pages.flatMap((page) => page.places);
+  return (
+    <section aria-label="Where it is" aria-busy={found.isFetching}>
+      <h2>Where it is</h2>
+      <Loaded query={found} what="where it is">
+        {last && (
+          <>
+            <p>
+              {last.complete ? <b>✓ Complete: </b> : null}
+              {said(last, places.length)}
+            </p>
+            {places.length > 0 && (
+              <DataTable
+                caption="Places"
+                rows={places}
+                columns={COLUMNS}
+                id={(place) => `${place.segment} ${place.stream} ${place.subscription ?? ""}`}
+                stack
+              />
+            )}
+          </>
+        )}
+      </Loaded>
+      <div className="toolbar actions">
+        <button type="button" disabled={found.isFetching} onClick={() => void found.refetch()}>
+          Look again
+        </button>
+        {found.hasNextPage && (
+          <button type="button" disabled={found.isFetching} onClick={() => void found.fetchNextPage()}>
+            Look further
+          </button>
+        )}
+      </div>
+    </section>
+  );
+}
+
+/** What was found, in a sentence. */
+function said(last: Schemas["Why"], places: number): string {
+  if (last.complete)
+    return places === 1
+      ? "this place has all of its tuples."
+      : `these ${count(places)} places have all of its tuples.`;
+  const sentence = last.rest.charAt(0).toUpperCase() + last.rest.slice(1);
+  return `${printable(sentence)}.`;
+}
+
+const COLUMNS: ColumnDef<Place>[] = [
+  {
+    header: "Stream",
+    cell: ({ row: { original } }) => original.stream || "a commit that tracks it",
+  },
+  { header: "For", cell: ({ row: { original } }) => original.subscription ?? "the first subscription" },
+  {
+    header: "Published",
+    cell: ({ row: { original } }) =>
+      original.since === null ? "not yet" : `${duration(original.since)} ago`,
+    meta: { number: true },
+  },
+  {
+    header: "Rows of it",
+    cell: ({ row: { original } }) => count(original.rows),
+    meta: { number: true },
+  },
+  {
+    header: "Who has it",
+    cell: ({ row: { original } }) => <span className="wrap">{printable(holder(original))}</span>,
+  },
+];
+
+function holder(place: Place): string {
+  if (place.commit) return `a commit under way: ${place.commit}`;
+  const taken = place.taken_by === null ? "nobody" : place.taken_by.text;
+  if (!place.held_by) return taken;
+  return place.taken_by === null ? place.held_by : `${place.held_by}, ${taken}`;
+}
