@@ -7,6 +7,7 @@ import { Layout } from "./components/Layout";
 import "./style.css";
 import { Broken } from "./views/Broken";
 import { DeadLetters } from "./views/DeadLetters";
+import { Find } from "./views/Find";
 import { Letter } from "./views/Letter";
 import { NotFound } from "./views/NotFound";
 import { Outcomes } from "./views/Outcomes";
@@ -45,6 +46,7 @@ const router = createBrowserRouter(
             { path: "t/:topology/trees", Component: Trees },
             { path: "t/:topology/trees/:anchor", Component: Tree },
             { path: "t/:topology/stuck", Component: Stuck },
+            { path: "t/:topology/find", Component: Find },
             { path: "t/:topology/outcomes", Component: Outcomes },
             { path: "t/:topology/dead-letters", Component: DeadLetters },
             { path: "t/:topology/dead-letters/:id", Component: Letter },

@@ -1,6 +1,7 @@
 /** Fields of a filter: each applies when it is changed, text when it is left or entered. */
 
 import type { ReactNode } from "react";
+import { messageIdQuery } from "../lib/records";
 
 export function Field({ label, children }: { label: string; children: ReactNode }) {
   return (
@@ -36,6 +37,29 @@ export function Choice({
         ))}
       </select>
     </Field>
+  );
+}
+
+export interface MessageIdFilter {
+  message_id: string;
+  message_id_base64: string;
+}
+
+/** A message id, as its text or its bytes. */
+export function MessageIdEntry({
+  filter,
+  change,
+}: {
+  filter: MessageIdFilter;
+  change: (patch: MessageIdFilter) => void;
+}) {
+  return (
+    <Entry
+      label="Message id"
+      value={filter.message_id_base64 === "" ? filter.message_id : `base64:${filter.message_id_base64}`}
+      placeholder="its text, or base64:…"
+      change={(text) => change({ message_id: "", message_id_base64: "", ...messageIdQuery(text) })}
+    />
   );
 }
 

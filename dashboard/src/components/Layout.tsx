@@ -5,6 +5,7 @@ import { getToken, setToken, useAccess } from "../api/token";
 import { setTheme, THEMES, useTheme, type Theme } from "../hooks/theme";
 import { useTopology } from "../hooks/topology";
 import { compact } from "../lib/format";
+import { FindBox } from "./FindBox";
 import { TokenForm } from "./TokenForm";
 
 const VIEWS = [
@@ -46,6 +47,7 @@ export function Layout() {
             </span>
           )}
           <span className="spring" />
+          {topology !== undefined && access === "open" && <FindBox topology={topology} />}
           {access === "open" && getToken() !== null && (
             <button
               type="button"

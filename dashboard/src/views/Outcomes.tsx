@@ -5,7 +5,7 @@ import { Link, useParams } from "react-router";
 import { client, data, type Schemas } from "../api/client";
 import { DataTable } from "../components/DataTable";
 import { ExportButtons } from "../components/ExportButtons";
-import { Choice, Entry } from "../components/Fields";
+import { Choice, Entry, MessageIdEntry } from "../components/Fields";
 import { Status } from "../components/Mark";
 import { Empty, Loaded } from "../components/Notice";
 import { Pager } from "../components/Pager";
@@ -21,7 +21,7 @@ import { collect, type ReadPage } from "../lib/pages";
 
 type Outcome = Schemas["Outcome"];
 
-const FILTER = { status: "", spout: "", reason: "" };
+const FILTER = { status: "", spout: "", reason: "", message_id: "", message_id_base64: "" };
 const DEFAULTS = { ...FILTER, cursor: "" };
 const PAGE = 50;
 /** Seconds between two readings where no event says that something happened. */
@@ -100,6 +100,7 @@ export function Outcomes() {
           maxLength={256}
           change={(reason) => apply({ reason })}
         />
+        <MessageIdEntry filter={filter} change={apply} />
         {filtered && (
           <button type="button" onClick={() => apply(FILTER)}>
             Clear

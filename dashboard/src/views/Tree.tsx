@@ -10,6 +10,7 @@ import { MessageId, Reason } from "../components/Text";
 import { useRefresh } from "../hooks/refresh";
 import { useTopology } from "../hooks/topology";
 import { duration, instant } from "../lib/format";
+import { findPath } from "../lib/records";
 import { TreeAction, type Action } from "./actions";
 import { timeLeft } from "./Trees";
 import { Where } from "./Where";
@@ -59,12 +60,13 @@ export function Tree() {
           <p>
             <Link to={`/t/${topology}/outcomes`}>Failures and expirations</Link>
           </p>
+          <p>By its message id it may be found all the same, in the box above.</p>
         </Empty>
       ) : (
         <Loaded query={found} what="the tree">
           {found.data && (
             <div className="columns">
-              <Facts of={found.data} />
+              <Facts topology={topology} of={found.data} />
               <History of={found.data} />
             </div>
           )}
@@ -85,7 +87,7 @@ export function Tree() {
   );
 }
 
-function Facts({ of }: { of: Schemas["TreeState"] }) {
+function Facts({ topology, of }: { topology: string; of: Schemas["TreeState"] }) {
   const { tree } = of;
   const rows: [string, ReactNode][] = [
     ["State", <Status key="" kind={of.outcome?.status ?? tree?.state ?? "finished"} />],
@@ -98,6 +100,13 @@ function Facts({ of }: { of: Schemas["TreeState"] }) {
     ],
     ["Spout", of.spout ?? "none yet"],
   ];
+  if (of.message_id_base64 !== null)
+    rows.push([
+      "Record",
+      <Link key="" to={findPath(topology, of)}>
+        its attempts and dead letters
+      </Link>,
+    ]);
   if (tree !== null)
     rows.push(
       [

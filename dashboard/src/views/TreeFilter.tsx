@@ -1,5 +1,5 @@
 import type { Schemas } from "../api/client";
-import { Choice, Entry } from "../components/Fields";
+import { Choice, MessageIdEntry } from "../components/Fields";
 import { BUCKETS } from "../lib/series";
 
 export const TREE_FILTER = {
@@ -34,7 +34,6 @@ export function TreeFilter({
   change: (patch: Partial<Filter>) => void;
 }) {
   const shards = topology?.shards.map((shard) => shard.shard.toString()) ?? [];
-  const binary = filter.message_id_base64 !== "";
   return (
     <search className="filter">
       <Choice
@@ -62,15 +61,7 @@ export function TreeFilter({
         options={AGES}
         change={(older_than) => change({ older_than })}
       />
-      <Entry
-        label="Message id"
-        value={binary ? `base64:${filter.message_id_base64}` : filter.message_id}
-        placeholder="its text, or base64:…"
-        change={(text) => {
-          const bytes = /^base64:(.*)$/s.exec(text.trim());
-          change({ message_id: bytes ? "" : text, message_id_base64: bytes?.[1] ?? "" });
-        }}
-      />
+      <MessageIdEntry filter={filter} change={change} />
       {Object.values(filter).some((value) => value !== "") && (
         <button
           type="button"

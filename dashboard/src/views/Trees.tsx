@@ -18,6 +18,7 @@ import { useUrl } from "../hooks/url";
 import { MOST_CALLS, MOST_ROWS } from "../lib/export";
 import { duration, plural } from "../lib/format";
 import { collect, type ReadPage } from "../lib/pages";
+import { findPath } from "../lib/records";
 import { TreeAction, type Action } from "./actions";
 import { TREE_FILTER, TreeFilter } from "./TreeFilter";
 
@@ -93,6 +94,9 @@ export function Trees() {
                 : filtered
                   ? "No tree in flight is like that."
                   : "No tree is in flight."}
+            {(filter.message_id !== "" || filter.message_id_base64 !== "") && (
+              <Link to={findPath(topology, named(filter))}>Find the record, whatever became of it</Link>
+            )}
           </Empty>
         ) : (
           <DataTable
@@ -121,6 +125,10 @@ export function Trees() {
       )}
     </>
   );
+}
+
+function named({ message_id, message_id_base64 }: typeof TREE_FILTER) {
+  return { message_id: message_id_base64 === "" ? message_id : null, message_id_base64 };
 }
 
 function reader(topology: string, filter: typeof TREE_FILTER): ReadPage<TreeRow> {

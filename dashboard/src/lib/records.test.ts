@@ -1,0 +1,63 @@
+import { expect, test } from "vitest";
+import { addUp, anchorIn, messageIdQuery, messageIdText, type FoundAttempt, type Records } from "./records";
+
+const T = (second: number) => `2026-11-23T10:00:0${second}.000Z`;
+
+function attempt(part: Partial<FoundAttempt>): FoundAttempt {
+  return {
+    anchor: null,
+    number: null,
+    state: "failed",
+    reason: "",
+    step: "",
+    tracked_at: null,
+    at: null,
+    ...part,
+  };
+}
+
+function answer(looked: number, cursor: string | null, ...attempts: FoundAttempt[]): Records {
+  const records = [{ spout: "s", attempts, dead_letters: [] }];
+  return { message_id: "m", message_id_base64: "bQ==", records, looked, of: 9, cursor };
+}
+
+test("answers are added up, each attempt once and in order", () => {
+  const second = attempt({ anchor: "3", number: 2, state: "pending", tracked_at: T(2) });
+  const first = attempt({ anchor: "1", tracked_at: T(0), at: T(1) });
+  const told = attempt({ number: 1, at: T(1) });
+  const over = { ...second, number: null, state: "acked" as const };
+  expect(addUp([answer(2, "a", second, told), answer(5, "b", first), answer(9, null, over)])).toEqual({
+    records: [
+      {
+        spout: "s",
+        attempts: [
+          { ...first, number: 1 },
+          { ...over, number: 2 },
+        ],
+        dead_letters: [],
+      },
+    ],
+    looked: 9,
+    of: 9,
+    cursor: null,
+  });
+});
+
+test("an anchor is an odd number of 64 bits", () => {
+  expect(anchorIn(" -9223372036854775807 ")).toBe("-9223372036854775807");
+  for (const text of ["", "4", "1.5", "9223372036854775809", "order 7", "--1", "0x1"])
+    expect(anchorIn(text)).toBeNull();
+});
+
+test("a message id is asked for as it was given", () => {
+  expect(messageIdQuery(" a b")).toEqual({ message_id: " a b" });
+  for (const [text, bytes] of [
+    ["plain", "cGxhaW4="],
+    ["", ""],
+    ["base64:x", "YmFzZTY0Ong="],
+    [null, "/w=="],
+  ] as const) {
+    const query = messageIdQuery(messageIdText({ message_id: text, message_id_base64: bytes }));
+    expect([{ message_id: text }, { message_id_base64: bytes }]).toContainEqual(query);
+  }
+});

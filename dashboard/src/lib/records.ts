@@ -1,0 +1,73 @@
+/** What is found of a message id, and how somebody asks for it. */
+
+import type { Schemas } from "../api/client";
+
+export type Records = Schemas["Records"];
+export type FoundAttempt = Schemas["FoundAttempt"];
+
+/** A message id for the service. */
+export type MessageIdQuery = { message_id: string } | { message_id_base64: string };
+
+/** What is asked for: a message id as its text, or its bytes behind `base64:`. */
+export function messageIdQuery(text: string): MessageIdQuery {
+  const bytes = /^\s*base64:(.*)$/s.exec(text);
+  return bytes ? { message_id_base64: (bytes[1] ?? "").trim() } : { message_id: text };
+}
+
+/** The same as text for the box; bytes where it is no text, or would be taken for something else. */
+export function messageIdText(of: { message_id: string | null; message_id_base64: string | null }): string {
+  const { message_id: text, message_id_base64: bytes } = of;
+  return text !== null && text !== "" && !/^\s*base64:/.test(text) ? text : `base64:${bytes ?? ""}`;
+}
+
+/** Where a record is looked for. */
+export function findPath(topology: string, of: Parameters<typeof messageIdText>[0]): string {
+  return `/t/${topology}/find?${new URLSearchParams({ id: messageIdText(of) }).toString()}`;
+}
+
+/** The anchor that a text may be: an odd number of signed 64 bits. */
+export function anchorIn(text: string): string | null {
+  const trimmed = text.trim();
+  if (!/^-?[0-9]{1,19}$/.test(trimmed)) return null;
+  const number = BigInt(trimmed);
+  return BigInt.asIntN(64, number) === number && BigInt.asUintN(1, number) === 1n ? number.toString() : null;
+}
+
+/** Several answers, each with the cursor of the one before, as one. */
+export function addUp(answers: readonly Records[]): Pick<Records, "records" | "looked" | "of" | "cursor"> {
+  const last = answers.at(-1);
+  const spouts = [...new Set(answers.flatMap((one) => one.records.map((record) => record.spout)))].sort();
+  const records = spouts.map((spout) => {
+    const parts = answers.flatMap((one) => one.records.filter((record) => record.spout === spout));
+    const letters = new Map(parts.flatMap((part) => part.dead_letters.map((one) => [one.id, one])));
+    return {
+      spout,
+      attempts: once(parts.flatMap((part) => part.attempts)),
+      dead_letters: [...letters.values()],
+    };
+  });
+  return { records, looked: last?.looked ?? 0, of: last?.of ?? 0, cursor: last?.cursor ?? null };
+}
+
+/** Each attempt once, in order: its tree and its row may both tell of it. */
+function once(attempts: readonly FoundAttempt[]): FoundAttempt[] {
+  const found = new Map<string, FoundAttempt>();
+  const byEnd = new Map<string, string>();
+  for (const one of attempts) {
+    if (one.anchor === null) continue;
+    found.set(one.anchor, { ...one, number: one.number ?? found.get(one.anchor)?.number ?? null });
+    if (one.at !== null) byEnd.set(end(one), one.anchor);
+  }
+  for (const one of attempts) {
+    if (one.anchor !== null) continue;
+    const name = byEnd.get(end(one));
+    const tree = name === undefined ? undefined : found.get(name);
+    if (name !== undefined && tree !== undefined) found.set(name, { ...tree, number: one.number });
+    else found.set(end(one), one);
+  }
+  return [...found.values()].sort((a, b) => began(a) - began(b) || ended(a) - ended(b));
+}
+
+const end = (one: FoundAttempt) => `${one.state} ${one.at ?? ""}`;
+const ended = (one: FoundAttempt) => (one.at === null ? Number.MAX_VALUE : Date.parse(one.at));
+const began = (one: FoundAttempt) => (one.tracked_at === null ? ended(one) : Date.parse(one.tracked_at));

@@ -1,0 +1,106 @@
+"""The box in which a record is looked for, by keyboard and on a phone."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from acker.inspect.removal import remove
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
+from tests.helpers.browser import HOSTILE, NewPage, World
+from tests.helpers.kept_rows import fail, lines
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+def ask(page: Page, text: str) -> None:
+    page.get_by_role("searchbox").fill(text)
+    page.keyboard.press("Enter")
+
+
+def replayed(ledger: Ledger) -> None:
+    """Rows 0 and 1 whose second attempt has failed, too, and one that was acked then."""
+    StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=2)).write(lines(3))
+    fail(ledger, lambda _: True, "<b>malformed</b>")
+    settler.settle(ledger)
+    fail(ledger, lambda row: row["id"] != 2, "no such shop " + "and no other either " * 12)
+    settler.settle(ledger)
+
+
+@pytest.mark.parametrize("options", [{"color_scheme": "light"}, {"color_scheme": "dark"}, PHONE])
+def test_a_record_is_found_by_its_id_or_an_anchor_and_leads_to_its_attempts_and_its_dead_letter(
+    new_page: NewPage, world: World, axe: Callable[[Page], list[str]], options: dict[str, object]
+) -> None:
+    ledger = world.ledger("finding", ackers=2, message_timeout=3600.0)
+    try:
+        replayed(ledger)
+        page = new_page("/t/finding", **options)
+        ask(page, "1")
+        expect(page).to_have_url(re.compile(r"/t/finding/find\?id=1$"))
+        rows = page.get_by_role("region", name="Attempts, spout lines").locator("tbody tr")
+        expect(rows).to_have_count(2)
+        expect(rows.first).to_contain_text("<b>malformed</b>")
+        expect(rows.last).to_contain_text("no such shop")
+        expect(page.get_by_role("status")).to_have_text(re.compile(r"Looked at \d+ of \d+ trees"))
+        assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]  # type: ignore[index]
+        assert axe(page) == []
+        anchor = rows.first.get_by_role("link").text_content()
+        page.get_by_role("link", name=re.compile("@lines")).click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Dead letter")
+        # The anchor of any of its trees leads to all of the record.
+        ask(page, str(anchor))
+        tree = page.get_by_role("region", name="Tree of this anchor")
+        expect(tree).to_contain_text("failed")
+        expect(rows).to_have_count(2)
+        expect(page.get_by_text("Nothing is known of this message id")).to_be_visible()
+        tree.get_by_role("link").click()
+        page.get_by_role("link", name="its attempts and dead letters").click()
+        expect(rows).to_have_count(2)
+        page.go_back()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Tree")
+        page.goto(page.url.partition("/trees")[0] + "/trees?message_id=2")
+        page.get_by_role("link", name="Find the record, whatever became of it").click()
+        expect(rows).to_have_count(1)  # how its second attempt was acked is not kept
+    finally:
+        ledger.run(remove("finding", force=True))
+
+
+def test_any_id_is_looked_for_as_it_is_and_does_nothing(new_page: NewPage, world: World) -> None:
+    ledger = world.ledger("hostile", ackers=1, message_timeout=3600.0)
+    try:
+        ledger.track(ids.new_anchors(4), ids.new_ids(4), HOSTILE, spout="s")
+        page = new_page("/t/hostile/find")
+        expect(page.get_by_text("Enter a message id")).to_be_visible()
+        rows = page.get_by_role("region", name="Attempts, spout s").locator("tbody tr")
+        for text in (HOSTILE[0].decode(), "base64:/wBieXRlcw==", HOSTILE[2].decode(), "base64:"):
+            ask(page, text)
+            expect(page.get_by_role("searchbox")).to_have_value(text)
+            expect(rows).to_have_count(1)
+            expect(rows).to_contain_text("pending")
+        assert page.evaluate("window.hacked") is None
+        ask(page, "base64:?")
+        expect(page.get_by_role("alert")).to_contain_text("message_id_base64")
+    finally:
+        ledger.run(remove("hostile", force=True))
+
+
+def test_what_the_service_keeps_for_people_is_filtered_by_message_id(new_page: NewPage, world: World) -> None:
+    ledger = world.ledger("named", ackers=1, message_timeout=3600.0)
+    try:
+        anchors = ids.new_anchors(3)
+        ledger.track(anchors, ids.new_ids(3), ["a", "b", "ab"], spout="s")
+        ledger.fail(anchors, "bad")
+        page = new_page("/t/named/outcomes")
+        rows = page.locator("tbody tr")
+        expect(rows).to_have_count(3)
+        page.get_by_label("Message id").fill("b")
+        page.keyboard.press("Enter")
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text(str(anchors[1]))
+    finally:
+        ledger.run(remove("named", force=True))
