@@ -23,6 +23,7 @@ from api.routes import (
     access,
     dead_letters,
     events,
+    graph,
     health,
     messages,
     metrics,
@@ -64,7 +65,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
     routes = APIRouter(prefix=PREFIX, dependencies=[Depends(problems.check_query)])
     for part in (
-        access, topologies, stats, trees, places, outcomes, records, dead_letters, messages, spouts, events,
+        access, topologies, graph, stats, trees, places, outcomes, records, dead_letters, messages, spouts,
+        events,
     ):  # fmt: skip
         routes.include_router(part.router)
     app.include_router(routes)

@@ -11,9 +11,10 @@ import heapq
 import itertools
 import logging
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from acker.errors import ValidationError
 from acker.inspect.trees import Tree
@@ -37,6 +38,7 @@ _EXAMINED = 500
 _EXAMINED_FOR_ID = 4_000
 _READ_BYTES = 1 << 18
 _BYTES_FOR_ID = 4 << 20
+_COUNTED = 256
 _FIND_TREES = 128
 _FIND_CALLS = 32
 _LATEST = 253_402_300_799_000  # the end of the year 9999, in ms: what a date can be
@@ -305,6 +307,36 @@ def since(
         found += itertools.islice(trees, most)
     found.sort(key=lambda tree: (tree.at, tree.shard, tree.number, tree.offset))
     return found[max(0, len(found) - most) :], now
+
+
+class Counted(NamedTuple):
+    """Trees that failed or expired after `since` (Unix seconds).
+
+    failed: by (spout, step that has failed them, "" where not known); expired: by spout.
+    """
+
+    since: float
+    failed: Mapping[tuple[str, str], int]
+    expired: Mapping[str, int]
+
+
+def counted(core: Core, since: float) -> Operation[Counted]:
+    """Counts what failed and expired since a moment (Unix seconds), or a later one where that is too much.
+
+    It looks at some 256 entries, so it may be asked again and again.
+    """
+    most = max(4, _COUNTED // max(1, len(core.shards)))
+    places = yield from _newest(core)
+    read = (yield from _entries(core, places, list(places), most)).values()
+    since = max([since, *(entries[-1].at / 1000 for entries in read if len(entries) == most)])
+    failed, expired = Counter[tuple[str, str]](), Counter[str]()
+    for entry in itertools.chain.from_iterable(read):
+        if entry.spout is not None and entry.at / 1000 >= since:
+            if entry.status == "failed":
+                failed[entry.spout, entry.cause.step] += entry.count()
+            else:
+                expired[entry.spout] += entry.count()
+    return Counted(since, failed, expired)
 
 
 # How they are read

@@ -100,7 +100,7 @@ class Recently:
     @property
     def span(self) -> str:
         """The window in words."""
-        return "so far" if self.seconds is None else f"in the last {_words(self.seconds)}"
+        return "so far" if self.seconds is None else f"in the last {words(self.seconds)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _no_ticks(facts: Facts, _: float) -> Finding | None:
     age, tick = facts.totals.rotation_age, facts.config.tick_ms / 1000
     if age is None or age <= tick + facts.config.tick_limit:
         return None
-    text = f"no tick for {_words(age)}, and one is due each {_words(tick)}: nothing expires"
+    text = f"no tick for {words(age)}, and one is due each {words(tick)}: nothing expires"
     return Finding(text, age - tick)
 
 
@@ -232,8 +232,8 @@ def _slow(facts: Facts, limit: float) -> Finding | None:
     if p99 is None or facts.recently.acked < FEW or p99 < limit * timeout:
         return None
     return Finding(
-        f"one tree in a hundred took {_words(p99)} or more {facts.recently.span}, "
-        f"and the message timeout is {_words(timeout)}"
+        f"one tree in a hundred took {words(p99)} or more {facts.recently.span}, "
+        f"and the message timeout is {words(timeout)}"
     )
 
 
@@ -248,7 +248,7 @@ def _behind(facts: Facts, limit: float) -> Finding | None:
     longest = limit * facts.config.message_timeout
     if age < longest:
         return None
-    text = f"{rows:,} rows of stream {stream} wait for subscription {name}, the oldest for {_words(age)}"
+    text = f"{rows:,} rows of stream {stream} wait for subscription {name}, the oldest for {words(age)}"
     return Finding(text, age - longest)
 
 
@@ -267,7 +267,7 @@ def _no_bolt(facts: Facts, limit: float) -> Finding | None:
     if worst is None:
         return None
     age, name, read, rows = worst
-    text = f"nobody works on stream {read}: {name} was last seen {_words(age)} ago, and {rows:,} rows wait"
+    text = f"nobody works on stream {read}: {name} was last seen {words(age)} ago, and {rows:,} rows wait"
     return Finding(text, age)
 
 
@@ -275,7 +275,7 @@ def _no_spout(facts: Facts, limit: float) -> Finding | None:
     age, name = max(((age, name) for name, age in facts.unconfirmed.items()), default=(0.0, ""))
     if age < limit:
         return None
-    return Finding(f"spout {name} has not confirmed an outcome that came {_words(age)} ago", age)
+    return Finding(f"spout {name} has not confirmed an outcome that came {words(age)} ago", age)
 
 
 def _dead_letters(facts: Facts, limit: float) -> Finding | None:
@@ -477,7 +477,8 @@ def _unconfirmed(core: Core, at: float) -> Operation[dict[str, float]]:
     return found
 
 
-def _words(seconds: float) -> str:
+def words(seconds: float) -> str:
+    """A time in words, for people."""
     if seconds < 10:
         return f"{seconds:.3g} s"
     if seconds < 120:

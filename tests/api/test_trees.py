@@ -144,3 +144,11 @@ def test_why_and_stuck_tell_where_trees_are_and_refuse_cursors_that_no_page_gave
     for path in (f"{TREES}/{anchors[0]}/why", "/topologies/words/stuck"):
         refused = client.get(path, params={"cursor": "abc"})
         assert (refused.status_code, refused.json()["type"]) == (404, "urn:acker:unknown-cursor")
+
+
+def test_the_graph_is_drawn_from_what_is_known(client: httpx.Client, ledger: Ledger) -> None:
+    emit(ledger, 2)
+    found = client.get("/topologies/words/graph").json()
+    assert [one["id"] for one in found["nodes"]] == ["spout:s", "stream:lines", "subscription:lines/"]
+    [edge] = found["edges"]
+    assert (edge["kind"], edge["rows"], edge["rows_behind"], found["worst"]) == ("reads", 0, 2, None)

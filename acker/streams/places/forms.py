@@ -5,6 +5,7 @@ from typing import Any
 
 from acker.inspect import forms
 from acker.inspect.plain import instant
+from acker.streams.places.graph import Graph
 from acker.streams.places.holders import Holder
 from acker.streams.places.place import Place
 from acker.streams.places.stuck import Share, Stuck
@@ -67,4 +68,18 @@ def share(one: Share) -> dict[str, Any]:
         "segments": one.segments,
         "rows": one.rows,
         "oldest": one.oldest,
+    }
+
+
+def graph(one: Graph) -> dict[str, Any]:
+    """The graph of a topology."""
+    return {
+        "at": instant(one.at),
+        "failures_since": instant(one.failures_since),
+        "worst": None if one.worst is None else asdict(one.worst),
+        "nodes": [
+            {**asdict(node), "age": node.age, "steps": [forms.step(step) for step in node.steps]}
+            for node in one.nodes
+        ],
+        "edges": [asdict(edge) for edge in one.edges],
     }

@@ -276,6 +276,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Graph
+         * @description Spouts, streams and steps of a topology, what passes between them, and what most needs a look.
+         *
+         *     It is drawn from what steps have said of themselves, and from exact counts: the difference of two answers
+         *     over that of their `at` is a rate.
+         */
+        get: operations["get_graph"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/messages": {
         parameters: {
             query?: never;
@@ -1347,6 +1370,179 @@ export interface components {
              * @example wordcount
              */
             spout: string;
+        };
+        /**
+         * Graph
+         * @description What a topology is made of, as far as it is known, what passes, and where it is worst.
+         */
+        Graph: {
+            /**
+             * At
+             * Format: date-time
+             * @description By the store's clock. Two answers give rates.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            at: string;
+            /** Edges */
+            edges: components["schemas"]["GraphEdge"][];
+            /**
+             * Failures Since
+             * Format: date-time
+             * @description Since when failed and expired trees are counted: ten minutes, or less for very many.
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            failures_since: string;
+            /** Nodes */
+            nodes: components["schemas"]["GraphNode"][];
+            /** @description null where nothing needs a look. */
+            worst: components["schemas"]["GraphWorst"] | null;
+        };
+        /**
+         * GraphEdge
+         * @description What goes from one node to another.
+         */
+        GraphEdge: {
+            /** Id */
+            id: string;
+            /**
+             * Kind
+             * @description Into a stream, out of it, or from a spout to the step that tracks.
+             * @enum {string}
+             */
+            kind: "emits" | "reads" | "tracks";
+            /**
+             * Oldest
+             * @description Seconds since the oldest segment that nobody has taken.
+             */
+            oldest: number | null;
+            /**
+             * Rows
+             * @description Read: acked so far. Emitted: those of the stream, where nobody else emits into it.
+             */
+            rows: number | null;
+            /**
+             * Rows Behind
+             * @example 1200
+             */
+            rows_behind: number;
+            /**
+             * Rows Dropped
+             * @example 1200
+             */
+            rows_dropped: number;
+            /**
+             * Source
+             * @description The id of a node.
+             */
+            source: string;
+            /**
+             * Subscription
+             * @description Of what is read. Steps that share it share its figures.
+             */
+            subscription: string | null;
+            /**
+             * Target
+             * @description The id of a node.
+             */
+            target: string;
+        };
+        /**
+         * GraphNode
+         * @description A spout, a step, a stream, or a subscription of which no step is known to read it.
+         */
+        GraphNode: {
+            /**
+             * Age
+             * @description Seconds since one who runs it was seen last.
+             */
+            age: number | null;
+            /**
+             * Dead Letters
+             * @description Rows that a spout has given up.
+             * @example 1200
+             */
+            dead_letters: number;
+            /**
+             * Dropped
+             * @description Segments dropped by a stream's limits.
+             * @example 1200
+             */
+            dropped: number;
+            /**
+             * Expired
+             * @description Trees of a spout since `failures_since`.
+             * @example 1200
+             */
+            expired: number;
+            /**
+             * Failed
+             * @description Trees since `failures_since`: of a step what it has failed, of a spout all of its own.
+             * @example 1200
+             */
+            failed: number;
+            /**
+             * Id
+             * @description Names it in the graph.
+             * @example step:split
+             */
+            id: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "spout" | "step" | "stream" | "subscription";
+            /**
+             * Name
+             * @description Of a subscription: its stream, a slash, and its own name.
+             */
+            name: string;
+            /**
+             * Oldest
+             * @description Seconds since the oldest segment that nobody has taken.
+             */
+            oldest: number | null;
+            /**
+             * Rows
+             * @description Of a stream: published for one subscription so far, at most.
+             */
+            rows: number | null;
+            /**
+             * Rows Behind
+             * @description Rows still to be acked.
+             * @example 1200
+             */
+            rows_behind: number;
+            /**
+             * Steps
+             * @description Who runs it; none for streams, and for plain Python.
+             */
+            steps: components["schemas"]["Step"][];
+            /**
+             * Trees
+             * @description Of a topology's only spout: tracked so far. null for others.
+             */
+            trees: number | null;
+        };
+        /**
+         * GraphWorst
+         * @description What most needs a look.
+         */
+        GraphWorst: {
+            /**
+             * Edge
+             * @description The edge that leads there, if it is one.
+             */
+            edge: string | null;
+            /**
+             * Node
+             * @description The id of a node.
+             */
+            node: string;
+            /**
+             * Text
+             * @description Why, for people.
+             */
+            text: string;
         };
         /**
          * Group
@@ -5670,6 +5866,153 @@ export interface operations {
                      *       "status": 413,
                      *       "title": "Request Entity Too Large",
                      *       "type": "urn:acker:body-too-large"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_graph: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Graph"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
