@@ -100,9 +100,11 @@ def test_every_replay_of_a_row_is_an_attempt_and_the_last_leads_to_its_dead_lett
     record = only(find(ledger, "1"))
     [letter] = record.letters
     assert (letter.anchor, letter.reason, letter.attempts) == (third["_acker"], "error 500", 3)
-    assert [(one.number, one.state) for one in record.attempts] == [
-        (1, "failed"), (2, "failed"), (3, "expired"),
-    ]  # fmt: skip
+    assert told(record) == [
+        (1, "failed", "malformed"),
+        (2, "failed", "error 500"),
+        (3, "expired", "not acked within the message timeout of 30 s"),
+    ]
     assert [one.anchor for one in record.attempts] == [*anchors, third["_acker"]]
     # A replay of the dead letter begins anew, and the attempts before are still told.
     again = ledger.run(dead_letters.replay(ledger.core, letter.id))

@@ -183,7 +183,8 @@ def _record(spout: str, found: Iterable[FoundAttempt], letters: Iterable[Head]) 
         if (anchor := anchors.get(_end(one))) is None:
             alone[_end(one)] = one
         else:
-            trees[anchor] = replace(trees[anchor], number=one.number)
+            tree = trees[anchor]
+            trees[anchor] = replace(tree, number=one.number, reason=tree.reason or one.reason)
     both = sorted([*trees.values(), *alone.values()], key=FoundAttempt.order)
     return FoundRecord(spout, tuple(both), tuple(letters))
 
@@ -248,10 +249,8 @@ def _dead(
         one.letters.append(head)
         row = rows[place] if place < fits else None
         if isinstance(row, StoredRow) and row.history:
-            *before, last = row.history
-            one.told += before
-            known = one.trees.get(head.anchor, replace(_of_row(last), anchor=head.anchor))
-            one.trees[head.anchor] = replace(known, number=last.number)
+            one.told += row.history
+            one.trees.setdefault(head.anchor, replace(_of_row(row.history[-1]), anchor=head.anchor))
 
 
 def _number(core: Core, spout: str, one: _Gathered) -> Operation[None]:

@@ -24,14 +24,14 @@ function answer(looked: number, cursor: string | null, ...attempts: FoundAttempt
 test("answers are added up, each attempt once and in order", () => {
   const second = attempt({ anchor: "3", number: 2, state: "pending", tracked_at: T(2) });
   const first = attempt({ anchor: "1", tracked_at: T(0), at: T(1) });
-  const told = attempt({ number: 1, at: T(1) });
+  const told = attempt({ number: 1, at: T(1), reason: "bad" });
   const over = { ...second, number: null, state: "acked" as const };
   expect(addUp([answer(2, "a", second, told), answer(5, "b", first), answer(9, null, over)])).toEqual({
     records: [
       {
         spout: "s",
         attempts: [
-          { ...first, number: 1 },
+          { ...first, number: 1, reason: "bad" },
           { ...over, number: 2 },
         ],
         dead_letters: [],

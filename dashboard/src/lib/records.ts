@@ -62,7 +62,8 @@ function once(attempts: readonly FoundAttempt[]): FoundAttempt[] {
     if (one.anchor !== null) continue;
     const name = byEnd.get(end(one));
     const tree = name === undefined ? undefined : found.get(name);
-    if (name !== undefined && tree !== undefined) found.set(name, { ...tree, number: one.number });
+    if (name !== undefined && tree !== undefined)
+      found.set(name, { ...tree, number: one.number, reason: tree.reason || one.reason });
     else found.set(end(one), one);
   }
   return [...found.values()].sort((a, b) => began(a) - began(b) || ended(a) - ended(b));
