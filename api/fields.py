@@ -1,7 +1,7 @@
 """How values travel in JSON: 64-bit ids as decimal strings, times as ISO 8601 UTC, bytes as base64."""
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from acker.ledger.config import MESSAGE_ID_BYTES, REASON_BYTES
+from acker.ledger.counts import Counter
 
 
 def _up_to(digits: str) -> str:
@@ -163,6 +164,11 @@ def with_fields(listed: dict[str, Any]) -> Callable[[type[M]], type[M]]:
         )
 
     return decorate
+
+
+def counted(counters: Mapping[str, Counter], kind: object) -> dict[str, Any]:
+    """Counters as fields of that kind."""
+    return {name: (kind, Field(description=one.words)) for name, one in counters.items()}
 
 
 class MessageIdFields(Answer):

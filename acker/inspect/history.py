@@ -19,7 +19,7 @@ import numpy as np
 from acker.inspect.buckets import BUCKETS, Clock
 from acker.ledger import histogram
 from acker.ledger.core import Core
-from acker.ledger.counts import COUNTERS
+from acker.ledger.counts import COUNTERS, Counter
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds, whole
@@ -36,8 +36,9 @@ GAUGES = (*BUCKETS, "waiting", "held", "backlog", "high_water_use", "rotation_ag
 """What a reading holds beside `COUNTED`: trees pending by bucket, slabs that wait, trees held, rotations not
 drained, how full the fullest shard is (1.0: full), and the longest time in seconds since a shard's last
 rotation (-1: none was used)."""
-COUNTED = (*COUNTERS, "emitted")
-"""The counters of the ledger, and the tuples emitted: by collectors, and into the streams of the topology."""
+_EMITTED = "Tuples emitted: by collectors, and rows into streams, once for each subscription."
+COUNTED = COUNTERS | {"emitted": Counter("tuples", _EMITTED)}
+"""What a history counts: the counters of the ledger, and tuples."""
 COLUMNS = (*COUNTED, *GAUGES)
 
 _log = logging.getLogger(__name__)

@@ -173,11 +173,7 @@ class Ledger:
         return self.run(message_ids(self.core, slabs))
 
     def counters(self) -> dict[str, int]:
-        """The exact counts over all shards since the topology was made.
-
-        tracked, acked, failed, expired, rejected, late, orphaned: trees or messages; duplicates: calls and
-        slabs that came again; rotations: of all shards.
-        """
+        """The exact counts over all shards since the topology was made (`acker.ledger.counts.COUNTERS`)."""
         return self.run(counts.counters(self.core))
 
     def latency(self, *fractions: float) -> list[float | None]:

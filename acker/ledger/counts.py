@@ -1,16 +1,34 @@
 """What a ledger has counted, over all its shards."""
 
 import logging
+from typing import NamedTuple
 
 from acker.ledger import histogram, once
 from acker.ledger.core import Core
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
 
-COUNTERS = (
-    "tracked", "acked", "failed", "expired", "rejected", "late", "orphaned", "duplicates", "rotations",
-)  # fmt: skip
 
+class Counter(NamedTuple):
+    """Something that is counted. unit: in its metric's name, or "". words: what it is."""
+
+    unit: str
+    words: str
+
+
+COUNTERS = {
+    "tracked": Counter("trees", "Trees that a spout tracked."),
+    "acked": Counter("trees", "Trees of which all was acked."),
+    "failed": Counter("trees", "Trees that were failed."),
+    "expired": Counter("trees", "Trees that were not done in time."),
+    "rejected": Counter("trees", "Trees that were not tracked, for there was no room for them."),
+    "late": Counter("messages", "Messages for trees that were finished."),
+    "orphaned": Counter("trees", "Messages for trees that were never tracked, dropped in the end."),
+    "duplicates": Counter("", "Calls and slabs that came again, and changed nothing."),
+    "rotations": Counter("", "Rotations of all shards together."),
+}
+"""What a ledger counts, in the order in which its history stores it."""
+UNREADABLE = Counter("records", "Records that could not be read, and were passed over.")
 
 _log = logging.getLogger(__name__)
 

@@ -3,13 +3,14 @@
 from pydantic import Field
 
 from acker.inspect.buckets import Bucket
-from api.fields import Answer, Count, Instant
+from api.fields import Answer, Count, Instant, counted, with_fields
 from api.models.outcomes import Outcome
-from api.models.stats import Counted
+from api.models.stats import COUNTED
 from api.models.topologies import Health, Latency
 
 
-class Sample(Counted[Count]):
+@with_fields(counted(COUNTED, Count))
+class Sample(Answer):
     """Event `sample`, once a second: what changed since the one before. Its id resumes the stream."""
 
     at: Instant

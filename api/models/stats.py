@@ -1,36 +1,19 @@
 """History: series of exact counts."""
 
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 from pydantic import Field
 
 from acker.inspect import history
 from acker.inspect.buckets import Bucket
-from api.fields import Answer, Count, InstantText, Name
+from api.fields import Answer, Count, InstantText, Name, counted, with_fields
 from api.models.topologies import Latency
 
 Window = Literal["10m", "3h", "1d", "all"]
 """All is 30 days."""
-COUNTED = tuple(name for name in history.COUNTED if name != "rotations")
+COUNTED = {name: one for name, one in history.COUNTED.items() if name != "rotations"}
+"""What is counted over a time."""
 Series = list[Count]
-Counts = TypeVar("Counts")
-
-
-class Counted(Answer, Generic[Counts]):
-    """What is counted over a time: one number of each, or a series."""
-
-    tracked: Counts
-    emitted: Counts = Field(
-        description="Tuples emitted: into streams, rows once for each subscription, "
-        "and by collectors into trees."
-    )
-    acked: Counts
-    failed: Counts
-    expired: Counts
-    rejected: Counts
-    late: Counts
-    orphaned: Counts
-    duplicates: Counts
 
 
 class LatencySeries(Answer):
@@ -41,13 +24,15 @@ class LatencySeries(Answer):
     p99: list[float | None]
 
 
-class WindowTotals(Counted[Count]):
+@with_fields(counted(COUNTED, Count))
+class WindowTotals(Answer):
     """What was counted in the whole window."""
 
     latency: Latency
 
 
-class Stats(Counted[Series]):
+@with_fields(counted(COUNTED, Series))
+class Stats(Answer):
     """Series of a topology, column by column: the n-th value of each is of the n-th point.
 
     A count is the difference of two readings of the ledger's exact counters, so the points of a window add up

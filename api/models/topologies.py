@@ -10,7 +10,8 @@ from acker.inspect.buckets import Bucket
 from acker.inspect.damaged import REASON
 from acker.inspect.health import Code
 from acker.ledger.config import SETTINGS
-from api.fields import Answer, Count, Instant, Name, Numbers, Seconds, with_fields
+from acker.ledger.counts import COUNTERS, UNREADABLE
+from api.fields import Answer, Count, Instant, Name, Numbers, Seconds, counted, with_fields
 
 
 def _settings(*, asked: bool) -> dict[str, Any]:
@@ -36,18 +37,9 @@ class TopologySettings(Numbers):
     """The settings of a topology. One that is left out is taken as it is stored, or else from its default."""
 
 
+@with_fields(counted(COUNTERS, Count))
 class Counters(Answer):
     """Exact counts since the topology was made."""
-
-    tracked: Count
-    acked: Count
-    failed: Count
-    expired: Count
-    rejected: Count
-    late: Count = Field(description="Messages for trees that were finished.")
-    orphaned: Count = Field(description="Messages for trees that were never tracked, dropped in the end.")
-    duplicates: Count = Field(description="Calls and slabs that came again, and changed nothing.")
-    rotations: Count = Field(description="Of all shards together.")
 
 
 class Latency(Answer):
@@ -145,7 +137,7 @@ class TopologySummary(Answer):
     pending: Count
     held: Count
     high_water_use: float = Field(ge=0, description="How full the fullest shard is; 1 rejects.")
-    unreadable: Count = Field(description="Records that could not be read, and were passed over.")
+    unreadable: Count = Field(description=UNREADABLE.words)
     dead_letters: Count = Field(description="Rows that were given up, of all spouts.")
     rows_behind: Count = Field(description="Rows that subscriptions have still to ack, of all streams.")
     backlog: Count

@@ -18,6 +18,7 @@ from acker.inspect.damaged import Damaged, damaged
 from acker.inspect.health import CODES, Health
 from acker.inspect.history import COLUMNS
 from acker.ledger import histogram
+from acker.ledger.counts import UNREADABLE
 from api.problems import declared
 from api.service import Service, ServiceDep
 from api.streams.live import LiveDep
@@ -36,14 +37,6 @@ _GAUGES = {
     "rotation_age": "Seconds since the last rotation of the shard that waits the longest.",
 }
 _NAMES = {"high_water_use": "high_water_ratio", "rotation_age": "rotation_age_seconds"}
-_UNITS = {
-    "duplicates": "",
-    "rotations": "",
-    "late": "_messages",
-    "emitted": "_tuples",
-    "unreadable": "_records",
-}
-_WHAT = {"unreadable": "Records passed over, for they could not be read,"}
 # Every doubling of a latency, from 1 ms to 36 hours.
 _EDGES = range(histogram.PER_DOUBLING, 28 * histogram.PER_DOUBLING, histogram.PER_DOUBLING)
 
@@ -111,10 +104,10 @@ class _Collector(Collector):
         """The families of metrics."""
         yield GaugeMetricFamily("acker_topologies", "Topologies of the store.", value=self._topologies)
         yield GaugeMetricFamily("acker_event_streams", "Event streams of this server.", value=self._streams)
-        for name in (*history.COUNTED, "unreadable"):
-            unit = _UNITS.get(name, "_trees")
-            help_text = f"{_WHAT.get(name, name.capitalize())} since the topology was made."
-            family = CounterMetricFamily(f"acker_{name}{unit}", help_text, labels=["topology"])
+        for name, one in (history.COUNTED | {"unreadable": UNREADABLE}).items():
+            family = CounterMetricFamily(
+                "_".join(filter(None, ("acker", name, one.unit))), one.words, labels=["topology"]
+            )
             for topology, values, *_ in self._reads:
                 family.add_metric([topology], values[name])
             yield family

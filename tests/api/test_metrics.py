@@ -15,7 +15,7 @@ from acker.streams import StreamReader
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
-from tests.helpers import patient
+from tests.helpers import guide, patient
 from tests.helpers.api import READ
 from tests.helpers.ledgers import Trees, told
 
@@ -35,11 +35,14 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
     settler.settle(ledger, "lines")
     answer = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"})
     assert answer.headers["content-type"].startswith("text/plain")
+    families = list(text_string_to_metric_families(answer.text))
     found = {
         (sample.name, *sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(answer.text)
+        for family in families
         for sample in family.samples
     }
+    counted = {f"{one.name}_total": (one.documentation,) for one in families if one.type == "counter"}
+    assert guide.table("api.md", "Metrics") == counted
     topology = ("topology", "words")
     assert found["acker_tracked_trees_total", topology] == 37
     assert found["acker_acked_trees_total", topology] == 10

@@ -922,6 +922,7 @@ export interface components {
         Counters: {
             /**
              * Acked
+             * @description Trees of which all was acked.
              * @example 1200
              */
             acked: number;
@@ -933,11 +934,13 @@ export interface components {
             duplicates: number;
             /**
              * Expired
+             * @description Trees that were not done in time.
              * @example 1200
              */
             expired: number;
             /**
              * Failed
+             * @description Trees that were failed.
              * @example 1200
              */
             failed: number;
@@ -955,17 +958,19 @@ export interface components {
             orphaned: number;
             /**
              * Rejected
+             * @description Trees that were not tracked, for there was no room for them.
              * @example 1200
              */
             rejected: number;
             /**
              * Rotations
-             * @description Of all shards together.
+             * @description Rotations of all shards together.
              * @example 1200
              */
             rotations: number;
             /**
              * Tracked
+             * @description Trees that a spout tracked.
              * @example 1200
              */
             tracked: number;
@@ -2097,6 +2102,7 @@ export interface components {
         Sample: {
             /**
              * Acked
+             * @description Trees of which all was acked.
              * @example 1200
              */
             acked: number;
@@ -2117,22 +2123,25 @@ export interface components {
             };
             /**
              * Duplicates
+             * @description Calls and slabs that came again, and changed nothing.
              * @example 1200
              */
             duplicates: number;
             /**
              * Emitted
-             * @description Tuples emitted: into streams, rows once for each subscription, and by collectors into trees.
+             * @description Tuples emitted: by collectors, and rows into streams, once for each subscription.
              * @example 1200
              */
             emitted: number;
             /**
              * Expired
+             * @description Trees that were not done in time.
              * @example 1200
              */
             expired: number;
             /**
              * Failed
+             * @description Trees that were failed.
              * @example 1200
              */
             failed: number;
@@ -2146,12 +2155,14 @@ export interface components {
             high_water_use: number;
             /**
              * Late
+             * @description Messages for trees that were finished.
              * @example 1200
              */
             late: number;
             latency: components["schemas"]["Latency"];
             /**
              * Orphaned
+             * @description Messages for trees that were never tracked, dropped in the end.
              * @example 1200
              */
             orphaned: number;
@@ -2162,6 +2173,7 @@ export interface components {
             pending: number;
             /**
              * Rejected
+             * @description Trees that were not tracked, for there was no room for them.
              * @example 1200
              */
             rejected: number;
@@ -2174,6 +2186,7 @@ export interface components {
             seconds: number | null;
             /**
              * Tracked
+             * @description Trees that a spout tracked.
              * @example 1200
              */
             tracked: number;
@@ -2338,7 +2351,10 @@ export interface components {
          *     to its totals, whatever the step.
          */
         Stats: {
-            /** Acked */
+            /**
+             * Acked
+             * @description Trees of which all was acked.
+             */
             acked: number[];
             /**
              * At
@@ -2352,30 +2368,48 @@ export interface components {
             buckets: {
                 [key: string]: number[];
             };
-            /** Duplicates */
+            /**
+             * Duplicates
+             * @description Calls and slabs that came again, and changed nothing.
+             */
             duplicates: number[];
             /**
              * Emitted
-             * @description Tuples emitted: into streams, rows once for each subscription, and by collectors into trees.
+             * @description Tuples emitted: by collectors, and rows into streams, once for each subscription.
              */
             emitted: number[];
-            /** Expired */
+            /**
+             * Expired
+             * @description Trees that were not done in time.
+             */
             expired: number[];
-            /** Failed */
+            /**
+             * Failed
+             * @description Trees that were failed.
+             */
             failed: number[];
             /** Held */
             held: number[];
-            /** Late */
+            /**
+             * Late
+             * @description Messages for trees that were finished.
+             */
             late: number[];
             latency: components["schemas"]["LatencySeries"];
-            /** Orphaned */
+            /**
+             * Orphaned
+             * @description Messages for trees that were never tracked, dropped in the end.
+             */
             orphaned: number[];
             /**
              * Pending
              * @description Trees in flight at the end of each point.
              */
             pending: number[];
-            /** Rejected */
+            /**
+             * Rejected
+             * @description Trees that were not tracked, for there was no room for them.
+             */
             rejected: number[];
             /**
              * Seconds
@@ -2393,7 +2427,10 @@ export interface components {
              */
             topology: string;
             totals: components["schemas"]["WindowTotals"];
-            /** Tracked */
+            /**
+             * Tracked
+             * @description Trees that a spout tracked.
+             */
             tracked: number[];
             /**
              * Window
@@ -3233,48 +3270,56 @@ export interface components {
         WindowTotals: {
             /**
              * Acked
+             * @description Trees of which all was acked.
              * @example 1200
              */
             acked: number;
             /**
              * Duplicates
+             * @description Calls and slabs that came again, and changed nothing.
              * @example 1200
              */
             duplicates: number;
             /**
              * Emitted
-             * @description Tuples emitted: into streams, rows once for each subscription, and by collectors into trees.
+             * @description Tuples emitted: by collectors, and rows into streams, once for each subscription.
              * @example 1200
              */
             emitted: number;
             /**
              * Expired
+             * @description Trees that were not done in time.
              * @example 1200
              */
             expired: number;
             /**
              * Failed
+             * @description Trees that were failed.
              * @example 1200
              */
             failed: number;
             /**
              * Late
+             * @description Messages for trees that were finished.
              * @example 1200
              */
             late: number;
             latency: components["schemas"]["Latency"];
             /**
              * Orphaned
+             * @description Messages for trees that were never tracked, dropped in the end.
              * @example 1200
              */
             orphaned: number;
             /**
              * Rejected
+             * @description Trees that were not tracked, for there was no room for them.
              * @example 1200
              */
             rejected: number;
             /**
              * Tracked
+             * @description Trees that a spout tracked.
              * @example 1200
              */
             tracked: number;

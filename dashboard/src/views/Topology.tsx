@@ -8,6 +8,7 @@ import { useRefresh } from "../hooks/refresh";
 import { SPANS, useStats, WINDOWS } from "../hooks/stats";
 import { oneOf, useUrl } from "../hooks/url";
 import { compact, count, duration } from "../lib/format";
+import { COUNTS } from "../lib/series";
 import { Charts } from "./Charts";
 import { Parts } from "./Parts";
 
@@ -121,24 +122,12 @@ function Summary({ of }: { of: Schemas["TopologyState"] }) {
 }
 
 function Totals({ of, window }: { of: Schemas["Stats"]; window: string }) {
-  const { totals } = of;
-  const cells: [string, string][] = [
-    ["tracked", count(totals.tracked)],
-    ["emitted", count(totals.emitted)],
-    ["acked", count(totals.acked)],
-    ["failed", count(totals.failed)],
-    ["expired", count(totals.expired)],
-    ["rejected", count(totals.rejected)],
-    ["late", count(totals.late)],
-    ["orphaned", count(totals.orphaned)],
-    ["duplicates", count(totals.duplicates)],
-  ];
   return (
     <dl className="panel figures totals" aria-label={`Totals, ${window}`}>
-      {cells.map(([name, value]) => (
+      {COUNTS.map((name) => (
         <div key={name}>
           <dt>{name}</dt>
-          <dd>{value}</dd>
+          <dd>{count(of.totals[name])}</dd>
         </div>
       ))}
     </dl>
