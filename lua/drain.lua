@@ -4,7 +4,10 @@
 -- ARGV  1 spouts
 --       2 rotation
 --       3 how many of its trees that failed or expired the shard keeps for people
---       4 ...     members of the set that are no names of slabs
+--       4 odd     how many members of the set are no names of slabs; then these
+--         texts   how many reasons follow; then these, numbered from 1
+--         ...     where there are reasons, for each slab which of its trees has which: the number of all that
+--                 are not named, then runs (from and n as u16, number as byte); 0 is no reason
 -- Returns {expired, orphaned, slabs left in the set, {what could not be read}}.
 -- Tells the spouts: expired for each tree still pending. Waiting trees are dropped and counted as orphaned.
 -- Bounded by the caller: at most 200 slabs a call; stops by itself after 16,384 trees.
@@ -42,6 +45,44 @@ local function leave(slab, header, value)
   local vector = vectors.is_one(slab) and '' or value or ''
   local parts = #vector + call('HSTRLEN', EARLY, slab) + call('HSTRLEN', FAILURES, slab)
   waiting.leave(header and slabs.facts(header) or {}, WAITING_SLAB + parts)
+end
+
+local odd = tonumber(ARGV[4])
+local texts = tonumber(ARGV[5 + odd])
+
+-- The text of a reason.
+local function text(number)
+  return number > 0 and ARGV[5 + odd + number] or ''
+end
+
+-- Adds the outcome of a slab's pending trees, at `indexes` or all of them: one for each reason.
+local function expire(k, slab, facts, indexes, pending)
+  local code = ARGV[5 + odd + texts + k]
+  if not code or #code == 0 then return outcomes.add('expired', '', slab, facts, indexes, pending) end
+  local other = byte(code)
+  if #code == 1 then return outcomes.add('expired', text(other), slab, facts, indexes, pending) end
+  local number_of, groups = {}, {}
+  for at = 2, #code, 5 do
+    local first, count, number = unpack_from('<I2I2B', code, at)
+    for index = first, first + count - 1 do number_of[index] = number end
+  end
+  local function put(index)
+    local number = number_of[index] or other
+    local group = groups[number]
+    if not group then
+      group = {}
+      groups[number] = group
+    end
+    group[#group + 1] = index
+  end
+  if indexes then
+    for i = 1, #indexes do put(indexes[i]) end
+  else
+    for index = 0, facts.count - 1 do put(index) end
+  end
+  for number, group in pairs(groups) do
+    outcomes.add('expired', text(number), slab, facts, group, #group)
+  end
 end
 
 -- Drops a slab whose record cannot be read, and counts as gone what its vector and message ids tell of.
@@ -87,7 +128,7 @@ if n > 0 then
           if length - z > 0 then
             expired = expired + length - z
             local indexes = z > 0 and words.others(zeros, length) or nil
-            outcomes.add('expired', '', slab, facts, indexes, length - z)
+            expire(k, slab, facts, indexes, length - z)
           end
         else
           orphaned = orphaned + waiting.lost(waited.words, waited.failures, 0)
@@ -115,7 +156,7 @@ if n > 0 then
   end
   counters.add('orphaned', orphaned)
 end
-for i = 4, #ARGV do
+for i = 5, 4 + odd do
   if call('SREM', aside, ARGV[i]) == 1 then unreadable.add(ARGV[i]) end
 end
 local left = call('SCARD', aside)

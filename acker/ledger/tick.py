@@ -4,7 +4,8 @@ Whoever ticks may do it at any time, with any number of others: the rotation's n
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from acker.errors import StoreError
 from acker.ledger import calls as encoding
@@ -15,9 +16,28 @@ from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
 
+MOST_REASONS = 32
+"""Reasons of expirations that one tick tells apart."""
 _MOST_ASIDE = 1000
 """Most rotations of a shard that one drain looks after: many more than a ticker ever finds."""
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """Why trees expire that rotations have set aside, as far as that was looked for.
+
+    texts: `MOST_REASONS` at most. codes: name of a slab -> which of its trees has which reason, as
+    lua/drain.lua takes it.
+    """
+
+    texts: tuple[str, ...] = ()
+    codes: Mapping[bytes, bytes] = field(default_factory=dict)
+
+    def args(self, slabs: Sequence[bytes]) -> list[bytes | str | int]:
+        """The arguments of a drain of some slabs."""
+        codes = [self.codes.get(slab, b"") for slab in slabs] if self.texts else []
+        return [len(self.texts), *self.texts, *codes]
 
 
 def rotate(
@@ -80,17 +100,17 @@ def _number(core: Core, shard: keys.Shard, name: str, value: bytes | None) -> in
     return whole(value, f"{name} of shard {shard.number} of topology {core.config.name!r}")
 
 
-def drain(core: Core, most: int | None = None) -> Operation[Ticked]:
-    """Expires what rotations set aside: all of it, or about `most` trees.
+def drain(core: Core, most: int | None = None, reasons: Reasons | None = None) -> Operation[Ticked]:
+    """Expires what rotations set aside: all of it, or about `most` trees. reasons: why, where that is known.
 
     One shard after the other, in calls of some milliseconds, so that other clients get their turn.
     """
     total = Ticked()
     broken: StoreError | None = None
     for shard in core.shards:
-        drain = _drain_shard(core, shard, None if most is None else most - total.expired - total.orphaned)
+        left = None if most is None else most - total.expired - total.orphaned
         try:
-            drained = yield from drain
+            drained = yield from _drain_shard(core, shard, left, reasons or Reasons())
         except StoreError as error:
             broken = broken or error  # what is wrong in one shard must not keep the others waiting
             continue
@@ -100,24 +120,29 @@ def drain(core: Core, most: int | None = None) -> Operation[Ticked]:
     return total
 
 
-def _drain_shard(core: Core, shard: keys.Shard, most: int | None) -> Operation[Ticked]:
-    expired = orphaned = 0
-    clock = yield [command("HMGET", shard.clock, "rotations", "drained")]
+def aside(core: Core, shard: keys.Shard) -> Operation[list[tuple[int, bytes]]]:
+    """The rotations of a shard that are not drained, with the keys of what they set aside. StoreError."""
+    [clock] = yield [command("HMGET", shard.clock, "rotations", "drained")]
     rotations, drained = (
-        _number(core, shard, name, value)
-        for name, value in zip(("rotations", "drained"), clock[0], strict=True)
+        _number(core, shard, name, value) for name, value in zip(("rotations", "drained"), clock, strict=True)
     )
-    for rotation in range(drained, min(rotations, drained + _MOST_ASIDE)):
-        aside, count, left = shard.expired(rotation), 16, 1
+    numbers = range(drained, min(rotations, drained + _MOST_ASIDE))
+    return [(rotation, shard.expired(rotation)) for rotation in numbers]
+
+
+def _drain_shard(core: Core, shard: keys.Shard, most: int | None, reasons: Reasons) -> Operation[Ticked]:
+    expired = orphaned = 0
+    for rotation, key in (yield from aside(core, shard)):
+        count, left = 16, 1
         while left > 0:
             if most is not None and expired + orphaned >= most:
                 return Ticked(0, expired, orphaned)
-            [members] = yield [command("SRANDMEMBER", aside, count)]
+            [members] = yield [command("SRANDMEMBER", key, count)]
             slabs = [member for member in members if len(member) == ids.SLAB_BYTES]
             odd = [member for member in members if len(member) != ids.SLAB_BYTES]
-            own = [aside, *core.vectors(shard.number, slabs)]
-            call = Call(shard.number, "drain", own, [rotation, core.config.outcomes_kept, *odd])
-            [reply] = yield from core.ask([call])
+            own = [key, *core.vectors(shard.number, slabs)]
+            args = [rotation, core.config.outcomes_kept, len(odd), *odd, *reasons.args(slabs)]
+            [reply] = yield from core.ask([Call(shard.number, "drain", own, args)])
             trees, lost, left, unreadable = reply
             for name in unreadable:
                 what = f"slab {name.hex()} of shard {shard.number}"
@@ -133,11 +158,12 @@ def tick(
     most: int | None = None,
     trust: bool = True,
     made: Sequence[int] | None = None,
+    explain: Callable[[Core], Operation[Reasons]] | None = None,
 ) -> Operation[Ticked]:
     """Rotates what is due and drains what was set aside, or about `most` trees of it.
 
-    trust, made: as of `rotate`. Raises StoreError for what is wrong with some shard, after all else was
-    done.
+    trust, made: as of `rotate`. explain: looks why trees expire, in between. Raises StoreError for what is
+    wrong with some shard, after all else was done.
     """
     rotated = 0
     broken: StoreError | None = None
@@ -145,7 +171,8 @@ def tick(
         rotated = yield from rotate(core, force, trust, made)
     except StoreError as error:
         broken = error
-    drained = yield from drain(core, most)
+    reasons = None if explain is None else (yield from explain(core))
+    drained = yield from drain(core, most, reasons)
     if broken is not None:
         raise broken
     return Ticked(rotated, drained.expired, drained.orphaned)

@@ -102,7 +102,7 @@ class Schedule:
             known.core = stored
         core = known.core
         made = yield from self._keep(core, known)
-        ticked = yield from tick.tick(core, most=PIECE, trust=False, made=made)
+        ticked = yield from tick.tick(core, most=PIECE, trust=False, made=made, explain=explain)
         if ticked != Ticked():
             _log.debug("%s: %s", name, ticked)
             if self._on_tick is not None:
@@ -166,6 +166,22 @@ def keep_waiting(core: Core) -> Operation[int]:
     except ImportError:  # without pyarrow nothing is known of streams
         return 0
     return (yield from keep(core))
+
+
+def explain(core: Core) -> Operation[tick.Reasons]:
+    """What `acker.streams.places.reasons.explain` does: why trees expire that rotations have set aside.
+
+    Whatever goes wrong with that is logged, for it must keep no tree from its expiration.
+    """
+    try:
+        from acker.streams.places.reasons import explain as look
+    except ImportError:
+        return tick.Reasons()
+    try:
+        return (yield from look(core))
+    except AckerError as error:
+        _log.error("%s: trees expire, and it is not known where they were: %s", core.config.name, error)
+        return tick.Reasons()
 
 
 class Ticker:

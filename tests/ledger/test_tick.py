@@ -190,7 +190,7 @@ def test_a_rotation_that_is_drained_out_of_turn_does_not_hide_an_earlier_one(url
         ledger.run(tick.rotate(ledger.core, force=True))
     shard, slab = ledger.core.shards[0], ids.slab_of(int(late.anchors[0]))
     [[expired, _, left, _]] = ledger.run(
-        ledger.core.ask([Call(0, "drain", [shard.expired(3), shard.vector(slab)], [3, 100])])
+        ledger.core.ask([Call(0, "drain", [shard.expired(3), shard.vector(slab)], [3, 100, 0, 0])])
     )
     assert (expired, left) == (2, 0)
     assert ledger.run(tick.drain(ledger.core)).expired == 2

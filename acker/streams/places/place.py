@@ -49,8 +49,8 @@ class Place:
     rows: int | None = None
     row_numbers: tuple[int, ...] = ()
 
-    def text(self) -> str:
-        """The place, for people."""
+    def text(self, *, timed: bool = True) -> str:
+        """The place, for people. timed: says how long ago it was published."""
         what = "" if self.rows is None else f"{self.rows:,} row{'s' * (self.rows != 1)} "
         whom = f"subscription {self.subscription}" if self.subscription else "its first subscription"
         if not self.stream:
@@ -59,7 +59,7 @@ class Place:
             return (
                 f"{what}on the way into stream {self.stream} for {whom}: a commit is under way: {self.commit}"
             )
-        since = "" if self.since is None else f", published {self.since:,.1f} s ago"
+        since = "" if self.since is None or not timed else f", published {self.since:,.1f} s ago"
         by = f"taken by {self.taken_by.text()}" if self.taken_by else "taken by nobody"
         if self.held_by:
             by = f"{self.held_by}, {by}" if self.taken_by else self.held_by

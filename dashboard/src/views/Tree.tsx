@@ -173,7 +173,7 @@ function History({ of }: { of: Schemas["TreeState"] }) {
               {instant(outcome.at)}
               {outcome.age === null ? "" : `, ${duration(outcome.age)} after its track`}
             </span>
-            {outcome.status === "failed" && (
+            {outcome.reason !== "" && (
               <span>
                 Reason: <Reason text={outcome.reason} whole />
               </span>

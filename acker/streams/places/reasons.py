@@ -1,0 +1,144 @@
+"""Why trees expire: where their tuples were at that moment, and who had them. Looked for once in a tick.
+
+The look has bounds of slabs, segments and time, for trees must expire in time: what it does not reach
+expires without a reason.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from acker.errors import StoreError
+from acker.inspect import steps
+from acker.ledger import ids, tick
+from acker.ledger.config import bounded_reason
+from acker.ledger.core import Core
+from acker.ledger.tick import MOST_REASONS, Reasons
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.store.replies import pairs
+from acker.streams import segments
+from acker.streams.places import lying, place, search
+from acker.streams.places.lying import Found, Lying
+
+MOST_SLABS = 10_000
+"""Slabs of which one tick looks where they are."""
+SECONDS = 2.0
+"""For which a tick looks, about."""
+_PAGE = 500
+_MOST_PLACES = 3
+_TREES = 1 << 17
+IN_NO_STREAM = (
+    "in no stream: a bolt in plain Python had a tuple of it, or a job had emitted it outside acker, or it "
+    "was lost, as by a stream's limits"
+)
+
+
+def explain(core: Core) -> Operation[Reasons]:
+    """Where the trees are that rotations have set aside, for `acker.ledger.tick.drain`. Changes nothing."""
+    wanted = yield from _set_aside(core)
+    if not wanted:
+        return Reasons()
+    known = yield from search.streams(core)
+    if not known.named:
+        return Reasons()
+    end = time.monotonic() + SECONDS
+    found, whole = yield from _look(core, known, wanted, end)
+    at_work = yield from steps.steps(core)
+    places = yield from place.shown(core, 0, found, known, at_work, rows=False)
+    of_trees: dict[bytes, dict[int, list[str]]] = {}
+    for one, where in zip(found, places, strict=True):
+        text = where.text(timed=False)
+        trees = of_trees.setdefault(one.slab, {})
+        for index in one.indexes.tolist():
+            texts = trees.setdefault(index, [])
+            if text not in texts:
+                texts.append(text)
+    return _coded(of_trees, [slab for slabs in wanted.values() for slab in slabs], whole)
+
+
+def _set_aside(core: Core) -> Operation[dict[int, frozenset[bytes]]]:
+    """The slabs that rotations have set aside, by shard; a shard that cannot be read has none."""
+    found: dict[int, frozenset[bytes]] = {}
+    left = MOST_SLABS
+    for shard in core.shards:
+        names: set[bytes] = set()
+        try:
+            for _, key in (yield from tick.aside(core, shard)):
+                [members] = yield [command("SRANDMEMBER", key, max(1, left))]
+                names.update(name for name in members if len(name) == ids.SLAB_BYTES)
+        except StoreError:  # the drain says what is wrong with it
+            continue
+        left -= len(names)
+        if names:
+            found[shard.number] = frozenset(names)
+        if left <= 0:
+            break
+    return found
+
+
+def _look(
+    core: Core, known: search.Streams, wanted: Mapping[int, frozenset[bytes]], end: float
+) -> Operation[tuple[list[Found], bool]]:
+    """What lies in streams of slabs, and whether all was looked at."""
+    found: list[Found] = []
+    looked = trees = 0
+    for name in known.named:
+        own, entry = keys.Stream(core.config.name, name), "0-0"
+        while True:
+            if looked >= search.MOST_SEGMENTS or trees > _TREES or time.monotonic() > end:
+                return found, False
+            [page] = yield [command("XRANGE", own.entries, f"({entry}", "+", "COUNT", _PAGE)]
+            if not page:
+                break
+            entry, looked = page[-1][0].decode(), looked + len(page)
+            there = []
+            for number, values in page:
+                segment = segments.readable(pairs(values).get(b"segment", b""))
+                there += [Lying(name, slot, segment, number.decode()) for slot in segment.slots]
+            new = yield from lying.look(core, there, wanted)
+            found += new
+            trees += sum(len(one.indexes) for one in new)
+            if len(page) < _PAGE:
+                break
+    return found, True
+
+
+def _coded(
+    of_trees: Mapping[bytes, Mapping[int, Sequence[str]]], slabs: Sequence[bytes], whole: bool
+) -> Reasons:
+    """Reasons as a drain takes them: the most frequent ones, and for each slab which of its trees has which.
+
+    whole: all streams were looked at, so that a tree that was not found is in none of them.
+    """
+    said = {
+        slab: {index: _reason(texts) for index, texts in trees.items()} for slab, trees in of_trees.items()
+    }
+    counted = Counter(reason for trees in said.values() for reason in trees.values())
+    texts = [IN_NO_STREAM] if whole else [""]
+    texts += [reason for reason, _ in counted.most_common(MOST_REASONS - 1)]
+    numbers = {reason: number for number, reason in enumerate(texts, start=1)}
+    codes = {}
+    for slab in slabs:
+        code = bytearray([1])
+        start = last = number = -1
+        for index, reason in sorted(said.get(slab, {}).items()):
+            if index != last + 1 or numbers.get(reason, 0) != number:
+                code += _run(start, last, number)
+                start, number = index, numbers.get(reason, 0)
+            last = index
+        codes[slab] = bytes(code + _run(start, last, number))
+    return Reasons(tuple(texts), codes)
+
+
+def _run(start: int, last: int, number: int) -> bytes:
+    """Trees that follow each other and have the same reason."""
+    if start < 0:
+        return b""
+    return start.to_bytes(2, "little") + (last - start + 1).to_bytes(2, "little") + bytes([number])
+
+
+def _reason(texts: Sequence[str]) -> str:
+    """The places of a tree as one reason."""
+    more = f"; and in {len(texts) - _MOST_PLACES} more" if len(texts) > _MOST_PLACES else ""
+    return bounded_reason("; ".join(sorted(texts)[:_MOST_PLACES]) + more)

@@ -1,0 +1,142 @@
+"""Why a tree expired: the reason says where its tuples were when a ticker looked."""
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+
+from acker.inspect import failures
+from acker.ledger import ids, tick
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.ids import Ids
+from acker.ledger.ticker import Ticker
+from acker.ledger.ticker import explain as guarded
+from acker.store.client import Store
+from acker.streams import Stream
+from acker.streams.commits.commit import Commit
+from acker.streams.places import holders, reasons
+from acker.streams.places.reasons import IN_NO_STREAM, explain
+from tests.helpers.servers import raw_client, wait_until
+from tests.helpers.streaming import ack, commit, emit, run_cut, stage, take
+from tests.helpers.tickers import running
+
+pytestmark = pytest.mark.cluster
+
+
+def expire(ledger: Ledger, rounds: int = 4) -> int:
+    """Ticks until all that is pending has expired; returns how many trees did."""
+    ticking = partial(tick.tick, ledger.core, force=True, explain=explain)
+    return sum(ledger.run(ticking()).expired for _ in range(rounds))
+
+
+def reason(ledger: Ledger, anchor: int) -> str:
+    found = ledger.run(failures.find(ledger.core, int(anchor)))
+    assert found is not None
+    assert found.status == "expired"
+    return found.cause.reason
+
+
+def split(ledger: Ledger, anchors: Ids, stream: str, number: int) -> None:
+    """A bolt that takes all lines there are and emits rows of some of their trees."""
+    batch = take(ledger, "lines", reader=f"r{number}")
+    commit(ledger, number, Commit((stage(ledger, anchors, stream),), (batch,)))
+
+
+def test_trees_of_one_slab_expire_each_with_its_own_place(ledger: Ledger) -> None:
+    Stream(ledger, "words").subscribe("audit")
+    Stream(ledger, "words").subscribe("count")
+    anchors = emit(ledger, 10)
+    split(ledger, anchors[:7], "words", 0)  # what is not emitted is acked
+    had = take(ledger, "words", "count")
+    ledger.store.send([holders.noting(ledger.core, had, "5f0c", 17)])
+    [lost] = emit(ledger, 1, "other")
+    ack(ledger, take(ledger, "other"))
+    ledger.update(anchors[:1], ids.new_ids(1))
+    [late] = emit(ledger, 1, "late")
+    batch = take(ledger, "late")
+    extra = ids.new_anchors(1)
+    ledger.track(extra, ids.new_ids(1), ["m"], spout="s")
+    assert expire(ledger) == 9
+    ack(ledger, batch)  # too late
+    place = "in stream words for subscription audit, taken by nobody; "
+    place += "in stream words for subscription count, taken by query 5f0c (batch 17)"
+    assert {reason(ledger, anchor) for anchor in anchors[:7]} == {place}
+    assert reason(ledger, late).startswith(
+        "in stream late for subscription default, taken by reader reader, "
+    )
+    assert reason(ledger, extra[0]) == IN_NO_STREAM
+    assert ledger.run(failures.find(ledger.core, int(lost))) is None
+
+
+def test_runs_of_trees_with_different_reasons_and_holes_in_between(ledger: Ledger) -> None:
+    anchors = emit(ledger, 1000)
+    split(ledger, anchors, "words", 0)
+    had = take(ledger, "words")
+    pieces = (stage(ledger, anchors[::3], "a"), stage(ledger, anchors[1::3], "b"))
+    commit(ledger, 1, Commit(pieces, (had,)))
+    assert ledger.counters()["acked"] == 333
+    assert expire(ledger) == 667
+    assert {reason(ledger, anchor).split(" for ")[0] for anchor in anchors[::3]} == {"in stream a"}
+    assert {reason(ledger, anchor).split(" for ")[0] for anchor in anchors[1::3]} == {"in stream b"}
+
+
+def test_more_reasons_than_a_tick_tells_apart_keep_the_most_frequent(ledger: Ledger) -> None:
+    anchors = emit(ledger, 100)
+    batch = take(ledger, "lines")
+    pieces = [stage(ledger, np.repeat(anchors[n], 1), f"s{n}") for n in range(40)]
+    pieces.append(stage(ledger, anchors[40:], "many"))
+    commit(ledger, 0, Commit(tuple(pieces), (batch,)))
+    assert expire(ledger) == 100
+    assert reason(ledger, anchors[99]).startswith("in stream many for")
+    found = Counter(reason(ledger, anchor)[:10] for anchor in anchors[:40])
+    assert found == {"in stream ": tick.MOST_REASONS - 2, "": 40 - (tick.MOST_REASONS - 2)}
+
+
+def test_what_a_tick_has_no_time_to_look_for_expires_all_the_same(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reasons, "SECONDS", -1.0)
+    [anchor] = emit(ledger, 1)
+    assert expire(ledger) == 1
+    assert reason(ledger, anchor) == ""
+
+
+def test_a_ticker_that_dies_while_it_looks_leaves_the_trees_to_the_next_one(ledger: Ledger) -> None:
+    anchors = emit(ledger, 3)
+    expire(ledger, 2)
+    for after in range(60):
+        ticking = tick.tick(ledger.core, explain=explain, force=not after)
+        if not run_cut(ledger, ticking, after):
+            break
+    assert expire(ledger, 3) + ledger.counters()["expired"] >= 3
+    assert ledger.counters()["expired"] == 3
+    assert reason(ledger, anchors[0]).startswith("in stream lines for")
+
+
+def test_a_stream_that_cannot_be_read_keeps_no_tree_from_its_expiration(
+    ledger: Ledger, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    [anchor] = emit(ledger, 1)
+    Stream(ledger, "lines").subscribe("count")
+    with raw_client(url) as client:
+        client.hset("acker:{t/lines}:subscriptions", "slot:x", "count")
+    ticking = partial(tick.tick, ledger.core, force=True, explain=guarded)
+    assert sum(ledger.run(ticking()).expired for _ in range(4)) == 1
+    assert reason(ledger, anchor) == ""
+    assert "it is not known where they were" in caplog.text
+
+
+def test_a_topology_without_streams_says_nothing(ledger: Ledger) -> None:
+    anchors = ids.new_anchors(2)
+    ledger.track(anchors, ids.new_ids(2), ["a", "b"], spout="s")
+    assert expire(ledger) == 2
+    assert reason(ledger, anchors[0]) == ""
+
+
+def test_the_ticker_looks_for_reasons(url: str) -> None:
+    ledger = open_ledger(Store(url), "quick", ackers=1, message_timeout=1.0, downtime=0)
+    [anchor] = emit(ledger, 1)
+    with running(Ticker(Store(url))):
+        wait_until(lambda: ledger.counters()["expired"] == 1)
+    assert reason(ledger, anchor) == "in stream lines for its first subscription, taken by nobody"
