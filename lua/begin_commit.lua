@@ -18,6 +18,7 @@ local number = tonumber(n)
 local state, stored = unpack(redis.call('HMGET', KEYS[1], n .. ':state', n .. ':what'))
 if state then return {state, stored or ''} end
 local last = redis.call('HGET', KEYS[1], 'last')
+if last and not tonumber(last) then return redis.error_reply('UNREADABLE the last commit of a writer') end
 if last and number < tonumber(last) then
   return redis.error_reply('ACKER commit ' .. n .. ' comes after commit ' .. last .. ' of the same writer')
 end

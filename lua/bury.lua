@@ -12,5 +12,5 @@ if call('HEXISTS', SLABS, slab) == 0 or mask and sub(mask, index + 1, index + 1)
 local id = call('XADD', dead, '*', unpack(ARGV, 4))
 call('HSET', letters, id, ARGV[3])
 settle(slab, ARGV[2], rows)
-call('HINCRBY', COUNTS, 'dead', 1)
+raise(COUNTS, 'dead', 1)
 return id

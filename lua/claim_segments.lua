@@ -27,6 +27,10 @@ local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
 if redis.call('HEXISTS', KEYS[2], 'slot:' .. slot) == 0 then
   return redis.error_reply('ACKER subscription number ' .. slot .. ' was dropped')
 end
+local cursor = redis.call('HGET', KEYS[2], 'cursor:' .. slot)
+if not string.match(cursor or '', '^%d+%-%d+$') then
+  return redis.error_reply('UNREADABLE how far subscription number ' .. slot .. ' has read')
+end
 
 if at < tonumber(redis.call('HGET', KEYS[6], 'given_back') or 0) then
   return redis.error_reply('ACKER FENCED')
@@ -47,7 +51,7 @@ end
 
 local full = false
 for _, one in ipairs(redis.call('XRANGE', KEYS[4], at + 1 .. '-0', '+', 'COUNT', most)) do
-  local of = tonumber(one[2][6])
+  local of = tonumber(one[2][6]) or 0
   full = not room(of)
   if full then break end
   n, rows, given = tonumber(string.match(one[1], '^%d+')), rows + of, given + 1
@@ -55,7 +59,7 @@ end
 if given > 0 then return {n, 1} end
 
 for _, one in ipairs(redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', most)) do
-  local of = tonumber(one[2][6])
+  local of = tonumber(one[2][6]) or 0
   full = not room(of)
   if full then break end
   give(one[2][2], one[2][4], of)
@@ -63,7 +67,6 @@ for _, one in ipairs(redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', most)) do
 end
 if given > 0 and redis.call('XLEN', KEYS[3]) == 0 then redis.call('UNLINK', KEYS[3]) end
 
-local cursor = redis.call('HGET', KEYS[2], 'cursor:' .. slot)
 local seen, more = cursor, false
 if not full and given < most then
   local found = redis.call('XRANGE', KEYS[1], '(' .. cursor, ARGV[6], 'COUNT', 500)

@@ -13,11 +13,11 @@ for k = 3, #KEYS, 2 do
   if stream.remove(KEYS[1], KEYS[2], ARGV[at + 1], ARGV[at + 3]) then
     local states = call('HGETALL', owed)
     for s = 1, #states, 2 do
-      if states[s + 1] == '1' then call('HINCRBY', KEYS[2], 'dropped:' .. states[s], ARGV[at + 2]) end
+      if states[s + 1] == '1' then stream.count(KEYS[2], 'dropped:' .. states[s], ARGV[at + 2]) end
     end
     call('UNLINK', payload, owed)
     dropped = dropped + 1
   end
 end
-call('HINCRBY', KEYS[2], 'dropped', dropped)
+stream.count(KEYS[2], 'dropped', dropped)
 return dropped

@@ -12,7 +12,7 @@ local rows_key = KEYS[OWN]
 local token, rows, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
 local trees, names = tonumber(ARGV[5]), ARGV[6]
 if call('HEXISTS', KEPT, token) == 1 or call('TTL', rows_key) < 0 then return 0 end
-if limit > 0 and tonumber(call('HGET', COUNTS, 'pending') or 0) + rows > limit then return -1 end
+if limit > 0 and (tonumber(call('HGET', COUNTS, 'pending') or 0) or limit) + rows > limit then return -1 end
 call('PERSIST', rows_key)
 call('HSET', KEPT, token, ARGV[2])
 local instant = call('TIME')
@@ -25,5 +25,5 @@ for k = 0, #names / 8 - 1 do
 end
 call('HSET', SLABS, unpack(fields))
 call('HSET', LEFT, token, #names / 8)
-call('HINCRBY', COUNTS, 'pending', rows)
+raise(COUNTS, 'pending', rows)
 return 1

@@ -10,7 +10,8 @@
 -- before: both are passed over. One that is for nobody any more is kept only until its trees have failed.
 -- Bounded by the caller: at most 500 segments a call.
 --- @include "streams"
-local reply, published = {0}, 0
+local reply, published, unreadable = {0}, 0, stream.unreadable(KEYS[2])
+if unreadable then return unreadable end
 for k = 3, #KEYS, 2 do
   local payload, owed, at = KEYS[k], KEYS[k + 1], 2 * k - 6
   if call('EXISTS', owed) == 0 and call('EXISTS', payload) == 1 then

@@ -12,6 +12,8 @@
 -- its
 -- trees have failed.
 --- @include "streams"
+local unreadable = stream.unreadable(KEYS[2])
+if unreadable then return unreadable end
 if not call('SET', KEYS[5], 1, 'EX', ARGV[6], 'NX') then return {0, stream.gone(KEYS[4])} end
 if stream.publish(KEYS[1], KEYS[2], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4]) then
   call('SET', KEYS[3], ARGV[5])

@@ -9,5 +9,5 @@
 --- @include "kept"
 local n = 0
 for i = 2, #ARGV, 3 do n = n + settle(ARGV[i], ARGV[i + 1], KEYS[OWN + tonumber(ARGV[i + 2])]) end
-if n > 0 then call('HINCRBY', COUNTS, ARGV[1], n) end
+if n > 0 then raise(COUNTS, ARGV[1], n) end
 return n

@@ -26,7 +26,7 @@ for k = 4, #KEYS, 2 do
   elseif not forget and state == '1' then
     new = new + 1
     call('HSET', owed, slot, '2')
-    call('HINCRBY', KEYS[2], 'acked:' .. slot, rows)
+    stream.count(KEYS[2], 'acked:' .. slot, rows)
     local acked = true
     for _, other in ipairs(call('HVALS', owed)) do acked = acked and other ~= '1' end
     if acked then

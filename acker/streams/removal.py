@@ -24,10 +24,12 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
         yield from inputs.unlink(core, [key for entry in found for key in _segment(core, own, entry)])
         start = f"({found[-1][0].decode()}"
     [stored] = yield [command("HGETALL", own.subscriptions)]
-    fields = pairs(stored)
-    for slot in sorted({int(number) for field, number in fields.items() if field.startswith(b"name:")}):
+    # A number that cannot be read is in the name of its cursor, too.
+    numbers = [number for field, number in pairs(stored).items() if field.startswith(b"name:")]
+    numbers += [field[7:] for field in pairs(stored) if field.startswith(b"cursor:")]
+    for slot in sorted({int(number) for number in numbers if len(number) < 10 and number.isdigit()}):
         [readers] = yield [command("HKEYS", own.readers(slot))]
-        names = [reader.decode() for reader in readers]
+        names = [reader.decode("utf-8", "replace") for reader in readers]
         left = [key for name in names for key in own.of_reader(slot, name)]
         yield from inputs.unlink(core, [*left, own.readers(slot), own.beats(slot), own.returned(slot)])
     yield from inputs.unlink(core, [own.entries, own.schema, own.subscriptions])

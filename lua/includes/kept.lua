@@ -11,6 +11,14 @@ local call, sub, rep, find = redis.call, string.sub, string.rep, string.find
 local KEPT, SLABS, MASKS, LEFT, COUNTS, TIMES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local OWN = 7
 
+-- Raises a count by so many and returns it; one that cannot be read begins anew, so no step ends half done.
+local function raise(hash, name, by)
+  local raised = redis.pcall('HINCRBY', hash, name, by)
+  if type(raised) ~= 'table' then return raised end
+  call('HSET', hash, name, by)
+  return by
+end
+
 -- Settles trees of a slab: those at `indexes` (u16 each, ascending), or all where that is empty. Returns
 -- how
 -- many were not settled before. When the last tree of a token is settled, `rows` goes.
@@ -37,7 +45,7 @@ local function settle(slab, indexes, rows)
     mask = table.concat(pieces) .. sub(mask, at)
   end
   if n == 0 then return 0 end
-  call('HINCRBY', COUNTS, 'pending', -n)
+  raise(COUNTS, 'pending', -n)
   if find(mask, '\0', 1, true) then
     call('HSET', MASKS, slab, mask)
     return n
@@ -45,7 +53,7 @@ local function settle(slab, indexes, rows)
   local token = sub(place, 7)
   call('HDEL', MASKS, slab)
   call('HDEL', SLABS, slab)
-  if call('HINCRBY', LEFT, token, -1) == 0 then
+  if raise(LEFT, token, -1) == 0 then
     call('HDEL', LEFT, token)
     call('HDEL', KEPT, token)
     call('ZREM', TIMES, token)

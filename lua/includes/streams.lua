@@ -17,6 +17,18 @@
 local call = redis.call
 local stream = {}
 
+-- Raises a count by so many. One that cannot be read begins anew: to end here would leave a call half done.
+function stream.count(subscriptions, name, by)
+  local raised = redis.pcall('HINCRBY', subscriptions, name, by)
+  if type(raised) == 'table' then call('HSET', subscriptions, name, by) end
+end
+
+-- An error where the number of the next subscription cannot be read, for before anything has changed.
+function stream.unreadable(subscriptions)
+  if tonumber(call('HGET', subscriptions, 'next') or 0) then return nil end
+  return redis.error_reply('UNREADABLE the number of the next subscription of ' .. subscriptions)
+end
+
 -- Publishes a segment for those of its `slots` that were not dropped meanwhile; returns if there is one.
 -- `owed` notes for each slot: 1 published for it; 0 dropped before that, and others have the segment; x
 -- dropped,
@@ -28,7 +40,7 @@ function stream.publish(entries, subscriptions, owed, record, rows, bytes, slots
     if tonumber(slot) >= following or call('HEXISTS', subscriptions, 'slot:' .. slot) == 1 then
       living[#living + 1] = slot
       states[#states + 1], states[#states + 2] = slot, '1'
-      call('HINCRBY', subscriptions, 'rows:' .. slot, rows)
+      stream.count(subscriptions, 'rows:' .. slot, rows)
     else
       gone[#gone + 1] = slot
     end
@@ -38,13 +50,13 @@ function stream.publish(entries, subscriptions, owed, record, rows, bytes, slots
   end
   call('HSET', owed, unpack(states))
   if #living == 0 then
-    call('HINCRBY', subscriptions, 'dropped', 1)
+    stream.count(subscriptions, 'dropped', 1)
     return false
   end
   call('XADD', entries, '*', 'segment', record, 'rows', rows, 'slots', table.concat(living, ','))
-  call('HINCRBY', subscriptions, 'emitted', rows * #living)
-  call('HINCRBY', subscriptions, 'segments', 1)
-  call('HINCRBY', subscriptions, 'bytes', bytes)
+  stream.count(subscriptions, 'emitted', rows * #living)
+  stream.count(subscriptions, 'segments', 1)
+  stream.count(subscriptions, 'bytes', bytes)
   return true
 end
 
@@ -61,7 +73,7 @@ end
 -- Takes an entry out of the stream; returns whether it was there.
 function stream.remove(entries, subscriptions, id, bytes)
   if call('XDEL', entries, id) == 0 then return false end
-  call('HINCRBY', subscriptions, 'segments', -1)
-  call('HINCRBY', subscriptions, 'bytes', 0 - bytes) -- not -bytes: Redis takes no -0
+  stream.count(subscriptions, 'segments', -1)
+  stream.count(subscriptions, 'bytes', 0 - bytes) -- not -bytes: Redis takes no -0
   return true
 end

@@ -1,6 +1,7 @@
 """Numbers beside streams that cannot be read: a typed error that names them, and queries that go on."""
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -10,11 +11,14 @@ from acker.errors import UnreadableRecord
 from acker.inspect.stream_totals import stream_totals
 from acker.ledger.client import Ledger
 from acker.store import keys
-from acker.streams import Stream, retention, subscriptions
+from acker.streams import Stream, StreamWriter, retention, subscriptions
 from acker.streams.commits.roots import Tracking
-from acker.streams.spouts import kept
+from acker.streams.spouts import kept, settler
+from acker.streams.spouts.replays import Stepped, writer_of
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import Range
+from tests.helpers import kept_rows
+from tests.helpers.kept_rows import fail, letters, lines
 from tests.helpers.streaming import consume, counters, emit, stage, take
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -78,6 +82,70 @@ def test_totals_of_a_stream_name_the_number_that_is_unreadable(ledger: Ledger, r
     raw.hset(LINES.subscriptions, field, b"seven")
     with pytest.raises(UnreadableRecord, match=f"stream 'lines', {field}: expected a"):
         ledger.run(stream_totals(ledger.core))
+
+
+@pytest.mark.parametrize("broken", NUMBERS)
+def test_counts_that_are_unreadable_end_no_call_half_done(ledger: Ledger, raw: Any, broken: bytes) -> None:
+    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1))
+    spout.write(lines(3))
+    counts = keys.Spout("t", "s")
+    fields = {"rows:0": broken, "acked:0": broken, "emitted": broken, "segments": broken, "bytes": broken}
+    raw.hset(LINES.subscriptions, mapping=fields)
+    fail(ledger, lambda row: row["id"] == 1)
+    raw.hset(counts.counts, mapping=dict.fromkeys(("pending", "acked", "dead"), broken))
+    left = counts.declared()[3]
+    for token in raw.hkeys(left):
+        raw.hset(left, token, broken)
+    assert settler.settle(ledger) == Stepped(acked=2, dead=1)
+    assert [letter.message_id for letter in letters(ledger)] == [b"1"]
+    spout.write(lines(3, first=3))
+    consume(ledger, "lines")
+    assert settler.settle(ledger) == Stepped(acked=3)
+    assert raw.xlen(LINES.entries) == 0
+
+
+@pytest.mark.parametrize("field", ["next", "cursor:0"])
+@pytest.mark.parametrize("broken", [b"", b"seven"])
+def test_numbers_that_are_unreadable_end_a_call_before_anything_has_changed(
+    ledger: Ledger, raw: Any, field: str, broken: bytes
+) -> None:
+    Stream(ledger, "lines").subscribe("default")
+    emit(ledger, 5)
+    writer = StreamWriter(ledger, "lines")
+    batch = writer.batch(pa.table({"line": ["untracked"]}))
+    sound = raw.hget(LINES.subscriptions, field)
+    raw.hset(LINES.subscriptions, field, broken)
+    if field == "next":
+        with pytest.raises(UnreadableRecord, match="subscription"):
+            writer.publish(batch)
+    else:
+        with pytest.raises(UnreadableRecord, match="subscription"):
+            take(ledger, "lines")
+    raw.hset(LINES.subscriptions, field, sound)
+    writer.publish(batch)
+    assert raw.xlen(LINES.entries) == consume(ledger, "lines") == 2
+    raw.hset(LINES.subscriptions, "name:default", broken)
+    ledger.remove(force=True)
+    assert all(raw.ttl(key) > 0 for key in raw.scan_iter())
+
+
+@pytest.mark.parametrize("field", ["last", "0:state", "0:what"])
+@pytest.mark.parametrize("broken", [b"", b"\xff", b"stored \xff"])
+def test_commits_that_are_unreadable_end_their_own_spout_only(
+    ledger: Ledger, raw: Any, field: str, broken: bytes
+) -> None:
+    for name in ("a", "b"):
+        StreamSpout(ledger, Tracking(name, f"lines-{name}", "id", attempts=2)).write(lines(3))
+        ledger.fail([row["_acker"] for row in kept_rows.rows(ledger, f"lines-{name}")][:1], "bad")
+        settler.settle(ledger, name)
+        consume(ledger, f"lines-{name}")
+    assert raw.hset(keys.commits("t", writer_of("a")), field, broken) == 0
+    with suppress(UnreadableRecord):
+        settler.settle(ledger)
+    assert ledger.run(kept.pending(ledger.core, "b"))["pending"] == 0
+    if field == "last":
+        with pytest.raises(UnreadableRecord, match="last commit of writer"):
+            settler.settle(ledger, "a")
 
 
 @pytest.mark.parametrize("field", ["max_age", "max_bytes"])

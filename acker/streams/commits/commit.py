@@ -18,6 +18,7 @@ from acker.errors import AckerError, CommitOrderError, StagingExpired
 from acker.ledger.core import Core
 from acker.store import keys, records, scripts
 from acker.store.operation import Operation, Request, command
+from acker.store.replies import whole
 from acker.streams import segments, subscriptions
 from acker.streams.commits import effects, inputs, late, publishing, roots, staging, tracking, vectors
 from acker.streams.commits.late import Late
@@ -160,8 +161,9 @@ def next_number(core: Core, writer: str) -> Operation[int]:
     [last] = yield [command("HGET", keys.commits(core.config.name, writer), "last")]
     if last is None:
         return 0
-    yield from finish(core, writer, int(last))
-    return int(last) + 1
+    number = whole(last, f"the last commit of writer {writer!r}")
+    yield from finish(core, writer, number)
+    return number + 1
 
 
 def end(core: Core, writer: str, number: int, attempt: str) -> Operation[Commit | None]:
@@ -298,7 +300,7 @@ def _begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[st
     [reply] = yield [Request(key, call, scripts.get("begin_commit"), [key], core.config.wait)]
     if isinstance(reply, redis.ResponseError):
         raise CommitOrderError(f"{str(reply).removeprefix('ACKER ')}: {_OLD_CHECKPOINT}")
-    return reply[0].decode(), reply[1].decode()
+    return reply[0].decode("utf-8", "replace"), reply[1].decode("utf-8", "replace")
 
 
 def _advance(core: Core, writer: str, number: int, text: str, start: str, to: str) -> Operation[bool]:

@@ -248,9 +248,13 @@ def _bury(
 
 
 def pending(core: Core, spout: str) -> Operation[dict[str, int]]:
-    """How many rows of a spout are pending, and how many were acked, replayed or made dead letters so far."""
+    """How many rows of a spout are pending, and how many were acked, replayed or made dead letters so far.
+
+    Raises UnreadableRecord.
+    """
     [found] = yield [command("HMGET", keys.Spout(core.config.name, spout).counts, *_COUNTS)]
-    return {name: int(value or 0) for name, value in zip(_COUNTS, found, strict=True)}
+    named = zip(_COUNTS, found, strict=True)
+    return {name: whole(value, f"spout {spout!r}, rows that are {name}") for name, value in named}
 
 
 _COUNTS = ("pending", "acked", "replayed", "dead")
