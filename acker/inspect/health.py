@@ -5,7 +5,7 @@ Every face shows what is judged here: the API, `acker health` and `stats`, the d
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from acker.errors import UnknownTopology, UnreadableRecord, ValidationError
@@ -19,7 +19,7 @@ from acker.inspect.totals import Totals, totals
 from acker.ledger.config import DEAD_LETTERS, TopologyConfig
 from acker.ledger.core import Core
 from acker.ledger.outcomes import Entry, parse_all
-from acker.ledger.settings import check_number
+from acker.ledger.settings import number, of
 from acker.store import keys, scripts
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, seconds
@@ -52,22 +52,21 @@ _MOST = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From where on something is a trouble; 0 switches its rule off.
+    """From where on something is a trouble; 0 switches its rule off."""
 
-    full: the fullest shard's share of its limit. failed, expired: their share of the trees that ended in
-    the last ten minutes. latency: p99 of the trees acked in these, in message timeouts. behind: how long rows
-    wait for a subscription, in message timeouts. silence: seconds without a sign of the bolts of a stream
-    with rows, or of a spout with outcomes. dead_letters, unreadable: how many.
-    """
-
-    full: float = 0.8
-    failed: float = 0.1
-    expired: float = 0.05
-    latency: float = 0.8
-    behind: float = 1.0
-    silence: float = 120.0
-    dead_letters: float = 1.0
-    unreadable: float = 1.0
+    full: float = number(0.8, 0.0, _MOST, "The fullest shard's share of what it may hold.")
+    failed: float = number(0.1, 0.0, _MOST, "Share of the trees that ended in the last ten minutes.")
+    expired: float = number(0.05, 0.0, _MOST, "Share of the trees that ended in the last ten minutes.")
+    latency: float = number(0.8, 0.0, _MOST, "p99 in the last ten minutes, in message timeouts.")
+    behind: float = number(1.0, 0.0, _MOST, "How long rows wait for a subscription, in message timeouts.")
+    silence: float = number(
+        120.0,
+        0.0,
+        _MOST,
+        "Seconds without a sign of the bolts of a stream with rows, or a spout with outcomes.",
+    )
+    dead_letters: float = number(1.0, 0.0, _MOST, "How many dead letters.")
+    unreadable: float = number(1.0, 0.0, _MOST, "How many records that could not be read.")
 
     def changed(self, changes: Mapping[str, float]) -> "Thresholds":
         """With other values for some; ValidationError that names what is no threshold, or out of range."""
@@ -75,11 +74,11 @@ class Thresholds:
             if name not in THRESHOLDS:
                 known = ", ".join(THRESHOLDS)
                 raise ValidationError(f"threshold: expected one of {known}, got {name!r:.100}")
-            check_number(value, name, 0, _MOST, float)
+            THRESHOLDS[name].check(value, name)
         return replace(self, **changes)
 
 
-THRESHOLDS: tuple[str, ...] = tuple(one.name for one in fields(Thresholds))
+THRESHOLDS = of(Thresholds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,13 +391,13 @@ def _stored(reply: Reply) -> tuple[Thresholds, dict[str, float]]:
     for key, value in pairs(reply).items():
         kind, _, name = key.decode("utf-8", "replace").partition(":")
         try:
-            number = float(value)
+            limit = float(value)
         except ValueError:
             continue
-        if kind == "threshold" and name in THRESHOLDS and 0 <= number <= _MOST:
-            limits[name] = number
-        elif kind == "since" and name in CODES and 0 <= number <= _MOST * 10:
-            since[name] = number
+        if kind == "threshold" and name in THRESHOLDS and 0 <= limit <= _MOST:
+            limits[name] = limit
+        elif kind == "since" and name in CODES and 0 <= limit <= _MOST * 10:
+            since[name] = limit
     return replace(Thresholds(), **limits), since
 
 

@@ -1,6 +1,6 @@
 """Topologies: their configuration and how full, how old and how well they are."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -8,31 +8,32 @@ from acker.inspect import forms
 from acker.inspect import health as rules
 from acker.inspect.buckets import Bucket
 from acker.inspect.damaged import REASON
-from acker.inspect.health import Code
+from acker.inspect.health import THRESHOLDS, Code
 from acker.ledger.config import SETTINGS
 from acker.ledger.counts import COUNTERS, UNREADABLE
+from acker.ledger.settings import Setting
 from api.fields import Answer, Count, Instant, Name, Numbers, Seconds, counted, with_fields
 
 
-def _settings(*, asked: bool) -> dict[str, Any]:
-    """The settings of a topology as fields; asked: each may be left out."""
+def _settings(listed: dict[str, Setting], *, asked: bool) -> dict[str, Any]:
+    """Settings as fields; asked: each may be left out."""
     return {
         name: (
             one.kind | None if asked else one.kind,
             Field(default=None if asked else ..., ge=one.low, le=one.high, description=one.words),
         )
-        for name, one in SETTINGS.items()
+        for name, one in listed.items()
     }
 
 
-@with_fields(_settings(asked=False))
+@with_fields(_settings(SETTINGS, asked=False))
 class Configuration(Answer):
     """The configuration of a topology, as stored."""
 
     tick_period: Seconds = Field(description="Seconds between two rotations of a shard's buckets.")
 
 
-@with_fields(_settings(asked=True))
+@with_fields(_settings(SETTINGS, asked=True))
 class TopologySettings(Numbers):
     """The settings of a topology. One that is left out is taken as it is stored, or else from its default."""
 
@@ -96,35 +97,14 @@ class Health(Answer):
     troubles: list[Trouble]
 
 
-Limit = Annotated[float, Field(ge=0, le=1e9)]
-
-
+@with_fields(_settings(THRESHOLDS, asked=False))
 class Thresholds(Answer):
     """From where on something is a trouble; 0 switches its rule off."""
 
-    full: Limit = Field(description="The fullest shard's share of what it may hold.")
-    failed: Limit = Field(description="Share of the trees that ended in the last ten minutes.")
-    expired: Limit = Field(description="Share of the trees that ended in the last ten minutes.")
-    latency: Limit = Field(description="p99 in the last ten minutes, in message timeouts.")
-    behind: Limit = Field(description="How long rows wait for a subscription, in message timeouts.")
-    silence: Limit = Field(
-        description="Seconds without a sign of the bolts of a stream with rows, or a spout with outcomes."
-    )
-    dead_letters: Limit = Field(description="How many dead letters.")
-    unreadable: Limit = Field(description="How many records that could not be read.")
 
-
+@with_fields(_settings(THRESHOLDS, asked=True))
 class ThresholdsBody(Numbers):
     """Thresholds to set. Others stay as they are."""
-
-    full: Limit | None = None
-    failed: Limit | None = None
-    expired: Limit | None = None
-    latency: Limit | None = None
-    behind: Limit | None = None
-    silence: Limit | None = None
-    dead_letters: Limit | None = None
-    unreadable: Limit | None = None
 
 
 class TopologySummary(Answer):

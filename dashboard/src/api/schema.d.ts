@@ -2720,21 +2720,45 @@ export interface components {
          * @description Thresholds to set. Others stay as they are.
          */
         ThresholdsBody: {
-            /** Behind */
+            /**
+             * Behind
+             * @description How long rows wait for a subscription, in message timeouts.
+             */
             behind?: number | null;
-            /** Dead Letters */
+            /**
+             * Dead Letters
+             * @description How many dead letters.
+             */
             dead_letters?: number | null;
-            /** Expired */
+            /**
+             * Expired
+             * @description Share of the trees that ended in the last ten minutes.
+             */
             expired?: number | null;
-            /** Failed */
+            /**
+             * Failed
+             * @description Share of the trees that ended in the last ten minutes.
+             */
             failed?: number | null;
-            /** Full */
+            /**
+             * Full
+             * @description The fullest shard's share of what it may hold.
+             */
             full?: number | null;
-            /** Latency */
+            /**
+             * Latency
+             * @description p99 in the last ten minutes, in message timeouts.
+             */
             latency?: number | null;
-            /** Silence */
+            /**
+             * Silence
+             * @description Seconds without a sign of the bolts of a stream with rows, or a spout with outcomes.
+             */
             silence?: number | null;
-            /** Unreadable */
+            /**
+             * Unreadable
+             * @description How many records that could not be read.
+             */
             unreadable?: number | null;
         };
         /**
