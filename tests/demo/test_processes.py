@@ -45,9 +45,9 @@ def test_stopping_ends_the_whole_session_of_a_child_that_does_not_listen(tmp_pat
 
 def test_stopping_waits_for_a_child_that_ends_in_good_order(tmp_path: Path) -> None:
     program = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('bye', flush=True), sys.exit(3)))\n"
-        "print('ready', flush=True)\n"
+        "import os, signal, sys, time\n"  # a signal may come in the middle of a print, which is not reentrant
+        "signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'bye\\n'), sys.exit(3)))\n"
+        "os.write(1, b'ready\\n')\n"
         "time.sleep(60)\n"
     )
     children = Children()
