@@ -6,7 +6,7 @@
 --       3 from      state it must be in
 --       4 to        held: all that it needs is kept, and from now on it is final; tracked: its roots are;
 --                   done; or empty: forget it, so that another can be stored (what it needed was gone)
---       5 of          of which batch it is, kept with done; or empty
+--       5 of        of which batch it is, kept with done; or empty
 -- Returns 1, or 0 where it is in another state or is to do something else.
 local n = ARGV[1]
 local state, stored = unpack(redis.call('HMGET', KEYS[1], n .. ':state', n .. ':what'))

@@ -1,14 +1,16 @@
 -- Applies one chunk of a staged segment's vectors: the first time its tuples are emitted into their trees,
 -- the second time they are acked. How often is kept with them, so a call that comes again changes nothing.
 --
--- KEYS  the shard's (includes/shard.lua), then the staged hash (lua/stage.lua), of a commit `made`
---       (includes/made.lua), then the ack vector of each slab of the chunk that is not of one; no slab twice
+-- KEYS  those of includes/shard.lua, then
+--       1 staged      hash (lua/stage.lua)
+--       2 made        of a commit that needs something (includes/made.lua), else left out
+--       ... vector    of each slab of the chunk that is not of one; no slab twice
 -- ARGV  1 spouts
---       2 chunk   0 ...
---       3 to      state the chunk is to reach: 1 applied, 2 acked
---       4 limit   of the bytes that wait for their track
---       5 needed  of a commit: how much of it `made` must hold before its inputs are acked; or empty
---       6 ...     the names of the chunk's slabs of one
+--       2 chunk       0 ...
+--       3 to          state the chunk is to reach: 1 applied, 2 acked
+--       4 limit       of the bytes that wait for their track
+--       5 needed      how much `made` must hold before the commit's inputs are acked; empty without `made`
+--       ... slab      of one: the names of the others of the chunk
 -- Returns "LOST" where `made` holds less: the store has lost what the commit emitted or failed here, and
 --       nothing is acked. Otherwise what update.lua does, after its two numbers one more: deltas for trees
 --       that nobody knew of, which wait for their track now. "0 0 0" where the chunk was there already, or

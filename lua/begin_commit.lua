@@ -5,14 +5,13 @@
 --                                    (lua/advance_commit.lua)
 --                         <n>:what   what the commit does; its SHA-1 and of which batch it is, when it is
 --                         done
--- ARGV  1 number    of the commit, 0 ...: those of a writer ascend
+-- ARGV  1 number    of the commit, 0 and up; those of a writer ascend
 --       2 what      or empty: only look
 --       3 ttl       seconds for which the writer is remembered
 --       4 attempt   random: tells what is stored now from what may be stored again after it was dropped
 --       5 kept      how many commits before this one are known, where they are done: from 1
 -- Returns state and what; '' and '' where only looked at and there is none. An error where the number is
--- less
--- than one that is forgotten: the caller has gone back in time.
+-- less than one that is forgotten: the caller has gone back in time.
 local n, what = ARGV[1], ARGV[2]
 local number = tonumber(n)
 local state, stored = unpack(redis.call('HMGET', KEYS[1], n .. ':state', n .. ':what'))

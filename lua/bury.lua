@@ -1,8 +1,13 @@
 -- Makes a record a dead letter and settles its tree, in one step.
 --
--- KEYS  the spout's (includes/kept.lua), then dead, stream: the facts of each dead letter, then letters,
---       hash: id of a dead letter -> record of its roots, and its row; then rows, string
--- ARGV  1 slab, 2 index (u16), 3 record of the roots, and the row, 4 ... fields and values of the facts
+-- KEYS  those of includes/kept.lua, then
+--       1 dead      stream: the facts of each dead letter
+--       2 letters   hash: id of a dead letter -> record of its roots, and its row
+--       3 rows      string
+-- ARGV  1 slab
+--       2 index     u16
+--       3 record    of the roots, and the row
+--       ... field, value    of the facts
 -- Returns its id; '' where the tree was settled before. How many there may be is the settler's to see to.
 --- @include "kept"
 local dead, letters, rows, slab = KEYS[OWN], KEYS[OWN + 1], KEYS[OWN + 2], ARGV[1]

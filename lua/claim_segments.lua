@@ -3,10 +3,8 @@
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
 --       3 returned       stream of segments whose reader is gone
---       4 taken          stream of the reader's segments, numbered 1-0, 2-0 ...; fields entry, segment,
---       rows
---       5 readers        hash: reader -> 1 where Spark has logged a batch of it, or 0; when it was seen
---       (ms)
+--       4 taken          stream of the reader's segments, numbered 1-0, 2-0 ...; fields entry, segment, rows
+--       5 readers        hash: reader -> 1 where Spark has logged a batch of it, or 0; when it was seen (ms)
 --       6 bound          hash of the reader (lua/bind_reader.lua)
 -- ARGV  1 slot           the subscription's number
 --       2 reader

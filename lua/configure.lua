@@ -1,7 +1,7 @@
 -- Changes settings of a topology, all at once.
 --
 -- KEYS  1 config  hash
--- ARGV  field, value, field, value ...  the settings that change
+-- ARGV  ... field, value  the settings that change
 -- Returns the stored configuration as field, value, field, value ...; nothing where there is none.
 if redis.call('HEXISTS', KEYS[1], 'schema') == 0 then return {} end
 redis.call('HSET', KEYS[1], unpack(ARGV))

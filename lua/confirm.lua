@@ -1,11 +1,12 @@
 -- Confirms outcomes: the spout has them, they need not be kept. A slab all of whose outcomes are confirmed
 -- is forgotten, with its message ids.
 --
--- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout
+-- KEYS  those of includes/shard.lua, then
+--       1 outcomes      stream of the spout
 -- ARGV  1 spouts
---       2 spout   name
---       3 ...     for each entry its id, and the digest of what the caller read in it; "!" stands before
---                 the digest where the caller could make nothing of it
+--       2 spout         name
+--       ... id, digest  of each entry: of what the caller read in it; "!" stands before the digest where the
+--                       caller could make nothing of it
 -- Returns {trees that were confirmed, entries that were looked at, {what could not be read}}: the caller asks
 --       again for the rest. An entry confirmed before is passed over, and one that says something else: a
 --       store that lost its latest moments, and whose clock is behind, gives an id again. One that cannot

@@ -1,8 +1,8 @@
 -- Counts records that could not be read, and were passed over.
 --
--- KEYS  the shard's (includes/shard.lua)
+-- KEYS  those of includes/shard.lua
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 how many
+--       4 records  how many
 -- Returns "0".
 --- @include "shard"
 --- @include "once"

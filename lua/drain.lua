@@ -1,13 +1,17 @@
 -- Expires a bounded piece of what a rotation set aside.
 --
--- KEYS  the shard's (includes/shard.lua), then expired:<rotation>, then the ack vector of each slab to drain
+-- KEYS  those of includes/shard.lua, then
+--       1 expired     set of the rotation
+--       ... vector    of each slab to drain
 -- ARGV  1 spouts
 --       2 rotation
---       3 how many of its trees that failed or expired the shard keeps for people
---       4 odd     how many members of the set are no names of slabs; then these
---         texts   how many reasons follow; then these, numbered from 1
---         ...     where there are reasons, for each slab which of its trees has which: the number of all that
---                 are not named, then runs (from and n as u16, number as byte); 0 is no reason
+--       3 kept        how many of its trees that failed or expired the shard keeps for people
+--       4 odd         how many members of the set are no names of slabs
+--       ... member    each of these
+--       last texts    how many reasons there are
+--       ... text      each of these, numbered from 1
+--       ... code      where there are reasons, of each slab: which of its trees has which. The number of all
+--                     that are not named, then runs (from and n as u16, number as byte); 0 is no reason
 -- Returns {expired, orphaned, slabs left in the set, {what could not be read}}.
 -- Tells the spouts: expired for each tree still pending. Waiting trees are dropped and counted as orphaned.
 -- Bounded by the caller: at most 200 slabs a call; stops by itself after 16,384 trees.

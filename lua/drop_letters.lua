@@ -2,7 +2,7 @@
 --
 -- KEYS  1 dead     stream  the facts of each
 --       2 letters  hash    id -> record of its roots, and its row
--- ARGV  ids of dead letters
+-- ARGV  ... id     of a dead letter
 -- Returns how many there were.
 -- Bounded by the caller: at most 1,000 ids a call.
 redis.call('HDEL', KEYS[2], unpack(ARGV))

@@ -2,8 +2,8 @@
 --
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
---       then for each segment: payload, owed (lua/settle_segments.lua)
--- ARGV  for each segment: the id of its entry, rows, bytes
+--       ... payload, owed     of each segment (lua/settle_segments.lua)
+-- ARGV  ... entry, rows, bytes  of each segment
 -- Returns how many there were. Bounded by the caller: at most 500 a call, each for at most 64
 -- subscriptions.
 --- @include "streams"

@@ -1,15 +1,17 @@
 -- Fails trees: final and at once.
 --
--- KEYS  the shard's (includes/shard.lua), then the ack vector of each slab; no slab twice; then, of a
---       commit, what it has staged of them in this shard (lua/stage.lua), and `made` (includes/made.lua)
+-- KEYS  those of includes/shard.lua, then
+--       ... vector   of each slab; no slab twice
+--       last staged  of a commit: what it has staged of them in this shard (lua/stage.lua)
+--       last made    of a commit whose inputs are acked after it (includes/made.lua)
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 limit    of the bytes that wait for their track
---       5 reason   up to 1 KiB
---       6 counts   u16 for each slab: how many of the indexes are its own
---       7 indexes  u16 each
---       8 how many of its trees that failed or expired the shard keeps for people
---       9 call     of a commit: which of its calls this is. It takes effect once, and not when what was
---                  staged is gone: whoever deletes that has made all of them
+--       4 limit      of the bytes that wait for their track
+--       5 reason     up to 1 KiB
+--       6 counts     u16 for each slab: how many of the indexes are its own
+--       7 indexes    u16 each
+--       8 kept       how many of its trees that failed or expired the shard keeps for people
+--       9 call       of a commit: which of its calls this is. It takes effect once, and not when what was
+--                    staged is gone: whoever deletes that has made all of them
 -- Returns "failed late orphaned", and after that the slabs that were refused, 16 hexadecimal digits each:
 --       their record cannot be read. A tree not tracked yet waits as failed, and its track reports it.
 -- Tells the spouts: failed.

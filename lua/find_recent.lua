@@ -1,12 +1,13 @@
 #!lua flags=no-writes
 -- Looks for a tree among the latest that failed or expired, the latest first.
 --
--- KEYS  1 recent  stream (includes/recent.lua)
--- ARGV  1 slab, 2 index, 3 the latest and 4 the earliest id of an entry to look at
+-- KEYS  1 recent    stream (includes/recent.lua)
+-- ARGV  1 slab
+--       2 index
+--       3 latest, 4 earliest  ids of entries to look at
 -- Returns the entry as {id, fields}, or false.
 -- Bounded by the caller: ids of at most 128 trees a call, so that many entries; with the earliest of them
--- may
--- come the other trees of its entry, some 256 or one slab.
+-- may come the other trees of its entry, some 256 or one slab.
 local find, unpack_from = string.find, struct.unpack
 local slab, index = ARGV[1], tonumber(ARGV[2])
 

@@ -1,8 +1,9 @@
 -- Frees the number of a spout that owes nothing: no trees of its are in flight, all outcomes are confirmed.
 --
--- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout
+-- KEYS  those of includes/shard.lua, then
+--       1 outcomes  stream of the spout
 -- ARGV  1 spouts
---       2 spout  name
+--       2 spout     name
 -- Returns how many trees it owes: where there are none it is free by now.
 --- @include "shard"
 local stream, number = KEYS[OWN], spouts.number(ARGV[2])

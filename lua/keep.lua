@@ -1,7 +1,10 @@
 -- Keeps the rows of roots until their trees are settled: from now on an outcome leads to its row.
 --
--- KEYS  the spout's (includes/kept.lua), then rows, string: it has a time to live until it is kept
--- ARGV  1 token, 2 record, 3 number of rows
+-- KEYS  those of includes/kept.lua, then
+--       1 rows    string: it has a time to live until it is kept
+-- ARGV  1 token
+--       2 record  of the roots
+--       3 number  of rows
 --       4 limit   of rows of this spout that are not settled (max_spout_pending); 0 for none
 --       5 trees   of a slab, the last may have fewer
 --       6 slabs   8 bytes each

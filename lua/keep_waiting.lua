@@ -1,8 +1,10 @@
 -- Stops the clock of slabs whose rows wait for a job, or starts it anew: slabs that were put into the nursery
 -- some rotations ago go back there. What was moved already stays, so a call that comes again changes nothing.
 --
--- KEYS  the shard's (includes/shard.lua), then the ack vector of each slab; no slab twice
--- ARGV  1 spouts, 2 how many rotations ago at least: 2 are slabs that the next rotation would expire
+-- KEYS  those of includes/shard.lua, then
+--       ... vector   of each slab; no slab twice
+-- ARGV  1 spouts
+--       2 rotations  how many ago at least: 2 are slabs that the next rotation would expire
 -- Returns {how many of the slabs were looked at, how many were moved}: it stops by itself after 16,384 trees.
 -- A slab without a pending tree stays, and so does one that waits for its track, or cannot be read.
 -- Bounded by the caller: at most 500 slabs a call.

@@ -5,7 +5,9 @@
 --       2 health    hash (acker/inspect/health.py)
 -- ARGV  1 set       of how many fields the value is set
 --       2 noted     of how many it is where they have none
---       then field and value of these, and the fields that go
+--       ... field, value  that are set
+--       ... field, value  that are noted
+--       ... field         that goes
 -- Returns 1, or 0 where the topology is gone.
 -- Bounded by the caller: by the number of thresholds and rules.
 local call, set, noted = redis.call, tonumber(ARGV[1]), tonumber(ARGV[2])

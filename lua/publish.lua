@@ -2,8 +2,8 @@
 --
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
---       then for each segment: payload, owed (lua/settle_segments.lua)
--- ARGV  for each segment: its record (acker/streams/segments.py), its rows, its bytes, its slots as "0,2"
+--       ... payload, owed               of each segment (lua/settle_segments.lua)
+-- ARGV  ... record, rows, bytes, slots  of each segment (acker/streams/segments.py), the slots as "0,2"
 -- Returns how many were published; then for each segment which of its slots were dropped before that
 -- (stream.gone), whoever published it: their tuples are the caller's to end.
 -- A segment that is owed to someone was published before, one whose payload is gone was published and acked

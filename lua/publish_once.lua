@@ -5,12 +5,13 @@
 --       3 payload        string
 --       4 owed           hash (lua/settle_segments.lua)
 --       5 marker         string: the segment was published
--- ARGV  1 record (acker/streams/segments.py), 2 rows, 3 bytes, 4 slots as "0,2", 5 payload,
---       6 seconds that the marker is kept
+-- ARGV  1 record (acker/streams/segments.py), 2 rows, 3 bytes
+--       4 slots          as "0,2"
+--       5 payload
+--       6 ttl            seconds for which the marker is kept
 -- Returns 1, or 0 where the segment was published before; then which of its slots were dropped before that
 -- (stream.gone), whose tuples are the caller's to end. One that is for nobody any more is kept only until
--- its
--- trees have failed.
+-- its trees have failed.
 --- @include "streams"
 local unreadable = stream.unreadable(KEYS[2])
 if unreadable then return unreadable end

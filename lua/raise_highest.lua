@@ -1,7 +1,7 @@
 -- Raises how far the rows of a spout go in each partition of its source, when all below are kept.
 --
 -- KEYS  1 highest  hash: partition -> the offset after its highest row
--- ARGV  for each partition: its name, the offset after its highest row
+-- ARGV  ... name, offset  of each partition: the offset after its highest row
 -- Returns how many were raised.
 -- Bounded by the caller: at most 1,000 partitions a call.
 local call, highest, raised = redis.call, KEYS[1], 0

@@ -1,15 +1,15 @@
 #!lua flags=no-writes
 -- Reads how full a shard is.
 --
--- KEYS  those of includes/read.lua, then counters, bucket 0, bucket 1, bucket 2, then the sets that
--- rotations
---       have set aside and that are not drained yet, the oldest first
--- ARGV  1 sample  of how many slabs, about, the age is read to find the oldest pending tree
---       2 ...     names of counters
+-- KEYS  those of includes/read.lua, then
+--       1 counters
+--       2 bucket 0, 3 bucket 1, 4 bucket 2
+--       ... expired  the sets that rotations have set aside and that are not drained yet, the oldest first
+-- ARGV  1 sample     of how many slabs, about, the age is read to find the oldest pending tree
+--       ... name     of a counter
 -- Returns {clock, counts, slabs, oldest}: clock as in read_tree.lua; the counters named; numbers of slabs
--- in
---       the nursery, the middle bucket, the oldest bucket and the sets set aside; when (ms) the oldest slab
---       with pending trees was tracked, among a sample of the set that expires next (-1: none).
+--       in the nursery, the middle bucket, the oldest bucket and the sets set aside; when (ms) the oldest
+--       slab with pending trees was tracked, among a sample of the set that expires next (-1: none).
 -- Bounded: counts, and one SSCAN in each of at most three buckets and the declared sets.
 --- @include "early"
 --- @include "id_pieces"

@@ -1,8 +1,9 @@
 #!lua flags=no-writes
 -- Reads one tree.
 --
--- KEYS  those of includes/read.lua, then the ack vector of the tree's slab
--- ARGV  1 index of the tree in its slab
+-- KEYS  those of includes/read.lua, then
+--       1 vector  of the tree's slab
+-- ARGV  1 index   of the tree in its slab
 -- Returns {clock, trees}: clock is {now, rotations, rotated_at (-1: never), drained,
 --       spouts (includes/shard.lua)}, all times in ms; trees
 --       has one slab as includes/read.lua tells it, or none where the slab is not held or has no such tree.

@@ -1,12 +1,12 @@
 -- Writes a reading of a topology's counters to its history: to the finest stream, and to each coarser one
 -- whose next step has begun. Readings are cumulative, so a coarser stream is some of the same readings.
 --
--- KEYS  1 turn      string  token of who may write
---       2 config    of the topology
---       3 ...       streams, one for each step
+-- KEYS  1 turn        string  token of who may write
+--       2 config      of the topology
+--       ... stream    for each step
 -- ARGV  1 token
---       2 reading   as acker/inspect/history.py packs it
---       3 ...       for each stream: its step in ms, how many readings it keeps
+--       2 reading     as acker/inspect/history.py packs it
+--       ... step, kept  of each stream: its step in ms, how many readings it keeps
 -- Returns the time of the reading in ms, or 0 where somebody else has the turn, or the topology
 -- is gone.
 -- A stream begins with an empty reading, of which all counts are zero. Where the server's clock was set back

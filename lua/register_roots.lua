@@ -2,8 +2,7 @@
 --
 -- Spark may run a task again or twice at once, evaluate a DataFrame several times in a batch, and let one
 -- task work on several partitions. A partition is known by its stage and number, by how many of its task
--- came
--- before it, and by a fingerprint of its rows; another evaluation (stage) knows it by the fingerprint. A
+-- came before it, and by a fingerprint of its rows; another evaluation (stage) knows it by the fingerprint. A
 -- stage
 -- may evaluate it several times, too, in branches of a union: these have the partition's own number below
 -- `track`.
@@ -18,8 +17,9 @@
 --                      <source>|roots:<fingerprint>#<k>     -> the roots (JSON)
 --                      <source>|of:<stage>         -> how many partitions the stage has
 --                      ended                       -> 1, where it is a job's that has had its commit
--- ARGV  1 ttl, 2 source, 3 stage, 4 partition, 5 attempt, 6 fingerprint, 7 roots that were staged,
---       8 the partition's own number
+-- ARGV  1 ttl, 2 source, 3 stage, 4 partition, 5 attempt, 6 fingerprint
+--       7 roots   that were staged
+--       8 number  the partition's own
 -- Returns the roots to be used: the given ones, or the ones given first; an error where the job ended.
 -- Bounded: one task works on at most some thousand partitions.
 local tracked, source, stage, attempt, fingerprint = KEYS[1], ARGV[2] .. '|', ARGV[3], ARGV[5], ARGV[6]

@@ -1,9 +1,10 @@
 -- Resets the timeout of slabs: they go back to the nursery. The unit is the slab.
 --
--- KEYS  the shard's (includes/shard.lua), then the ack vector of each slab; no slab twice
+-- KEYS  those of includes/shard.lua, then
+--       ... vector  of each slab; no slab twice
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 counts   u16 for each slab: how many of the indexes are its own
---       5 indexes  u16 each
+--       4 counts    u16 for each slab: how many of the indexes are its own
+--       5 indexes   u16 each
 -- Returns how many slabs were moved, and after that the refused slabs, 16 hexadecimal digits each:
 --       their record cannot be read. A slab none of whose named trees is pending or waiting stays.
 -- Bounded by the caller: at most 100 trees a call, for each may be of a slab of 4,096.

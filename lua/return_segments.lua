@@ -1,17 +1,18 @@
 -- Takes back segments that a reader has taken and did not ack, so that others can have them. From then on no
 -- commit of what it had then becomes final. What a commit is bound to stays until the caller has seen to it.
 --
--- KEYS  1 taken      stream (lua/claim_segments.lua)
---       2 returned   stream
---       3 readers    hash (lua/claim_segments.lua)
---       4 bound      hash (lua/bind_reader.lua)
---       then for each segment: owed (lua/settle_segments.lua)
+-- KEYS  1 taken        stream (lua/claim_segments.lua)
+--       2 returned     stream
+--       3 readers      hash (lua/claim_segments.lua)
+--       4 bound        hash (lua/bind_reader.lua)
+--       ... owed       of each segment (lua/settle_segments.lua)
 -- ARGV  1 slot
 --       2 reader
---       3 dead       1: only where Spark has not logged a batch of the reader
---       4 ttl        seconds for which it is known that segments were given back
---       5 ended      how many commits have ended, or were given up: for each, its field and value of `bound`
---       then for each segment: its number among the taken
+--       3 dead         1: only where Spark has not logged a batch of the reader
+--       4 ttl          seconds for which it is known that segments were given back
+--       5 ended        how many commits have ended, or were given up
+--       ... field, value  of each of these, in `bound`
+--       ... number     of each segment among the taken
 -- Returns {how many there were to take back; then field and value of each commit that has segments}. A reader
 -- that has none any more is forgotten.
 -- Bounded by the caller: at most 500 segments a call, and the few commits that one reader is in.

@@ -1,6 +1,7 @@
 -- The tick: sets the oldest bucket aside and makes it the new nursery. O(1) for any number of trees.
 --
--- KEYS  the shard's (includes/shard.lua), then expired:<rotation>, where the oldest bucket is set aside
+-- KEYS  those of includes/shard.lua, then
+--       1 expired          set of the rotation, where the oldest bucket is set aside
 -- ARGV  1 spouts
 --       2 rotation         the number of rotations that the caller believes were made
 --       3 period           ms between two rotations

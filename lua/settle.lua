@@ -1,9 +1,10 @@
 -- Settles trees whose outcome has been taken care of: rows of roots that are all settled are dropped.
 --
--- KEYS  the spout's (includes/kept.lua), then rows, string, for each token that is named
--- ARGV  1 how      acked or replayed: the count to raise
---       2 ...      for each slab: slab, indexes (u16 each, ascending; empty: all), number of its rows in
---                  KEYS, from 0
+-- KEYS  those of includes/kept.lua, then
+--       ... rows  string, of each token that is named
+-- ARGV  1 how     acked or replayed: the count to raise
+--       ... slab, indexes, rows  of each slab: its indexes (u16 each, ascending; empty: all), and the number
+--               of its rows in KEYS, from 0
 -- Returns how many trees were not settled before.
 -- Bounded by the caller: at most 100 slabs, and 4,096 indexes, or those of one slab, a call.
 --- @include "kept"

@@ -3,13 +3,13 @@
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
 --       3 taken          stream (lua/claim_segments.lua)
---       then for each segment: payload; owed, a hash: slot -> 1 published for it, 2 acked by it, 0 and x
---       gone
---       before it was published (includes/streams.lua); a slot that will not ask again is removed
+--       ... payload, owed  of each segment; owed is a hash: slot -> 1 published for it, 2 acked by it, 0 and
+--                        x gone before it was published (includes/streams.lua); a slot that will not ask
+--                        again is removed
 -- ARGV  1 slot
 --       2 forget         0: they are acked; 1: acked ones will not be asked for again
 --       3 ttl            seconds for which rows that all have acked wait to be forgotten
---       then for each segment: its number among the taken, the id of its entry, rows, bytes
+--       ... number, entry, rows, bytes  of each segment: its number among the taken, the id of its entry
 -- Returns for how many this was new. An entry goes with its last ack, its rows when all have forgotten
 -- them.
 -- Bounded by the caller: at most 500 segments a call, each for at most 64 subscriptions.

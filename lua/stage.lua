@@ -9,7 +9,7 @@
 --                       Or rows: trees that are to be failed (acker/streams/commits/staging.py);
 --                       failed:<call>
 -- ARGV  1 ttl     seconds after which what nobody commits is gone
---       2 ...     fields and values of the hash
+--       ... field, value  of the hash
 -- Returns 1, or 0 where the token is staged already: a copy of the call that comes late changes nothing.
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 -- Lua unpacks up to 8,000 values; bounded by the caller: a segment has some megabytes of vectors.

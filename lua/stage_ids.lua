@@ -1,13 +1,14 @@
 -- Stores message ids of a slab that a later call tracks, where they are too many bytes for one call: a piece
 -- of them (includes/id_pieces.lua). It waits for the track as any message does.
 --
--- KEYS  the shard's (includes/shard.lua), then the ack vector of the slab
+-- KEYS  those of includes/shard.lua, then
+--       1 vector   of the slab
 -- ARGV  1 spouts, 2 writer, 3 sequence
 --       4 limit    of the bytes that wait for their track
 --       5 most     how many trees this shard may hold: pending, or with an outcome not yet confirmed
 --       6 count    of the slab's trees
 --       7 piece    0 to 15
---       8 message ids of the piece, packed
+--       8 ids      message ids of the piece, packed
 -- Returns K kept, R rejected: over a limit (nothing changed), D tracked before with these ids, C tracked
 --       before with others, U refused: what is held of it cannot be read.
 -- Bounded by the caller: a piece is of 256 trees at most.

@@ -1,23 +1,26 @@
 -- Tracks slabs of new trees for a spout.
 --
--- KEYS  the shard's (includes/shard.lua), then the outcomes stream of the spout, then the ack vector of
--- each slab;
---       no slab twice; then, where they are a commit's, the staged vectors of their roots (lua/stage.lua)
+-- KEYS  those of includes/shard.lua, then
+--       1 outcomes   stream of the spout
+--       ... vector   of each slab; no slab twice
+--       last staged  of a commit: the staged vectors of its roots (lua/stage.lua)
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 spout   name of the spout that owns the trees
---       5 limit   how many trees this shard may hold: pending, or with an outcome not yet confirmed
---       6 how many of its trees that failed or expired the shard keeps for people
---       7 how     "once" of a commit: staged vectors note which slabs were tracked, and go when their roots
---                 have come to their end. So a driver that was stopped meanwhile, for however long, tracks
---                 none again. "again" of slabs that the ledger has lost: they are noted, and tracked; or ""
---       8 emitted how many tuples the caller has emitted into trees since it said so last: XORs do not tell
---       9 ...     for each slab its ack values (one word for each tree) and its message ids, or '' where
---                 these were sent ahead in pieces (stage_ids.lua). Where one is missing, the slab is rejected
+--       4 spout      name of the spout that owns the trees
+--       5 limit      how many trees this shard may hold: pending, or with an outcome not yet confirmed
+--       6 kept       how many of its trees that failed or expired the shard keeps for people
+--       7 how        "once" of a commit: staged vectors note which slabs were tracked, and go when their
+--                    roots have come to their end. So a driver that was stopped meanwhile, for however long,
+--                    tracks none again. "again" of slabs that the ledger has lost: they are noted, and
+--                    tracked; or ""
+--       8 emitted    how many tuples the caller has emitted into trees since it said so last: XORs do not
+--                    tell
+--       ... values, ids  of each slab: its ack values (one word for each tree) and its message ids, or ''
+--                    where these were sent ahead in pieces (stage_ids.lua). Where one is missing, the slab
+--                    is rejected
 -- Returns one letter for each slab: A tracked, D tracked before with the same content, C tracked before
--- with
---       other content (nothing changed), R rejected: over the limit (nothing changed), W rejected: message
---       ids that were to be sent ahead are missing (nothing changed), U refused: what is held of it cannot
---       be read (nothing changed).
+--       with other content (nothing changed), R rejected: over the limit (nothing changed), W rejected:
+--       message ids that were to be sent ahead are missing (nothing changed), U refused: what is held of it
+--       cannot be read (nothing changed).
 -- An error where the shard has too many spouts already: nothing has changed then.
 -- Tells the spout: acked for trees whose ack value is zero by now, failed for trees that failed before.
 -- Bounded by the caller: at most 400 slabs and 16,384 trees a call.

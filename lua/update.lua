@@ -1,14 +1,15 @@
 -- Updates trees: XORs into the ack values what was emitted and acked.
 --
--- KEYS  the shard's (includes/shard.lua), then the ack vectors of the slabs of the sparse part, and those
--- of
---       the dense part; no slab twice
+-- KEYS  those of includes/shard.lua, then
+--       ... vector   of each slab of the sparse part, then of the dense part; no slab twice
 -- ARGV  1 spouts, 2 writer, 3 sequence
---       4 limit    of the bytes that wait for their track
---       5 emitted  how many tuples the caller has emitted into trees since it said so last: XORs do not tell
---       6 counts, 7 indexes, 8 deltas of the sparse part
---       9 deltas of slabs of one
---       10 ... one delta vector for each slab of the dense part; then the names of the slabs of one
+--       4 limit      of the bytes that wait for their track
+--       5 emitted    how many tuples the caller has emitted into trees since it said so last: XORs do not
+--                    tell
+--       6 counts, 7 indexes, 8 deltas  of the sparse part
+--       9 ones       deltas of slabs of one
+--       ... deltas   a vector for each slab of the dense part
+--       ... slab     of one, its name
 -- Returns "late orphaned": how many of the deltas were for finished trees, and for trees that may not wait;
 --       after that the slabs that were refused, 16 hexadecimal digits each: their record cannot be read.
 -- Tells the spouts: acked.

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from acker.ledger.config import TopologyConfig
-from acker.ledger.core import Core
 
 Bucket: TypeAlias = Literal["nursery", "middle", "oldest", "expiring"]
 
@@ -46,13 +45,3 @@ class Clock:
             return earliest, None
         lag = TICK_LAG if overdue <= TICK_LAG else config.tick_limit - overdue  # of the next of them
         return earliest, earliest + lag + (ticks - 1) * TICK_LAG
-
-
-def declared(core: Core, shard: int) -> list[bytes]:
-    """The keys that every read of a shard declares first (lua/includes/read.lua)."""
-    return [*core.shards[shard].declared(())[:4], core.shards[shard].ones, core.shards[shard].early]
-
-
-def buckets(core: Core, shard: int) -> list[bytes]:
-    """The keys of a shard's three time buckets."""
-    return [core.shards[shard].bucket(number) for number in range(3)]

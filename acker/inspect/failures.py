@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from acker.errors import ValidationError
+from acker.inspect import lua
 from acker.inspect.trees import Tree
 from acker.ledger import ids, slabs
 from acker.ledger.causes import Cause
 from acker.ledger.config import check_name
 from acker.ledger.core import Core
-from acker.store import scripts
-from acker.store.operation import Operation, Reply, Request, command
+from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs, whole
 
 Ended: TypeAlias = Literal["failed", "expired"]
@@ -234,13 +234,7 @@ def find(core: Core, anchor: int) -> Operation[Recent | None]:
     calls = 1
     while tops:
         replies = yield [
-            Request(
-                shard.recent,
-                [slab, index, f"{top}-0", f"{max(0, top - _FIND_TREES + 1)}-0"],
-                scripts.get("find_recent"),
-                [shard.recent],
-            )
-            for top in tops[:calls]
+            lua.find_recent(shard, slab, index, top, max(0, top - _FIND_TREES + 1)) for top in tops[:calls]
         ]
         for fields in filter(None, replies):
             entry = _parse(shard.number, fields)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from acker.errors import UnknownTopology, UnreadableRecord, ValidationError
-from acker.inspect import history
+from acker.inspect import history, lua
 from acker.inspect.damaged import Damaged
 from acker.inspect.history import Reading
 from acker.inspect.series import series
@@ -20,7 +20,7 @@ from acker.ledger.config import DEAD_LETTERS, TopologyConfig
 from acker.ledger.core import Core
 from acker.ledger.outcomes import Entry, parse_all
 from acker.ledger.settings import number, of
-from acker.store import keys, scripts
+from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs, seconds
 
@@ -377,10 +377,7 @@ def _write(
     gone: Sequence[str] = (),
 ) -> Operation[bool]:
     """Sets fields, and those `noted` where they are new; drops some. False where the topology is gone."""
-    set_, noted = set_ or {}, noted or {}
-    fields = [part for pair in (*set_.items(), *noted.items()) for part in pair]
-    own = [keys.config(core.config.name), keys.health(core.config.name)]
-    [done] = yield [Request(own[0], [len(set_), len(noted), *fields, *gone], scripts.get("note_health"), own)]
+    [done] = yield [lua.note_health(core.config.name, set_ or {}, noted or {}, gone)]
     return bool(done)
 
 

@@ -16,11 +16,12 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from acker.inspect import lua
 from acker.inspect.buckets import BUCKETS, Clock
 from acker.ledger import histogram
 from acker.ledger.core import Core
 from acker.ledger.counts import COUNTERS, Counter
-from acker.store import keys, scripts
+from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds, whole
 
@@ -87,13 +88,8 @@ def record(core: Core) -> Operation[int | None]:
     if taken is None:
         return None
     values, latencies = yield from read(core)
-    args: list[bytes | str | int] = [token, pack(values, latencies)]
-    own = [turn, keys.config(core.config.name)]
-    for window in WINDOWS:
-        step = STEPS[window]
-        own.append(keys.history(core.config.name, step))
-        args += [step * 1000, SECONDS[window] // step + 1]
-    [at] = yield [Request(turn, args, scripts.get("record_history"), own)]
+    kept = {STEPS[window]: SECONDS[window] // STEPS[window] + 1 for window in WINDOWS}
+    [at] = yield [lua.record_history(core.config.name, token, pack(values, latencies), kept)]
     return int(at) or None
 
 

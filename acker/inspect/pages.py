@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from acker.errors import ValidationError
-from acker.inspect import cursors
-from acker.inspect.buckets import BUCKETS, Bucket, Clock, buckets
+from acker.inspect import cursors, lua
+from acker.inspect.buckets import BUCKETS, Bucket, Clock
 from acker.inspect.cursors import Position
-from acker.inspect.trees import State, Tree, read_request, trees_at, trees_of
+from acker.inspect.trees import State, Tree, trees_at, trees_of
 from acker.ledger import ids, outcomes, registries
 from acker.ledger import slabs as headers
 from acker.ledger.config import MESSAGE_ID_BYTES, check_message_id, check_name
@@ -170,9 +170,7 @@ def _read(core: Core, position: Position, search: _Filter, most: int) -> Operati
     """Reads slabs that were named, and moves the position past what it read."""
     shard = ids.shard_of(position.slabs[0], core.config.ackers)
     slabs = position.slabs[:_MOST_READ]
-    [(clock, found, done, first)] = yield [
-        read_request(core, "read_trees", shard, core.vectors(shard, slabs), most, position.first)
-    ]
+    [(clock, found, done, first)] = yield [lua.read_trees(core.shards[shard], slabs, most, position.first)]
     position.slabs, position.first = position.slabs[done:], first
     clock = Clock(*clock)
     return trees_of(core, shard, clock, slabs, [entry for entry in found if search.takes(clock, entry[1])])
@@ -198,21 +196,11 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
         if search.bucket is not None and search.bucket < 3:
             oldest = whole(clock[0], f"rotations of shard {shard.number}") - search.bucket
         position.generation = max(0, oldest)
-    keys = buckets(core, shard.number)
-    keys += [shard.expired(position.generation + 2 + number) for number in range(_ASIDE)]
+    aside = range(position.generation + 2, position.generation + 2 + _ASIDE)
     youngest, oldest = (0, _NEVER) if search.bucket is None else (search.bucket, search.bucket)
+    ages = youngest, _NEVER if oldest == 3 else oldest
     [(clock, generation, scan, named)] = yield [
-        read_request(
-            core,
-            "scan_slabs",
-            shard.number,
-            keys,
-            position.generation,
-            position.scan,
-            count,
-            youngest,
-            _NEVER if oldest == 3 else oldest,
-        )
+        lua.scan_slabs(shard, position.generation, position.scan, count, ages, aside)
     ]
     clock = Clock(*clock)
     position.generation, position.scan = generation, int(scan)

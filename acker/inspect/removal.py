@@ -3,13 +3,12 @@
 from collections.abc import Callable
 
 from acker.errors import AckerError, SpoutInUse, TopologyInUse, ValidationError
-from acker.inspect import history
+from acker.inspect import history, lua
 from acker.inspect.totals import totals
 from acker.ledger import core as operations
 from acker.ledger import ids, registries, topologies
 from acker.ledger.config import check_name
 from acker.ledger.core import Core
-from acker.ledger.submissions import Call
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
@@ -67,7 +66,7 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
         raise SpoutInUse(
             f"{name} has {letters:,} dead letters, and rows that are not settled: settle and delete them"
         )
-    calls = [Call(one.number, "free_spout", [one.outcomes(spout)], [spout]) for one in core.shards]
+    calls = [lua.free_spout(one, spout) for one in core.shards]
     owed = sum((yield from core.ask(calls)))
     if owed:
         raise SpoutInUse(

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from acker.inspect import lua
 from acker.ledger.config import check_name
 from acker.ledger.core import Core
-from acker.store import keys, scripts
+from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import seconds
 
@@ -66,8 +67,7 @@ def register(core: Core, step: Step) -> Operation[None]:
     what = {name: _bounded(value) for name, value in asdict(step).items() if name not in _OF_STORE}
     # A spout may have the name of a bolt of its query.
     field = f"{step.kind} {step.name} {what['query_id'] or what['application_id']}".encode("utf-8", "replace")
-    key = keys.steps(core.config.name)
-    yield [Request(key, [field, json.dumps(what), MOST_STEPS], scripts.get("register_step"), [key])]
+    yield [lua.register_step(core.config.name, field, json.dumps(what), MOST_STEPS)]
 
 
 def steps(core: Core) -> Operation[list[Step]]:

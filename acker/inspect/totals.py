@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from acker.errors import UnreadableRecord
-from acker.inspect.buckets import BUCKETS, Bucket, Clock, buckets, declared
+from acker.inspect import lua
+from acker.inspect.buckets import BUCKETS, Bucket, Clock
 from acker.ledger.core import Core
 from acker.ledger.counts import COUNTERS
-from acker.store import scripts
-from acker.store.operation import Operation, Reply, Request, command
+from acker.store.operation import Operation, Reply, command
 from acker.store.replies import whole
 
 _SAMPLE = 128
@@ -127,16 +127,12 @@ class Totals:
 def totals(core: Core) -> Operation[Totals]:
     """How full each shard and bucket is, how old, and what its counters say."""
     known = yield [command("HMGET", shard.clock, "rotations", "drained") for shard in core.shards]
-    names: list[bytes | str | int] = [
-        _SAMPLE, "bucket:0", "bucket:1", "bucket:2", "expiring", "waiting", "held", "unreadable", *COUNTERS,
-    ]  # fmt: skip
+    names = ["bucket:0", "bucket:1", "bucket:2", "expiring", "waiting", "held", "unreadable", *COUNTERS]
     requests = []
     for shard, clock in zip(core.shards, known, strict=True):
         rotations, drained = (whole(value, f"clock of shard {shard.number}") for value in clock)
         # One more than there are: a rotation may be made until the script runs.
-        aside = [shard.expired(number) for number in range(drained, rotations + 1)[:_ASIDE]]
-        own = [*declared(core, shard.number), shard.counters, *buckets(core, shard.number), *aside]
-        requests.append(Request(shard.clock, names, scripts.get("read_totals"), own))
+        requests.append(lua.read_totals(shard, _SAMPLE, names, range(drained, rotations + 1)[:_ASIDE]))
     replies = yield requests
     at = replies[0][0][0] / 1000 if replies else None
     found = (

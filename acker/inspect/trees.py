@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from acker.inspect.buckets import BUCKETS, Bucket, Clock, declared
+from acker.inspect import lua
+from acker.inspect.buckets import BUCKETS, Bucket, Clock
 from acker.ledger import ids, registries
 from acker.ledger import slabs as headers
 from acker.ledger.causes import Cause
 from acker.ledger.core import Core
-from acker.store import scripts
-from acker.store.operation import Operation, Reply, Request
+from acker.store.operation import Operation, Reply
 
 State: TypeAlias = Literal["pending", "waiting", "finished"]
 
@@ -57,13 +57,6 @@ class Tree:
         return ids.index_of(self.anchor)
 
 
-def read_request(
-    core: Core, script: str, shard: int, keys: Sequence[bytes], *args: bytes | str | int
-) -> Request:
-    """A read of a shard by a script, with the keys and arguments that are the script's own."""
-    return Request(core.shards[shard].clock, args, scripts.get(script), [*declared(core, shard), *keys])
-
-
 def trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
     """The known trees of some anchors."""
     found: list[Tree] = []
@@ -73,7 +66,7 @@ def trees_at(core: Core, anchors: Sequence[int]) -> Operation[list[Tree]]:
         part = [(anchor, ids.slab_of(anchor)) for anchor in anchors[at : at + 64] if anchor & 1]
         shards = [ids.shard_of(slab, core.config.ackers) for _, slab in part]
         replies = yield [
-            read_request(core, "read_tree", shard, core.vectors(shard, [slab]), ids.index_of(anchor))
+            lua.read_tree(core.shards[shard], slab, ids.index_of(anchor))
             for shard, (anchor, slab) in zip(shards, part, strict=True)
         ]
         for shard, (_, slab), (clock, described) in zip(shards, part, replies, strict=True):

@@ -6,20 +6,21 @@ Operations that change it are submissions, whose calls take effect once (acker/l
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 import redis
 
 from acker.errors import StoreError, UnreadableRecord, ValidationError
 from acker.ledger import calls as encoding
-from acker.ledger import ids, registries, topologies
+from acker.ledger import ids, lua, registries, topologies
 from acker.ledger import slabs as packing
 from acker.ledger.ages import Ages
 from acker.ledger.config import MAX_SPOUTS, Settings, TopologyConfig, check_name
 from acker.ledger.ids import Ids
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON, Call, Failed, Submission, Updated, Writers, sums
-from acker.store import keys, scripts
+from acker.store import keys
 from acker.store.operation import NOTHING, Operation, Reply, Request
 
 FLIGHT_SHARDS = 64
@@ -27,8 +28,6 @@ FLIGHT_SHARDS = 64
 ATTEMPTS = 5 + MAX_SPOUTS
 """How often a call is sent that is refused each time: others may bring a shard as many spouts meanwhile."""
 _SPOUTS = "SPOUTS "
-_TRACK_EMITTED, _UPDATE_EMITTED = 4, 1
-_WAITING = frozenset({"track", "apply_staged"})
 
 
 @dataclass(slots=True)
@@ -61,15 +60,10 @@ class Core:
         return Request(
             declared[0],
             [registry, *stamp, *call.args],
-            scripts.get(call.script),
-            declared + call.keys,
-            self.config.wait if call.script in _WAITING else NOTHING,
+            call.script,
+            [*declared, *call.keys],
+            self.config.wait if call.waits else NOTHING,
         )
-
-    def vectors(self, shard: int, slabs: Sequence[bytes]) -> list[bytes]:
-        """The keys of slabs' ack vectors."""
-        prefix = self.shards[shard].vector(b"")
-        return [prefix + slab for slab in slabs]
 
     def note_spouts(self, shard: int, reply: Reply) -> bool:
         """Whether a shard refused a call for the spouts it declared, as other ones; notes which it has.
@@ -88,7 +82,7 @@ class Core:
         """Notes that a shard, with those spouts declared, has tracked for a spout: it has that one, too."""
         # Another thread may have learned of more of them meanwhile.
         if self.registries.get(call.shard, b"") == declared:
-            self.registries[call.shard] = registries.with_spout(declared, str(call.args[0]))
+            self.registries[call.shard] = registries.with_spout(declared, call.tracks)
 
     def ask(self, calls: Sequence[Call]) -> Operation[list[Reply]]:
         """The replies of calls that carry no stamp: sent again only where they declared too few streams."""
@@ -136,30 +130,30 @@ class Core:
         if len(set(named)) < len(named):
             raise ValidationError("slabs: one is named twice")
         ahead: list[tuple[int, Call]] = []
-        calls, order = [], []
+        calls: list[Call] = []
+        order: list[int] = []
         for shard, places in by_shard.items():
-            args: list[bytes | str | int] = []
-            names: list[bytes] = []
+            keep = partial(
+                lua.track, self.config, self.shards[shard], spout,
+                limit=limit, how=how, staged=staged[shard] if how else None,
+            )  # fmt: skip
+            part: list[tuple[bytes, bytes, bytes]] = []
             trees = size = 0
             for place in places:
                 slab = slabs[place]
                 packed = packing.pack_message_ids(slab.message_ids)
                 full = trees + len(slab.anchors) > encoding.CALL_WORDS or size >= encoding.CALL_BYTES
-                if names and (full or len(names) == encoding.CALL_SLABS):
-                    calls.append(self._track_call(shard, [spout, limit], how, names, args, staged))
-                    args, names, trees, size = [], [], 0, 0
+                if part and (full or len(part) == encoding.CALL_SLABS):
+                    calls.append(keep(part, emitted=0 if calls else emitted))
+                    part, trees, size = [], 0, 0
                 if cut := packing.pieces(packed, len(slab.anchors)):
                     ahead += [(place, one) for one in self._ids_calls(shard, limit, named[place], slab, cut)]
                     packed = b""
-                names.append(named[place])
-                args += [slab.values.astype("<i8", copy=False).tobytes(), packed]
+                part.append((named[place], slab.values.astype("<i8", copy=False).tobytes(), packed))
                 trees += len(slab.anchors)
                 size += len(packed)
                 order.append(place)
-            calls.append(self._track_call(shard, [spout, limit], how, names, args, staged))
-        if calls:
-            calls[0].args[_TRACK_EMITTED] = emitted
-
+            calls.append(keep(part, emitted=0 if calls else emitted))
         if ahead:
             for call in calls:
                 call.turn = 1
@@ -179,22 +173,8 @@ class Core:
     ) -> Iterator[Call]:
         """The calls that send a slab's message ids ahead of its track, in pieces."""
         for number, piece in enumerate(pieces):
-            args: list[bytes | str | int] = [self.config.waiting_bytes, limit, len(slab.anchors)]
-            args += [number, piece]
-            yield Call(shard, "stage_ids", self.vectors(shard, [name]), args)
-
-    def _track_call(
-        self,
-        shard: int,
-        whose: list[bytes | str | int],
-        how: str,
-        names: list[bytes],
-        args: list[bytes | str | int],
-        staged: Mapping[int, bytes],
-    ) -> Call:
-        own = [self.shards[shard].outcomes(str(whose[0])), *self.vectors(shard, names)]
-        own += [staged[shard]] if how else []
-        return Call(shard, "track", own, [*whose, self.config.outcomes_kept, how, 0, *args])
+            count, own = len(slab.anchors), self.shards[shard]
+            yield lua.stage_ids(self.config, own, name, limit=limit, count=count, number=number, piece=piece)
 
     def update(self, anchors: Ids, deltas: Ids, emitted: int = 0) -> Submission[Updated]:
         """XORs a delta into the ack value of each tree named; several of one tree are folded first.
@@ -203,29 +183,16 @@ class Core:
         The result of this, of `fail` and of `reset_timeout` raises UnreadableRecord where slabs were passed
         over, for their record cannot be read; all else was done.
         """
-        limit = self.config.waiting_bytes
         calls = [
-            Call(
-                call.shard,
-                "update",
-                self.vectors(call.shard, call.slabs),
-                [limit, 0, call.counts, call.indexes, call.deltas, call.ones, *call.vectors, *call.singles],
-            )
-            for call in encoding.update_calls(anchors, deltas, max(1, self.config.ackers))
+            lua.update(self.config, self.shards[call.shard], call, 0 if number else emitted)
+            for number, call in enumerate(encoding.update_calls(anchors, deltas, max(1, self.config.ackers)))
         ]
-        if calls:
-            calls[0].args[_UPDATE_EMITTED] = emitted
         return Submission(calls, lambda calls: Updated(*sums(calls, 2)))
 
     def fail(self, anchors: Ids, cause: bytes) -> Submission[Failed]:
         """Fails trees, for one cause (`acker.ledger.causes`)."""
         calls = [
-            Call(
-                call.shard,
-                "fail",
-                self.vectors(call.shard, call.slabs),
-                [self.config.waiting_bytes, cause, call.counts, call.indexes, self.config.outcomes_kept],
-            )
+            lua.fail(self.config, self.shards[call.shard], call, cause)
             for call in encoding.trees_calls(anchors, max(1, self.config.ackers))
         ]
         return Submission(calls, lambda calls: Failed(*sums(calls, 3)))
@@ -233,19 +200,14 @@ class Core:
     def reset_timeout(self, anchors: Ids) -> Submission[int]:
         """Sends the slabs of trees back to the nursery; the result is how many slabs."""
         calls = [
-            Call(
-                call.shard,
-                "reset_timeout",
-                self.vectors(call.shard, call.slabs),
-                [call.counts, call.indexes],
-            )
+            lua.reset_timeout(self.shards[call.shard], call)
             for call in encoding.reset_calls(anchors, max(1, self.config.ackers))
         ]
         return Submission(calls, lambda calls: sums(calls, 1)[0])
 
     def count_unreadable(self, records: int) -> Submission[None]:
         """Counts records that could not be read, in any of the shards."""
-        call = Call(random.randrange(self.config.ackers), "count_unreadable", [], [records])
+        call = lua.count_unreadable(random.choice(self.shards), records)
         return Submission([call], lambda _: None)
 
     # Spouts

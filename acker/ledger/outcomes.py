@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from acker.errors import AckerError, UnreadableRecord, ValidationError
-from acker.ledger import counts, ids
+from acker.ledger import counts, ids, lua
 from acker.ledger import slabs as headers
 from acker.ledger.causes import Cause
 from acker.ledger.core import Core
-from acker.ledger.submissions import Call
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs
 
@@ -237,7 +236,7 @@ class OutcomeReader:
 
 def confirm(core: Core, spout: str, entries: Sequence[Place]) -> Operation[int]:
     """Confirms entries; returns how many trees. Confirming again changes nothing."""
-    trees = 0
+    trees, most = 0, CONFIRM_ENTRIES
     left: dict[int, list[Place]] = {}
     for place in entries:
         left.setdefault(place.shard, []).append(place)
@@ -245,19 +244,7 @@ def confirm(core: Core, spout: str, entries: Sequence[Place]) -> Operation[int]:
         shards = list(left)[:CONFIRM_SHARDS]
         replies = yield from core.ask(
             [
-                Call(
-                    shard,
-                    "confirm",
-                    [core.shards[shard].outcomes(spout)],
-                    [
-                        spout,
-                        *(
-                            word
-                            for place in left[shard][:CONFIRM_ENTRIES]
-                            for word in (place.id, place.digest)
-                        ),
-                    ],
-                )
+                lua.confirm(core.shards[shard], spout, [(one.id, one.digest) for one in left[shard][:most]])
                 for shard in shards
             ]
         )

@@ -15,6 +15,8 @@ from typing import Generic, TypeVar
 
 from acker.errors import UnreadableRecord
 from acker.ledger import ids
+from acker.store.operation import Word
+from acker.store.scripts import Script
 
 T = TypeVar("T")
 
@@ -27,19 +29,23 @@ _KEPT = 64
 
 @dataclass(slots=True)
 class Call:
-    """One script call for one shard. `stamp` is its writer's id and its number, once it was sent.
+    """One script call for one shard, as `acker.ledger.lua` makes it: the keys and arguments of its own.
 
-    turn: it is sent when all calls of lower turns are answered.
+    `stamp` is its writer's id and its number, once it was sent. turn: it is sent when all calls of lower
+    turns are answered. tracks: the spout that it tracks trees for. waits: it counts as answered when the
+    files and replicas have it that the topology waits for.
     """
 
     shard: int
-    script: str
-    keys: list[bytes]
-    args: list[bytes | str | int]
+    script: Script
+    keys: Sequence[bytes]
+    args: Sequence[Word]
     stamp: tuple[bytes, int] | None = None
     reply: bytes | None = None
     sent_at: float = field(default_factory=time.monotonic)
     turn: int = 0
+    tracks: str = ""
+    waits: bool = False
 
 
 class Submission(Generic[T]):

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from acker.errors import StoreError
 from acker.ledger import calls as encoding
-from acker.ledger import ids
+from acker.ledger import ids, lua
 from acker.ledger.core import FLIGHT_SHARDS, Core
-from acker.ledger.submissions import Call, Ticked
+from acker.ledger.submissions import Ticked
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
@@ -34,10 +34,9 @@ class Reasons:
     texts: tuple[str, ...] = ()
     codes: Mapping[bytes, bytes] = field(default_factory=dict)
 
-    def args(self, slabs: Sequence[bytes]) -> list[bytes | str | int]:
-        """The arguments of a drain of some slabs."""
-        codes = [self.codes.get(slab, b"") for slab in slabs] if self.texts else []
-        return [len(self.texts), *self.texts, *codes]
+    def of(self, slabs: Sequence[bytes]) -> list[bytes]:
+        """The codes of slabs; none without reasons."""
+        return [self.codes.get(slab, b"") for slab in slabs] if self.texts else []
 
 
 def rotate(
@@ -85,11 +84,8 @@ def _rotate(
     for shard, rotation in zip(shards, numbers, strict=True):
         known = core.ages.of(shard.number)
         stamp, age = known or (b"", 0)
-        once = int(trust and known is None)
-        args: list[bytes | str | int] = [
-            rotation, core.config.tick_ms, horizon, int(force), stamp, age, once,
-        ]  # fmt: skip
-        calls.append(Call(shard.number, "rotate", [shard.expired(rotation)], args))
+        once, period = trust and known is None, core.config.tick_ms
+        calls.append(lua.rotate(shard, rotation, period, horizon, force, stamp, age, once))
     replies = yield from core.ask(calls)
     for shard, (_, _, _, stamp, age) in zip(shards, replies, strict=True):
         core.ages.learn(shard.number, bytes(stamp), int(age))
@@ -140,9 +136,8 @@ def _drain_shard(core: Core, shard: keys.Shard, most: int | None, reasons: Reaso
             [members] = yield [command("SRANDMEMBER", key, count)]
             slabs = [member for member in members if len(member) == ids.SLAB_BYTES]
             odd = [member for member in members if len(member) != ids.SLAB_BYTES]
-            own = [key, *core.vectors(shard.number, slabs)]
-            args = [rotation, core.config.outcomes_kept, len(odd), *odd, *reasons.args(slabs)]
-            [reply] = yield from core.ask([Call(shard.number, "drain", own, args)])
+            texts, codes = reasons.texts, reasons.of(slabs)
+            [reply] = yield from core.ask([lua.drain(core.config, shard, rotation, slabs, odd, texts, codes)])
             trees, lost, left, unreadable = reply
             for name in unreadable:
                 what = f"slab {name.hex()} of shard {shard.number}"

@@ -5,12 +5,13 @@ the shards.
 """
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import redis
 
 from acker.errors import AckerError, TopologyConfigError, UnknownTopology, UnreadableRecord
+from acker.ledger import lua
 from acker.ledger.config import (
     MAX_SPOUTS,
     SCHEMA_VERSION,
@@ -22,7 +23,7 @@ from acker.ledger.config import (
     is_name,
 )
 from acker.ledger.near import meant
-from acker.store import keys, scripts
+from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs
 
@@ -59,8 +60,8 @@ def register(name: str, asked: Settings, create: bool = True) -> Operation[Store
         if "schema" not in _fields(stored):
             wanted = TopologyConfig(name, **given)  # type: ignore[arg-type]
             yield from _check_wait(wanted)
-            fields = ["schema", wanted.schema, *_stored(wanted, SETTINGS)]
-            requests.append(Request(key, fields, scripts.get("open_topology"), [key], wanted.wait))
+            fields = {"schema": wanted.schema} | _stored(wanted, SETTINGS)
+            requests.append(lua.open_topology(wanted, fields))
             replies = yield requests
             stored = replies[-1]
         elif requests:
@@ -97,12 +98,11 @@ def configure(stored: TopologyConfig, asked: Settings) -> Operation[TopologyConf
     """
     wanted = changed(stored, asked)
     yield from _check_wait(wanted)
-    key = keys.config(stored.name)
     # Settings that stay as they are may be others by now.
     fields = _stored(wanted, [one for one in SETTINGS if getattr(wanted, one) != getattr(stored, one)])
     if not fields:
         return stored
-    [reply] = yield [Request(key, fields, scripts.get("configure"), [key], wanted.wait)]
+    [reply] = yield [lua.configure(wanted, fields)]
     values = _fields(reply)
     if "schema" not in values:
         raise UnknownTopology(f"the store holds no topology {stored.name!r}")
@@ -118,13 +118,10 @@ def _check_wait(wanted: TopologyConfig) -> Operation[None]:
         yield [Request(one, ["TYPE", one], wait=(0, wanted.wait_replicas)) for one in places]
 
 
-def _stored(config: TopologyConfig, settings: Iterable[str]) -> list[str | int | float | bytes]:
+def _stored(config: TopologyConfig, settings: Collection[str]) -> dict[str, int]:
     """Settings as fields of the stored configuration, and their values."""
-    fields: list[str | int | float | bytes] = []
-    for setting in settings:
-        timeout = setting == _TIMEOUT
-        fields += [_STORED_TIMEOUT, config.timeout_ms] if timeout else [setting, getattr(config, setting)]
-    return fields
+    values = {one: getattr(config, one) for one in settings if one != _TIMEOUT}
+    return values | ({_STORED_TIMEOUT: config.timeout_ms} if _TIMEOUT in settings else {})
 
 
 def register_again(config: TopologyConfig) -> Operation[StoredTopology]:
@@ -141,16 +138,13 @@ def spouts(name: str) -> Operation[frozenset[str] | None]:
 
 def life(topology: str) -> Operation[str]:
     """A random name that the topology has in this store, until the store loses it; "" where it is not."""
-    key = keys.config(topology)
-    [found] = yield [Request(key, [secrets.token_hex(8)], scripts.get("read_life"), [key])]
+    [found] = yield [lua.read_life(topology, secrets.token_hex(8))]
     return bytes(found).decode()
 
 
 def register_spout(config: TopologyConfig, name: str) -> Operation[None]:
     """Notes a spout among those of its topology; AckerError where there are 64 others already."""
-    key = keys.config(config.name)
-    call = Request(key, [f"spout:{name}", MAX_SPOUTS], scripts.get("register_spout"), [key], config.wait)
-    [reply] = yield [call]
+    [reply] = yield [lua.register_spout(config, name, MAX_SPOUTS)]
     if isinstance(reply, redis.ResponseError):
         raise AckerError(
             f"spout {name!r} of topology {config.name!r}: {str(reply).removeprefix('ACKER ')}; one that owes "
@@ -160,8 +154,7 @@ def register_spout(config: TopologyConfig, name: str) -> Operation[None]:
 
 def forget_spout(config: TopologyConfig, name: str) -> Operation[None]:
     """Takes a spout from those of its topology."""
-    key = keys.config(config.name)
-    yield [Request(key, [f"spout:{name}"], scripts.get("forget_spout"), [key], config.wait)]
+    yield [lua.forget_spout(config, name)]
 
 
 def _meant(name: str) -> Operation[str]:
@@ -188,7 +181,8 @@ def _config(name: str, values: dict[str, str]) -> TopologyConfig:
 
 def _spouts(values: dict[str, str]) -> frozenset[str]:
     """The spouts of a configuration; what is no name of one is left out."""
-    return frozenset(field[6:] for field in values if field.startswith("spout:") and is_name(field[6:]))
+    found = (field[len(keys.SPOUT_FIELD) :] for field in values if field.startswith(keys.SPOUT_FIELD))
+    return frozenset(filter(is_name, found))
 
 
 def _fields(reply: Reply) -> dict[str, str]:

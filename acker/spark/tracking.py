@@ -17,10 +17,10 @@ from acker.ledger.client import Ledger
 from acker.spark import microbatches, notes
 from acker.spark.microbatches import Batch
 from acker.spark.shipping import Shipped
-from acker.store import keys, records, scripts
-from acker.store.operation import Reply, Request, command
+from acker.store import keys, records
+from acker.store.operation import Reply, command
 from acker.store.replies import pairs
-from acker.streams import segments
+from acker.streams import lua, segments
 from acker.streams.commits import origins, roots
 from acker.streams.commits.commit import RECORD_TTL
 from acker.streams.commits.roots import Roots, Tracking
@@ -84,11 +84,8 @@ class Tracker(Shipped):
             staged = tuple(replace(one, origin=(batch.query, batch.number)) for one in staged)
         key = _key(self.ledger, batch)
         own = json.dumps([one.record() for one in staged])
-        args: list[str | int] = [
-            RECORD_TTL, self.source, context.stageId(), context.partitionId(), context.taskAttemptId(),
-            rows.text(), own, rows.partition,
-        ]  # fmt: skip
-        requests = [Request(key, args, scripts.get("register_roots"), [key])]
+        task = context.stageId(), context.partitionId(), context.taskAttemptId()
+        requests = [lua.register_roots(key, RECORD_TTL, self.source, task, rows.text(), own, rows.partition)]
         if any(one.untracked for one in staged):
             requests.append(command("HSET", key, _UNTRACKED, 1))
         if rows.time:

@@ -1,13 +1,17 @@
 """Every key in the store. All keys of a shard carry one hash tag, so a call stays in one slot."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 TOPOLOGIES = b"acker:topologies"
 """Set of the names of all topologies."""
 
 
+SPOUT_FIELD = "spout:"
+"""What the fields of a configuration begin with that name spouts."""
+
+
 def config(topology: str) -> bytes:
-    """Hash: a topology's configuration, and `spout:<name>` for each of its spouts."""
+    """Hash: a topology's configuration, and `spout:<name>` (`SPOUT_FIELD`) for each of its spouts."""
     return f"acker:{{{topology}}}:config".encode()
 
 
@@ -216,9 +220,7 @@ class Shard:
             prefix + b"writers",
             prefix + b"writers_before",
             prefix + b"scratch",
-            self.bucket(0),
-            self.bucket(1),
-            self.bucket(2),
+            *self.buckets(),
             prefix + b"operand",
             self.recent,
             self.ones,
@@ -240,6 +242,10 @@ class Shard:
         """Set: the slabs in one of the three time buckets."""
         return self._prefix + b"bucket:%d" % number
 
+    def buckets(self) -> list[bytes]:
+        """The three time buckets."""
+        return [self.bucket(number) for number in range(3)]
+
     def expired(self, rotation: int) -> bytes:
         """Set: the slabs that a rotation set aside."""
         return self._prefix + b"expired:%d" % rotation
@@ -252,6 +258,11 @@ class Shard:
     def vector(self, slab: bytes) -> bytes:
         """String: the ack vector of a slab."""
         return self._prefix + b"ack:" + slab
+
+    def vectors(self, slabs: Sequence[bytes]) -> list[bytes]:
+        """The ack vectors of slabs."""
+        prefix = self.vector(b"")
+        return [prefix + slab for slab in slabs]
 
     def staged(self, token: str, slot: int) -> bytes:
         """Hash: a segment's XOR vectors for this shard and a subscription (lua/stage.lua)."""

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from acker.store import scripts
 from acker.store.scripts import Script
 
 T = TypeVar("T")
@@ -16,6 +17,9 @@ T = TypeVar("T")
 Reply: TypeAlias = Any
 """What the server answered, or the `redis.ResponseError` it answered with."""
 
+
+Word: TypeAlias = bytes | str | int | float
+"""An argument of a request."""
 
 FLIGHT = 512
 """Most requests of a flight."""
@@ -36,7 +40,7 @@ class Request:
     """
 
     key: bytes
-    args: Sequence[bytes | str | int | float]
+    args: Sequence[Word]
     script: Script | None = None
     keys: Sequence[bytes] = ()
     wait: tuple[int, int] = NOTHING
@@ -46,7 +50,7 @@ class Request:
         """Whether the server may hold back the reply until something has come."""
         return self.script is None and self.args[0] == "XREAD"
 
-    def command(self) -> list[bytes | str | int | float]:
+    def command(self) -> list[Word]:
         """The words that go to the server."""
         if self.script is None:
             return list(self.args)
@@ -54,9 +58,16 @@ class Request:
         return [call, self.script.sha, len(self.keys), *self.keys, *self.args]
 
 
-def command(name: str, key: bytes, *args: bytes | str | int | float) -> Request:
+def command(name: str, key: bytes, *args: Word) -> Request:
     """A request for a plain command on a key."""
     return Request(key, (name, key, *args))
+
+
+def script(
+    name: str, keys: Sequence[bytes], args: Sequence[Word], wait: tuple[int, int] = NOTHING
+) -> Request:
+    """A request for a script on keys of one slot: for the function that is the script's own."""
+    return Request(keys[0], args, scripts.get(name), keys, wait)
 
 
 def flights(requests: Sequence[Request]) -> Iterator[Sequence[Request]]:

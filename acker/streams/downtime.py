@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 
 from acker.errors import StoreError, UnreadableRecord
 from acker.ledger.core import Core
-from acker.ledger.submissions import Call
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds, pairs, whole
-from acker.streams import segments
+from acker.streams import lua, segments
 from acker.streams.commits import vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import HOLD_TTL, Taken
@@ -195,8 +194,8 @@ def _send_back(found: _Found, rotations: int) -> Operation[int]:
     for shard, names in sorted(found.slabs.items()):
         slabs, at = sorted(names), 0
         while at < len(slabs):
-            vectors_of = core.vectors(shard, slabs[at : at + _SLABS])
-            [reply] = yield from core.ask([Call(shard, "keep_waiting", vectors_of, [rotations])])
+            call = lua.keep_waiting(core.shards[shard], slabs[at : at + _SLABS], rotations)
+            [reply] = yield from core.ask([call])
             looked, sent = map(int, reply)
             at, moved = at + max(1, looked), moved + sent
     return moved

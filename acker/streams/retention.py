@@ -10,10 +10,10 @@ import logging
 from acker.errors import UnknownSubscription, UnreadableRecord, ValidationError
 from acker.ledger.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.ledger.core import Core
-from acker.store import keys, scripts
+from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import positive, seconds, whole
-from acker.streams import segments, subscriptions
+from acker.streams import lua, segments, subscriptions
 from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import GONE, Range, Taken
@@ -72,11 +72,7 @@ def retain(core: Core, stream: str) -> Operation[int]:
             over -= segment.bytes
         if not doomed:
             return dropped
-        call, args = [own.entries, own.subscriptions], list[bytes | str | int | float]()
-        for entry, segment in doomed:
-            call += [own.payload(segment.token), own.owed(segment.token)]
-            args += [entry, segment.rows, segment.bytes]
-        [reply] = yield [Request(own.entries, args, scripts.get("drop_segments"), call)]
+        [reply] = yield [lua.drop_segments(own, doomed)]
         dropped += int(reply)
         spent = [key for _, segment in doomed for key, _ in vectors.places(core, segment)]
         yield from inputs.unlink(core, spent)
@@ -89,7 +85,7 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
     wants its part any more. Its readers get UnknownSubscription. Can be run again where it was cut short.
     """
     own = keys.Stream(core.config.name, stream)
-    slot = yield from _retire(core, own, name, forget=False)
+    slot = int((yield [lua.retire_subscription(own, name, forget=False)])[0])
     if slot < 0:
         raise UnknownSubscription(f"stream {stream!r} has no subscription {name!r}")
     what = Range(stream, slot, "", 0, 0)
@@ -111,11 +107,5 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
     known = yield from subscriptions.readers(core, stream, slot)
     left = [key for reader in known for key in own.of_reader(slot, reader)]
     yield from inputs.unlink(core, [*left, own.returned(slot), own.readers(slot), own.beats(slot)])
-    yield from _retire(core, own, name, forget=True)
+    yield [lua.retire_subscription(own, name, forget=True)]
     return done
-
-
-def _retire(core: Core, own: keys.Stream, name: str, forget: bool) -> Operation[int]:
-    script = scripts.get("retire_subscription")
-    [reply] = yield [Request(own.subscriptions, [name, int(forget)], script, [own.subscriptions])]
-    return int(reply)

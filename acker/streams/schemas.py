@@ -12,8 +12,9 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationError
 from acker.ledger.core import Core
 from acker.ledger.near import listed, meant
-from acker.store import keys, scripts
-from acker.store.operation import Operation, Request, command
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams import lua
 from acker.streams.segments import ANCHORS, check_anchors_type, check_names
 
 _ADDED = {b"acker": b"added"}
@@ -87,14 +88,14 @@ def record(core: Core, stream: str, schema: pa.Schema) -> Operation[pa.Schema]:
         _check_readable(field.name, field.type)
     if ANCHORS in wanted.names:
         check_anchors_type(wanted.field(ANCHORS).type)
-    key = keys.Stream(core.config.name, stream).schema
-    [_, stored] = yield [command("SADD", keys.streams(core.config.name), stream), command("GET", key)]
+    own = keys.Stream(core.config.name, stream)
+    [_, stored] = yield [command("SADD", keys.streams(core.config.name), stream), command("GET", own.schema)]
     for _ in range(_ATTEMPTS):
         new = wanted if stored is None else _evolved(stream, _parse(stored), wanted)
         if stored is not None and new.equals(_parse(stored), check_metadata=True):
             return new
         text = base64.b64encode(new.serialize().to_pybytes())
-        [reply] = yield [Request(key, [stored or b"", text], scripts.get("record_schema"), [key])]
+        [reply] = yield [lua.record_schema(own, stored or b"", text)]
         stored = bytes(reply)
     raise StoreError(f"stream {stream!r}: its schema changed {_ATTEMPTS} times while a column was added")
 

@@ -17,9 +17,9 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.ledger import ids
 from acker.ledger.core import Core
 from acker.ledger.ids import SLAB_TREES, Ids
-from acker.store import keys, scripts
-from acker.store.operation import Operation, Reply, Request, command
-from acker.streams import segments
+from acker.store import keys
+from acker.store.operation import Operation, Reply, command
+from acker.streams import lua, segments
 from acker.streams.commits import inputs, vectors
 from acker.streams.segments import ANCHORS, Segment
 
@@ -55,8 +55,7 @@ def rows(
     dropped = sum(one.num_rows for one in found) - sum(one.num_rows for one in fresh)
     if dropped:
         own = keys.Stream(core.config.name, stream)
-        call = [own.subscriptions, own.stale(segment.token, slot)]
-        yield [Request(call[0], [slot, dropped, COUNTED_TTL], scripts.get("count_stale"), call)]
+        yield [lua.count_stale(own, segment.token, slot, dropped, COUNTED_TTL)]
     return fresh
 
 

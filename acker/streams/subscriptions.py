@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 import redis
 
@@ -18,10 +19,10 @@ from acker.ledger import counts
 from acker.ledger.config import check_name
 from acker.ledger.core import Core
 from acker.ledger.settings import check_number
-from acker.store import keys, records, scripts
+from acker.store import keys, records
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs, seconds, whole
-from acker.streams import segments
+from acker.streams import lua, segments
 from acker.streams.segments import UNREAD, Segment
 
 DEFAULT = "default"
@@ -70,8 +71,7 @@ class Range:
             return cls(stream, slot, reader, start, end)
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """A segment that a reader took: its number, the id of its entry, and the segment."""
 
     number: int
@@ -113,8 +113,7 @@ def subscribe(core: Core, stream: str, name: str) -> Operation[int]:
     ]
     if found is not None:
         return _slot(found, f"stream {stream!r}, subscription {name!r}")
-    call = [own.subscriptions, own.entries]
-    [reply] = yield [Request(call[0], [name, MOST], scripts.get("subscribe"), call)]
+    [reply] = yield [lua.subscribe(own, name, MOST)]
     if isinstance(reply, redis.ResponseError):
         raise AckerError(f"stream {stream!r}: {str(reply).removeprefix('ACKER ')}")
     return int(reply)
@@ -147,13 +146,8 @@ def claim(
     the reader had was given back.
     """
     own = keys.Stream(core.config.name, stream)
-    call = [
-        own.entries, own.subscriptions, own.returned(slot), own.taken(slot, reader), own.readers(slot),
-        own.bound(slot, reader),
-    ]  # fmt: skip
     while True:
-        args: list[bytes | str | int | float] = [slot, reader, at, rows, segments, end, HOLD_TTL]
-        [reply] = yield [Request(own.entries, args, scripts.get("claim_segments"), call)]
+        [reply] = yield [lua.claim_segments(own, slot, reader, at, rows, segments, end, HOLD_TTL)]
         if isinstance(reply, redis.ResponseError) and str(reply) == "ACKER FENCED":
             raise fenced(stream, reader)
         if isinstance(reply, redis.ResponseError):
@@ -248,13 +242,9 @@ def settle(core: Core, what: Range, pieces: Sequence[Taken], forget: bool = Fals
     new = 0
     for first in range(0, len(pieces), MOST_GIVEN):
         part = pieces[first : first + MOST_GIVEN]
-        call = [own.entries, own.subscriptions, own.taken(what.slot, what.reader)]
-        args: list[bytes | str | int | float] = [what.slot, int(forget), RERUN_TTL]
-        for piece in part:
-            call += [own.payload(piece.segment.token), own.owed(piece.segment.token)]
-            args += [piece.number, piece.entry, piece.segment.rows, piece.segment.bytes]
-        script = scripts.get("settle_segments")
-        [reply] = yield [Request(own.entries, args, script, call, core.config.wait)]
+        [reply] = yield [
+            lua.settle_segments(core.config, own, what.slot, what.reader, forget, RERUN_TTL, part)
+        ]
         new += int(reply)
     return new
 
@@ -273,8 +263,7 @@ def forget(core: Core, what: Range) -> Operation[None]:
         start = found[-1].number
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """A commit that has segments of a reader: a field of `bound` and its value (lua/bind_reader.lua)."""
 
     commit: str
@@ -311,8 +300,7 @@ def binding(core: Core, ranges: Sequence[Range], writer: str, number: int, attem
     for one in ranges:
         key = keys.Stream(core.config.name, one.stream).bound(one.slot, one.reader)
         what = Bound.to(writer, number, ends[key], attempt)
-        args: list[bytes | str | int | float] = [what.commit, what.place, HOLD_TTL, one.start]
-        made.append(Request(key, args, scripts.get("bind_reader"), [key], core.config.wait))
+        made.append(lua.bind_reader(core.config, key, what.commit, what.place, HOLD_TTL, one.start))
     return made
 
 
@@ -341,13 +329,8 @@ def take_back(
     back, start, more, bound = 0, 0, True, list[Bound]()
     while more:
         found = yield from taken(core, Range(stream, slot, reader, start, 2**53))
-        call = [own.taken(slot, reader), own.returned(slot), own.readers(slot), own.bound(slot, reader)]
-        call += [own.owed(piece.segment.token) for piece in found]
-        args: list[bytes | str | int | float] = [slot, reader, int(unlogged), HOLD_TTL, len(ended)]
-        args += [text for one in ended for text in (one.commit, one.place)]
-        args += [piece.number for piece in found]
         [(number, *left)] = yield [
-            Request(call[0], args, scripts.get("return_segments"), call, core.config.wait)
+            lua.return_segments(core.config, own, slot, reader, unlogged, HOLD_TTL, ended, found)
         ]
         back += int(number)
         texts = [text.decode() for text in left]

@@ -5,8 +5,7 @@
 -- @needs shard
 --
 -- A mask is a note: a tree may be finished that it has not (after a fail, or an update of few trees). It
--- names
--- none that is pending, for what is finished stays so until the slab goes, and the mask goes with its
+-- names none that is pending, for what is finished stays so until the slab goes, and the mask goes with its
 -- vector.
 -- Without a mask, or beside it, so many finished trees are walked over one by one: a 32nd of a slab.
 local MASK_SHARE = 32
@@ -24,8 +23,7 @@ end
 
 -- How many words of the vector in SCRATCH, of which `bits` bits are set, are not zero. The vector is zero
 -- where the mask, in OPERAND, is. A word has some 32 bits: few words are looked for one by one, of many
--- the zero
--- ones of the mask.
+-- the zero ones of the mask.
 function finished.late(mask, bits)
   local n, at = 0, 0
   if bits > #mask / 8 then

@@ -20,8 +20,7 @@ local function raise(hash, name, by)
 end
 
 -- Settles trees of a slab: those at `indexes` (u16 each, ascending), or all where that is empty. Returns
--- how
--- many were not settled before. When the last tree of a token is settled, `rows` goes.
+-- how many were not settled before. When the last tree of a token is settled, `rows` goes.
 -- Costs one step for each index: at most 4,096.
 local function settle(slab, indexes, rows)
   local place = call('HGET', SLABS, slab)

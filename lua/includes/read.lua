@@ -3,8 +3,7 @@
 -- @needs early, id_pieces
 --
 -- KEYS  1 clock, 2 slabs, 3 message_ids, 4 failures, 5 ones, 6 early (includes/shard.lua says what each
--- holds)
---       then the keys that are the operation's own
+-- holds) then the keys that are the operation's own
 --
 -- Trees are described slab by slab as
 --   {k, header, indexes (u16 each), words (8 bytes each), {message id ...}, {reason or false ...}}

@@ -3,16 +3,14 @@
 --
 -- An entry is of trees of one status, reason and spout. Its id is how many trees of the shard had failed or
 -- expired with it: so the ids tell how many trees are kept, and what is older than the last recent.kept
--- (set
--- by the script) is dropped. It holds status, at (ms), reason, spout (name) and trees, for each slab:
+-- (set by the script) is dropped. It holds status, at (ms), reason, spout (name) and trees, for each slab:
 --   slab, ms from track to end (u32), count: trees of the slab (u16), n (u16), n indexes (u16; n is 0 for
 --   all trees), named (u16), bytes (u32), message ids as packed by the spout: of all its trees where n
 --   is 0 or large, of those named where they are few; named says of how many, 0 that they are not kept
 -- Trees and bytes after which a further entry is begun: who reads one reads all of it.
 local ENTRY_TREES, ENTRY_BYTES = 256, 65536
 -- A call spends no more on the message ids of slabs of many than this: bytes that are read, and for each
--- tree
--- that is passed over on the way to another what 32 of them cost. Callers name few enough slabs.
+-- tree that is passed over on the way to another what 32 of them cost. Callers name few enough slabs.
 local RECENT_COST = 4194304
 local KEPT_COST = 8 -- of a byte that is kept: it is copied several times
 local PIECE_COST = 12 -- of a byte of a piece that is read: few of them may be wanted
@@ -52,8 +50,7 @@ local function bytes_between(packed, index, wanted)
 end
 
 -- Of the packed message ids of `count` trees, those at `indexes` (ascending), packed; nil where they can
--- not
--- be read. Where all have one length, none is passed over.
+-- not be read. Where all have one length, none is passed over.
 local function some_ids(packed, count, indexes)
   if #packed < 2 * count then return nil end
   local lengths, found, at, index = {}, {}, 2 * count + 1, 0

@@ -20,13 +20,12 @@
 --      16 ones             hash    slab of one -> its ack value
 --      17 finished         hash    slab -> which of its trees are finished (includes/finished.lua)
 --      18 early           hash    slab -> words that wait for its track (includes/waiting.lua)
---      19 ... outcomes     streams, one for each spout that ARGV[1] names, in its order
+--      ... outcomes        streams, one for each spout that ARGV[1] names, in its order
 --      then the keys that are the operation's own: mostly one ack vector for each slab it names
 -- ARGV  1 spouts of the shard, as the caller knows them
 --
 -- The spouts of a shard are "names,made/number:name/number:name ...": how many names follow, and how many
--- numbers
--- were given so far. A shard gives a spout its number with the first track, and never gives a number
+-- numbers were given so far. A shard gives a spout its number with the first track, and never gives a number
 -- again: what
 -- the shard may lose of its end, it loses the slabs with that number too. So a slab is never another
 -- spout's,
@@ -34,11 +33,9 @@
 -- than
 -- the shard has is answered with those, and nothing else is done: what it declared would be other streams.
 -- A slab is named by 8 bytes: the anchor of its first tree. The key of its ack vector ends with them. A
--- slab
--- of one, whose name is that of a negative anchor, has a field of `ones` instead.
+-- slab of one, whose name is that of a negative anchor, has a field of `ones` instead.
 -- A header is kind, number of its spout, count of trees, rotation it entered the nursery at, time tracked
--- (ms),
--- digest.
+-- (ms), digest.
 -- Nothing that is read back is taken for granted: no operation ends in the middle for what it cannot read.
 -- A word is the 8-byte ack value of one tree; zero is a tree that is not pending.
 local call, sub, find, rep, byte = redis.call, string.sub, string.find, string.rep, string.byte
@@ -178,10 +175,8 @@ function slabs.facts(header)
 end
 
 -- Notes a slab whose record cannot be read, as a newer version or a hand may leave it. It is passed over
--- and
--- named in the reply, and all else that a call does is done: an error in the middle would leave the call
--- half
--- applied, and its resend would undo that half.
+-- and named in the reply, and all else that a call does is done: an error in the middle would leave the call
+-- half applied, and its resend would undo that half.
 slabs.refused, slabs.refusals = {}, ''
 
 function slabs.refuse(slab)

@@ -18,8 +18,7 @@ local function xor(a, b)
 end
 
 -- The items of a packed string, each of `size` bytes: 'I2' gives numbers, 'c8' words. A hundred are taken
--- out
--- by one call, which is what takes the time.
+-- out by one call, which is what takes the time.
 local function items(packed, format, size)
   local found, n = {}, #packed / size
   for first = 0, n - 1, 100 do
@@ -146,8 +145,7 @@ local function completed_now(before, zeros)
 end
 
 -- Takes out of a delta what is for trees of a tracked slab that never were, or are finished and listed: it
--- is
--- late.
+-- is late.
 local function without_late(delta, length, listed)
   if #delta > length then
     update.late = update.late + words.count(sub(delta, length + 1))
@@ -234,8 +232,7 @@ local function wait_for_track_dense(key, slab, facts, value, delta)
 end
 
 -- Dense: `deltas[k]` is a vector for `keys[k]`, from its tree 0 on; a zero word changes nothing. The work
--- is
--- the server's own (BITOP, comparison of strings), not Lua's.
+-- is the server's own (BITOP, comparison of strings), not Lua's.
 -- Bounded by the caller: at most 16,384 words and 51 slabs a call, for each may be of 4,096 trees.
 function update.dense(keys, deltas)
   if #keys == 0 then return end
@@ -316,8 +313,7 @@ local function complete_ones(names)
 end
 
 -- Words of slabs of one as they are to be XORed: zero where there is none, or where it cannot be read.
--- Such
--- a slab is refused.
+-- Such a slab is refused.
 local function sound_words(names, values)
   for k = 1, #names do
     if values[k] and #values[k] ~= 8 then slabs.refuse(names[k]) end

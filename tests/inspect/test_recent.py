@@ -8,7 +8,8 @@ import pytest
 from acker.errors import ValidationError
 from acker.inspect import failures
 from acker.inspect.failures import Numbers, Recent
-from acker.ledger import calls, ids
+from acker.ledger import calls, ids, lua
+from acker.ledger.calls import TreesCall
 from acker.ledger.client import Ledger
 from tests.helpers.ledgers import Trees, confirm_all, opened
 
@@ -197,12 +198,11 @@ def test_a_call_that_names_too_many_big_slabs_leaves_message_ids_out(url: str) -
     chosen = np.array([anchors[5] for anchors in slabs])
     submission = ledger.core.fail(chosen, b"one of each")
     assert len(submission.calls) == 2
-    whole = calls.trees_calls(chosen, 1)
-    first, second = submission.calls
-    first.keys += second.keys
-    for place in (2, 3):
-        first.args[place] = b"".join([getattr(call, ("counts", "indexes")[place - 2]) for call in whole])
-    submission.calls.remove(second)
+    first, second = calls.trees_calls(chosen, 1)
+    both = TreesCall(
+        0, first.slabs + second.slabs, first.counts + second.counts, first.indexes + second.indexes
+    )
+    submission.calls[:] = [lua.fail(ledger.core.config, ledger.core.shards[0], both, b"one of each")]
     assert ledger.send(submission).failed == 60
     named = [tree.message_id for tree in listed(ledger) if tree.message_id is not None]
     assert 30 < len(named) < 60

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from acker.ledger import ids, tick
+from acker.ledger import ids, lua, tick
 from acker.ledger.client import Ledger
-from acker.ledger.submissions import HORIZON, Call, Ticked
+from acker.ledger.submissions import HORIZON, Ticked
 from acker.store.operation import Operation, Reply, Request
 from tests.helpers.ledger_state import age_writers, pass_time, shard_key
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
@@ -189,9 +189,7 @@ def test_a_rotation_that_is_drained_out_of_turn_does_not_hide_an_earlier_one(url
     for _ in range(3):
         ledger.run(tick.rotate(ledger.core, force=True))
     shard, slab = ledger.core.shards[0], ids.slab_of(int(late.anchors[0]))
-    [[expired, _, left, _]] = ledger.run(
-        ledger.core.ask([Call(0, "drain", [shard.expired(3), shard.vector(slab)], [3, 100, 0, 0])])
-    )
+    [[expired, _, left, _]] = ledger.run(ledger.core.ask([lua.drain(ledger.core.config, shard, 3, [slab])]))
     assert (expired, left) == (2, 0)
     assert ledger.run(tick.drain(ledger.core)).expired == 2
     assert len(told(ledger, early, late)) == 4

@@ -11,9 +11,8 @@ from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.reading import Offset, StreamReader
 from acker.spark.versions import TOLD, spark_schema
-from acker.store import keys, scripts
-from acker.store.operation import Request
-from acker.streams import StreamWriter, schemas
+from acker.store import keys
+from acker.streams import StreamWriter, lua, schemas
 from acker.streams.commits import inputs
 from acker.streams.subscriptions import Range
 from tests.helpers.pipeline import Pipeline
@@ -81,8 +80,7 @@ def commit_tracked(ledger: Ledger, query: str, source: str, number: int) -> None
     """A query's batch of rows of a call of `track`, when it is committed."""
     at = Batch(query, number, "run", f"{query}'s name")
     key = keys.tracked("t", query, "run", number)
-    args: list[str | int] = [600, source, 1, 0, 10, "x", "[]", 0]
-    ledger.store.send([Request(key, args, scripts.get("register_roots"), [key])])
+    ledger.store.send([lua.register_roots(key, 600, source, (1, 0, 10), "x", "[]", 0)])
     look_for_trackers(ledger, at, ["lines"])
     tracking.forget(ledger, at)
 

@@ -8,8 +8,8 @@ import pytest
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
 from acker.spark import microbatches, tracking
-from acker.store import keys, scripts
-from acker.store.operation import Request
+from acker.store import keys
+from acker.streams import lua
 from acker.streams.commits.roots import Roots, Tracking
 
 HOW = Tracking("s", "s.replays", "id")
@@ -40,8 +40,8 @@ class Batch:
         key = keys.tracked(self.ledger.config.name, "query", "run", 7)
         roots = json.dumps([Roots(token, 1, 1, 1, HOW).record()])
         number = next(self.partitions) if own is None else own
-        args: list[str | int] = [600, source, stage, partition, attempt, rows, roots, number]
-        [chosen] = self.ledger.store.send([Request(key, args, scripts.get("register_roots"), [key])])
+        task = stage, partition, attempt
+        [chosen] = self.ledger.store.send([lua.register_roots(key, 600, source, task, rows, roots, number)])
         [record] = json.loads(chosen)
         return Roots.parse(record).token
 

@@ -9,10 +9,9 @@ import pytest
 import redis
 
 from acker.ledger.client import Ledger, open_ledger
-from acker.store import scripts
 from acker.store.client import Store
 from acker.store.operation import Request
-from acker.streams import schemas
+from acker.streams import lua, schemas
 from acker.streams.commits import commit, effects, staging
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.effects import EFFECT
@@ -113,8 +112,8 @@ def test_an_effect_is_remembered_for_its_horizon_and_is_gone_after_one_and_a_hal
 
 def test_a_call_that_comes_in_another_generation_changes_nothing(ledger: Ledger) -> None:
     shard = ledger.core.shards[0]
-    own = [shard.effect_count(HOUR, 0), shard.effects(HOUR, 0, 0)]
-    request = Request(own[0], [HOUR // 2, 12345, b"x" * 16], scripts.get("record_effects"), own)
+    count, own = shard.effect_count(HOUR, 0), shard.effects(HOUR, 0, 0)
+    request = lua.record_effects(count, own, HOUR // 2, 12345, [b"x" * 16])
     assert ledger.store.send([request]) == [-1]
     assert known(ledger, [b"x" * 16]) == 0
 

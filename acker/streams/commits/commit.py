@@ -16,10 +16,10 @@ import redis
 
 from acker.errors import AckerError, CommitOrderError, StagingExpired
 from acker.ledger.core import Core
-from acker.store import keys, records, scripts
-from acker.store.operation import Operation, Request, command
+from acker.store import keys, records
+from acker.store.operation import Operation, command
 from acker.store.replies import whole
-from acker.streams import segments, subscriptions
+from acker.streams import lua, segments, subscriptions
 from acker.streams.commits import effects, inputs, late, publishing, roots, staging, tracking, vectors
 from acker.streams.commits.late import Late
 from acker.streams.commits.origins import Origin
@@ -260,7 +260,7 @@ def _carry_out(
         of = what.origin.text() if what.origin else ""
         yield [
             *subscriptions.releasing(core, what.ranges(), writer, number),
-            _advancing(core, writer, number, text, "tracked", "done", of),
+            lua.advance_commit(core.config, writer, number, text, "tracked", "done", of),
             *(command("UNLINK", made.key(core, shard)) for shard in made.needed),
         ]
         return text == own
@@ -294,24 +294,17 @@ def _check_origin(writer: str, number: int, stored: Origin | None, planned: Orig
 
 
 def _begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[str, str]]:
-    key = keys.commits(core.config.name, writer)
     kept = _KEPT_SHARED if writer.startswith(SHARED) else 1
-    call: list[str | int] = [number, own, RECORD_TTL, segments.new_token(), kept]
-    [reply] = yield [Request(key, call, scripts.get("begin_commit"), [key], core.config.wait)]
+    token = segments.new_token()
+    [reply] = yield [lua.begin_commit(core.config, writer, number, own, RECORD_TTL, token, kept)]
     if isinstance(reply, redis.ResponseError):
         raise CommitOrderError(f"{str(reply).removeprefix('ACKER ')}: {_OLD_CHECKPOINT}")
     return reply[0].decode("utf-8", "replace"), reply[1].decode("utf-8", "replace")
 
 
 def _advance(core: Core, writer: str, number: int, text: str, start: str, to: str) -> Operation[bool]:
-    [reply] = yield [_advancing(core, writer, number, text, start, to)]
+    [reply] = yield [lua.advance_commit(core.config, writer, number, text, start, to, "")]
     return bool(reply)
-
-
-def _advancing(core: Core, writer: str, number: int, text: str, start: str, to: str, of: str = "") -> Request:
-    key = keys.commits(core.config.name, writer)
-    call: list[str | int] = [number, text, start, to, of]
-    return Request(key, call, scripts.get("advance_commit"), [key], core.config.wait)
 
 
 def _hold(core: Core, what: Commit, writer: str, number: int, attempt: str) -> Operation[AckerError | None]:

@@ -14,10 +14,10 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import StoreError
 from acker.ledger.core import Core
-from acker.store import keys, scripts
+from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds
-from acker.streams import segments
+from acker.streams import lua, segments
 
 EFFECT = "_acker_once"
 """Column: the digest of a row that `Collector.once` let through.
@@ -109,12 +109,9 @@ def record(core: Core, horizon: int, token: str, lost: Collection[bytes] = ()) -
 def _recording(
     horizon: int, generation: int, shard: keys.Shard, partition: int, digests: list[bytes]
 ) -> Request:
-    own = [
-        shard.effect_count(horizon, generation % _GENERATIONS),
-        shard.effects(horizon, generation % _GENERATIONS, partition),
-    ]
-    args: list[bytes | str | int | float] = [horizon // 2, generation, *digests]
-    return Request(own[0], args, scripts.get("record_effects"), own)
+    count = shard.effect_count(horizon, generation % _GENERATIONS)
+    own = shard.effects(horizon, generation % _GENERATIONS, partition)
+    return lua.record_effects(count, own, horizon // 2, generation, digests)
 
 
 def _shards(core: Core) -> list[keys.Shard]:

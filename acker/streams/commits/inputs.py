@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import UnreadableRecord
-from acker.ledger import counts, once
+from acker.ledger import calls as encoding
+from acker.ledger import counts, lua, once
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.submissions import Call
@@ -155,13 +156,13 @@ def fail_once(
     staged = {shard: key for key, shard in places}
     calls: list[Call] = []
     for cause, named in by_cause.items():
-        for call in core.fail(anchors[named], cause.encode("utf-8", "replace")).calls:
-            call.keys.append(staged[call.shard])
+        text = cause.encode("utf-8", "replace")
+        for what in encoding.trees_calls(anchors[named], core.config.ackers):
             if made is not None:
-                call.keys.append(made.key(core, call.shard))
-                made.needed[call.shard] += needed
-            call.args.append(len(calls))
-            calls.append(call)
+                made.needed[what.shard] += needed
+            shard, of = core.shards[what.shard], staged[what.shard]
+            noted = None if made is None else made.key(core, what.shard)
+            calls.append(lua.fail(core.config, shard, what, text, staged=of, made=noted, number=len(calls)))
     yield from once.submit(core, calls)
 
 

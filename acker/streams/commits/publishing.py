@@ -9,9 +9,9 @@ be replayed for the next one. The store notes which slots these are with the seg
 from collections.abc import Iterable, Sequence
 
 from acker.ledger.core import Core
-from acker.store import keys, scripts
+from acker.store import keys
 from acker.store.operation import Operation, Request
-from acker.streams import retention, subscriptions
+from acker.streams import lua, retention, subscriptions
 from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Range, Taken
@@ -47,18 +47,13 @@ def holding(
         own = keys.Stream(core.config.name, stream)
         for first in range(0, len(found), _PUBLISH):
             part = found[first : first + _PUBLISH]
-            call = [key for one in part for key in (own.payload(one.token), own.owed(one.token))]
-            made.append((Request(call[0], [ttl], scripts.get("hold"), call), part))
+            made.append((lua.hold(own, part, ttl), part))
     return made
 
 
 def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[int]:
     own = keys.Stream(core.config.name, stream)
-    call, args = [own.entries, own.subscriptions], list[bytes | str | int | float]()
-    for segment in members:
-        call += [own.payload(segment.token), own.owed(segment.token)]
-        args += _fields(segment)
-    [(published, *gone)] = yield [Request(own.entries, args, scripts.get("publish"), call, core.config.wait)]
+    [(published, *gone)] = yield [lua.publish(core.config, own, members)]
     for segment, slots in zip(members, gone, strict=True):
         yield from _end(core, stream, segment, slots)
     return int(published)
@@ -66,17 +61,10 @@ def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[i
 
 def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl: int) -> Operation[None]:
     """Publishes a segment of a writer without commits; again within `ttl` seconds it ends what is left."""
-    own, token = keys.Stream(core.config.name, stream), segment.token
-    args = [*_fields(segment), payload, ttl]
-    call = [own.entries, own.subscriptions, own.payload(token), own.owed(token), own.marker(token)]
-    [(_, gone)] = yield [Request(own.entries, args, scripts.get("publish_once"), call, core.config.wait)]
+    own = keys.Stream(core.config.name, stream)
+    [(_, gone)] = yield [lua.publish_once(core.config, own, segment, payload, ttl)]
     yield from _end(core, stream, segment, gone)
     yield from retention.retain(core, stream)
-
-
-def _fields(segment: Segment) -> list[bytes | str | int | float]:
-    """What the scripts that publish need of a segment (lua/publish.lua)."""
-    return [segment.record(), segment.rows, segment.bytes, ",".join(map(str, segment.slots))]
 
 
 def _end(core: Core, stream: str, segment: Segment, gone: bytes) -> Operation[None]:

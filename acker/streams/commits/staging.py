@@ -15,9 +15,9 @@ from acker.ledger.calls import UpdateCall
 from acker.ledger.causes import texts
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
-from acker.store import keys, scripts
+from acker.store import keys
 from acker.store.operation import Operation, Request, command
-from acker.streams import segments, subscriptions
+from acker.streams import lua, segments, subscriptions
 from acker.streams.commits import effects
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.vectors import VectorPlace
@@ -214,7 +214,7 @@ def stage_failures(core: Core, ttl: int, anchors: Ids, causes: list[str]) -> Ope
         rows = segments.encode([pa.RecordBatch.from_arrays(columns, [ANCHORS, FAILED])], "lz4")
         tokens.append(f"{shard}.{segments.new_token()}")
         key, _ = failing(core, tokens[-1])
-        requests.append(Request(key, [ttl, "rows", rows], scripts.get("stage"), [key]))
+        requests.append(lua.stage(key, ttl, {"rows": rows}))
     yield requests
     return tokens
 
@@ -271,23 +271,23 @@ def stage_vectors(
             by_shard.setdefault(call.shard, []).append(call)
         for shard, chunks in by_shard.items():
             key = core.shards[shard].staged(token, slot)
-            requests.append(Request(key, [ttl, *_staged_fields(chunks, state)], scripts.get("stage"), [key]))
+            requests.append(lua.stage(key, ttl, _staged_fields(chunks, state)))
     return requests, tuple(sorted(by_shard))
 
 
-def _staged_fields(chunks: list[UpdateCall], state: str) -> list[bytes | str | int | float]:
+def _staged_fields(chunks: list[UpdateCall], state: str) -> dict[str, bytes | str]:
     """The fields of a staged hash (lua/stage.lua)."""
     slabs = [chunk.slabs + chunk.singles for chunk in chunks]
-    fields: list[bytes | str | int | float] = [
-        "state", state * len(chunks),
-        "layout", np.array([len(names) for names in slabs], dtype="<u2").tobytes(),
-        "slabs", b"".join(name for names in slabs for name in names),
-    ]  # fmt: skip
+    fields: dict[str, bytes | str] = {
+        "state": state * len(chunks),
+        "layout": np.array([len(names) for names in slabs], dtype="<u2").tobytes(),
+        "slabs": b"".join(name for names in slabs for name in names),
+    }
     for number, chunk in enumerate(chunks):
         lengths = np.array([len(vector) // 8 for vector in chunk.vectors], dtype="<u2").tobytes()
-        fields += [
-            f"counts:{number}", chunk.counts, f"indexes:{number}", chunk.indexes,
-            f"deltas:{number}", chunk.deltas, f"ones:{number}", chunk.ones,
-            f"lengths:{number}", lengths, f"vectors:{number}", b"".join(chunk.vectors),
-        ]  # fmt: skip
+        fields |= {
+            f"counts:{number}": chunk.counts, f"indexes:{number}": chunk.indexes,
+            f"deltas:{number}": chunk.deltas, f"ones:{number}": chunk.ones,
+            f"lengths:{number}": lengths, f"vectors:{number}": b"".join(chunk.vectors),
+        }  # fmt: skip
     return fields

@@ -11,8 +11,9 @@ from acker.ledger import once
 from acker.ledger.core import Core
 from acker.ledger.slabs import NewSlab, PackedIds
 from acker.ledger.submissions import unreadable
-from acker.store import keys, scripts
-from acker.store.operation import Operation, Request
+from acker.store import keys
+from acker.store.operation import Operation
+from acker.streams import lua
 from acker.streams.commits.roots import Roots, Tracking, kept_rows, message_ids, places
 
 _TRACK = 64
@@ -62,11 +63,8 @@ def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operat
 def _keep(core: Core, how: Tracking, roots: Roots) -> Operation[None]:
     own = keys.Spout(core.config.name, how.spout)
     limit = how.max_spout_pending or 0
-    args: list[bytes | str | int | float] = [
-        roots.token, roots.record(), roots.rows, limit, roots.slab, roots.names(),
-    ]  # fmt: skip
-    named = [*own.declared(), own.rows(roots.token)]
-    [kept] = yield [Request(own.kept, args, scripts.get("keep"), named, core.config.wait)]
+    token, names = roots.token, roots.names()
+    [kept] = yield [lua.keep(core.config, own, token, roots.record(), roots.rows, limit, roots.slab, names)]
     if int(kept) < 0:
         raise SpoutPendingFull(
             f"spout {how.spout!r} has too many rows without outcome for {roots.rows:,} more: "
@@ -80,10 +78,8 @@ def _raise_highest(core: Core, members: Sequence[Roots]) -> Operation[None]:
     for roots in members:
         if roots.offsets:
             own = keys.Spout(core.config.name, roots.how.spout)
-            pairs: list[bytes | str | int | float] = []
-            for name, (_, high) in roots.offsets.items():
-                pairs += [name, high + 1]
-            requests.append(Request(own.highest, pairs, scripts.get("raise_highest"), [own.highest]))
+            after = {name: high + 1 for name, (_, high) in roots.offsets.items()}
+            requests.append(lua.raise_highest(own, after))
     yield requests
 
 

@@ -13,6 +13,7 @@ from acker.ledger import ids
 from acker.ledger.core import Core
 from acker.ledger.submissions import Call, refusals, unreadable
 from acker.store.operation import Operation, command
+from acker.streams import lua
 from acker.streams.segments import Segment
 
 _PLACES = 256
@@ -61,13 +62,13 @@ def apply(core: Core, places: Sequence[VectorPlace], to: str, made: Made | None 
     Vectors that are not there were acked. Slabs whose record cannot be read are passed over, and logged. So
     is what is to be acked where the store has lost some of what its commit has made: its trees expire.
     """
-    limit, late, unknown, lost = core.config.waiting_bytes, 0, 0, 0
+    late = unknown = lost = 0
     for first in range(0, len(places), _PLACES):
         part = places[first : first + _PLACES]
         found = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in part]
         replies = yield from core.ask(
             [
-                _call(core, shard, key, slabs, [number, to, limit], made)
+                _call(core, shard, key, slabs, number, to, made)
                 for (key, shard), (states, layout, names) in zip(part, found, strict=True)
                 if states is not None
                 for number, (state, slabs) in enumerate(chunks(key, states, layout, names))
@@ -91,13 +92,17 @@ def apply(core: Core, places: Sequence[VectorPlace], to: str, made: Made | None 
 
 
 def _call(
-    core: Core, shard: int, key: bytes, slabs: list[bytes], args: list[bytes | str | int], made: Made | None
+    core: Core, shard: int, key: bytes, slabs: list[bytes], chunk: int, to: str, made: Made | None
 ) -> Call:
     needed = made.needed[shard] if made is not None else 0
-    noted = [made.key(core, shard)] if made is not None and needed else []
-    vectors = core.vectors(shard, [slab for slab in slabs if not ids.is_one(slab)])
-    ones = (slab for slab in slabs if ids.is_one(slab))
-    return Call(shard, "apply_staged", [key, *noted, *vectors], [*args, needed or "", *ones])
+    noted = made.key(core, shard) if made is not None and needed else None
+    many, ones = (
+        [slab for slab in slabs if not ids.is_one(slab)],
+        [slab for slab in slabs if ids.is_one(slab)],
+    )
+    return lua.apply_staged(
+        core.config, core.shards[shard], key, many, ones, chunk=chunk, to=to, made=noted, needed=needed
+    )
 
 
 def chunks(key: bytes, states: bytes, layout: bytes, names: bytes) -> list[tuple[str, list[bytes]]]:

@@ -11,10 +11,10 @@ from acker.errors import DeadLettersFull
 from acker.ledger import config, ids, outcomes
 from acker.ledger.core import Core
 from acker.ledger.outcomes import Entry, SlabOutcome
-from acker.store import keys, scripts
-from acker.store.operation import Operation, Request, command
+from acker.store import keys
+from acker.store.operation import Operation, Request, Word, command
 from acker.store.replies import pairs, whole
-from acker.streams import segments
+from acker.streams import lua, segments
 from acker.streams.commits import late, roots
 from acker.streams.commits.roots import Roots
 from acker.streams.spouts import attempts, letter_store
@@ -68,13 +68,12 @@ class _Settling:
     """One call of lua/settle.lua in the making."""
 
     how: Fate
-    args: list[bytes | str | int | float] = field(default_factory=list)
+    slabs: list[tuple[bytes, bytes, int]] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
-    slabs: int = 0
     indexes: int = 0
 
     def has_room(self, indexes: int) -> bool:
-        return self.slabs < _CALL_SLABS and (not self.indexes or self.indexes + indexes <= _CALL_INDEXES)
+        return len(self.slabs) < _CALL_SLABS and (not self.indexes or self.indexes + indexes <= _CALL_INDEXES)
 
 
 def places(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[bytes, KeptSlab]]:
@@ -181,13 +180,12 @@ def settle_entries(
             call = current.get(fate)
             count = 0 if outcome.indexes is None else len(outcome.indexes)
             if call is None or not call.has_room(count):
-                call = current[fate] = _Settling(fate, [fate])
+                call = current[fate] = _Settling(fate)
                 calls.append(call)
             rows = call.tokens.setdefault(place.roots.token, len(call.tokens))
             own_indexes = np.sort(np.array(outcome.indexes or (), dtype="<u2"))
             indexes = b"" if outcome.indexes is None else own_indexes.tobytes()
-            call.args += [outcome.slab, indexes, rows]
-            call.slabs += 1
+            call.slabs.append((outcome.slab, indexes, rows))
             call.indexes += count
     expired = (yield from late.why_expired(core)) if _any_expired(dead.values()) else ""
     for buried in dead.values():  # the rows of roots are read once, whatever they ended for
@@ -196,15 +194,7 @@ def settle_entries(
             continue
         for each in buried:
             yield list(_bury(own, *each, rows_of, expired))
-    yield [
-        Request(
-            own.kept,
-            call.args,
-            scripts.get("settle"),
-            [*own.declared(), *(own.rows(token) for token in call.tokens)],
-        )
-        for call in calls
-    ]
+    yield [lua.settle(own, call.how, call.slabs, list(call.tokens)) for call in calls]
     yield from outcomes.confirm(core, spout, [entry.place for entry in entries])
 
 
@@ -227,24 +217,19 @@ def _bury(
         one = pa.Table.from_batches(users.slice(row, 1).to_batches(), users.schema)
         history = attempts.with_attempt(attempts.of_row(rows, row), ended)
         why = attempts.decisive(history)
-        fields: list[bytes | str | int | float] = [
-            "message_id", named[row].as_py(),
-            "anchor", ids.anchor_at(outcome.slab, index),
-            "status", entry.status,
-            "reason", why.reason,
-            "step", why.step,
-            "attempts", place.roots.number,
-            "at", round(entry.at * 1000),
-            "stream", how.stream,
-        ]  # fmt: skip
+        facts: dict[str, Word] = {
+            "message_id": named[row].as_py(),
+            "anchor": ids.anchor_at(outcome.slab, index),
+            "status": entry.status,
+            "reason": why.reason,
+            "step": why.step,
+            "attempts": place.roots.number,
+            "at": round(entry.at * 1000),
+            "stream": how.stream,
+        }
         payload = segments.encode(one.to_batches(), "none")
         stored = letter_store.packed(record, payload, attempts.pack(history))
-        yield Request(
-            own.kept,
-            [outcome.slab, index.to_bytes(2, "little"), stored, *fields],
-            scripts.get("bury"),
-            [*own.declared(), own.dead, own.letters, own.rows(place.roots.token)],
-        )
+        yield lua.bury(own, place.roots.token, outcome.slab, index, stored, facts)
 
 
 def pending(core: Core, spout: str) -> Operation[dict[str, int]]:

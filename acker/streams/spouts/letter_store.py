@@ -13,10 +13,10 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import UnknownDeadLetter, UnreadableRecord, ValidationError
 from acker.ledger.core import Core
-from acker.store import keys, records, scripts
+from acker.store import keys, records
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import pairs
-from acker.streams import segments
+from acker.streams import lua, segments
 from acker.streams.commits.roots import Roots
 from acker.streams.spouts import attempts
 from acker.streams.spouts.attempts import History
@@ -205,7 +205,7 @@ def whole(one: Head, row: StoredRow) -> DeadLetter:
 
 def drop(spout: keys.Spout, numbers: Sequence[str]) -> Request:
     """Drops at most `READ` dead letters of a spout, with their rows; the reply is how many there were."""
-    return Request(spout.dead, list(numbers), scripts.get("drop_letters"), [spout.dead, spout.letters])
+    return lua.drop_letters(spout, numbers)
 
 
 def _head(entry: Reply, spout: str) -> Head:

@@ -1,0 +1,137 @@
+"""The ledger's scripts as functions: each puts KEYS and ARGV in the order that its header in lua/ gives.
+
+A script of a shard makes a `Call`: `Core.request` puts the shard's keys, spouts and stamp before its own.
+What is answered stands in the header too.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from acker.ledger.calls import TreesCall, UpdateCall
+from acker.ledger.config import TopologyConfig
+from acker.ledger.submissions import Call
+from acker.store import keys, scripts
+from acker.store.keys import Shard
+from acker.store.operation import Request, Word, script
+
+
+def track(
+    config: TopologyConfig,
+    shard: Shard,
+    spout: str,
+    slabs: Sequence[tuple[bytes, bytes, bytes]],
+    *,
+    limit: int,
+    how: str = "",
+    emitted: int = 0,
+    staged: bytes | None = None,
+) -> Call:
+    """Tracks slabs: name, ack values and packed message ids of each. staged: of roots, with `how`."""
+    own = [shard.outcomes(spout), *shard.vectors([name for name, _, _ in slabs])]
+    args: list[Word] = [spout, limit, config.outcomes_kept, how, emitted]
+    args += [word for _, values, message_ids in slabs for word in (values, message_ids)]
+    own += [staged] if staged is not None else []
+    return Call(shard.number, scripts.get("track"), own, args, tracks=spout, waits=True)
+
+
+def stage_ids(
+    config: TopologyConfig, shard: Shard, slab: bytes, *, limit: int, count: int, number: int, piece: bytes
+) -> Call:
+    """Sends a piece of a slab's message ids ahead of its track. count: of its trees. limit: as of `track`."""
+    args: list[Word] = [config.waiting_bytes, limit, count, number, piece]
+    return Call(shard.number, scripts.get("stage_ids"), [shard.vector(slab)], args)
+
+
+def update(config: TopologyConfig, shard: Shard, what: UpdateCall, emitted: int = 0) -> Call:
+    """XORs deltas into ack values."""
+    args: list[Word] = [config.waiting_bytes, emitted, what.counts, what.indexes, what.deltas, what.ones]
+    args += what.vectors
+    args += what.singles
+    return Call(shard.number, scripts.get("update"), shard.vectors(what.slabs), args)
+
+
+def fail(
+    config: TopologyConfig,
+    shard: Shard,
+    what: TreesCall,
+    cause: bytes,
+    *,
+    staged: bytes | None = None,
+    made: bytes | None = None,
+    number: int | None = None,
+) -> Call:
+    """Fails trees. staged, made, number: of a commit, which has `made` only where its inputs are acked."""
+    own = shard.vectors(what.slabs) + [key for key in (staged, made) if key is not None]
+    args: list[Word] = [config.waiting_bytes, cause, what.counts, what.indexes, config.outcomes_kept]
+    args += [] if number is None else [number]
+    return Call(shard.number, scripts.get("fail"), own, args)
+
+
+def reset_timeout(shard: Shard, what: TreesCall) -> Call:
+    """Sends slabs back to the nursery."""
+    own = shard.vectors(what.slabs)
+    return Call(shard.number, scripts.get("reset_timeout"), own, [what.counts, what.indexes])
+
+
+def count_unreadable(shard: Shard, records: int) -> Call:
+    """Counts records that could not be read."""
+    return Call(shard.number, scripts.get("count_unreadable"), [], [records])
+
+
+def rotate(
+    shard: Shard, rotation: int, period: int, horizon: int, force: bool, stamp: bytes, age: int, trust: bool
+) -> Call:
+    """Rotates the buckets. period, horizon, age: in ms."""
+    args: list[Word] = [rotation, period, horizon, int(force), stamp, age, int(trust)]
+    return Call(shard.number, scripts.get("rotate"), [shard.expired(rotation)], args)
+
+
+def drain(
+    config: TopologyConfig,
+    shard: Shard,
+    rotation: int,
+    slabs: Sequence[bytes],
+    odd: Sequence[bytes] = (),
+    texts: Sequence[str] = (),
+    codes: Sequence[bytes] = (),
+) -> Call:
+    """Expires slabs that a rotation set aside. odd: its members that name none. codes: of each slab."""
+    own = [shard.expired(rotation), *shard.vectors(slabs)]
+    args: list[Word] = [rotation, config.outcomes_kept, len(odd), *odd, len(texts), *texts, *codes]
+    return Call(shard.number, scripts.get("drain"), own, args)
+
+
+def confirm(shard: Shard, spout: str, entries: Sequence[tuple[bytes, bytes]]) -> Call:
+    """Confirms outcomes: id and digest of each entry."""
+    args: list[Word] = [spout, *(word for entry in entries for word in entry)]
+    return Call(shard.number, scripts.get("confirm"), [shard.outcomes(spout)], args)
+
+
+def open_topology(config: TopologyConfig, fields: Mapping[str, int]) -> Request:
+    """Stores a configuration where there is none."""
+    return _configuring("open_topology", config, fields)
+
+
+def configure(config: TopologyConfig, fields: Mapping[str, int]) -> Request:
+    """Changes fields of a stored configuration."""
+    return _configuring("configure", config, fields)
+
+
+def _configuring(name: str, config: TopologyConfig, fields: Mapping[str, int]) -> Request:
+    args = [word for field in fields.items() for word in field]
+    return script(name, [keys.config(config.name)], args, config.wait)
+
+
+def read_life(topology: str, life: str) -> Request:
+    """Reads the name that a topology has in this store, and gives it that one where it has none."""
+    return script("read_life", [keys.config(topology)], [life])
+
+
+def register_spout(config: TopologyConfig, spout: str, most: int) -> Request:
+    """Notes a spout of a topology, which may have so many."""
+    own = [keys.config(config.name)]
+    return script("register_spout", own, [keys.SPOUT_FIELD + spout, most], config.wait)
+
+
+def forget_spout(config: TopologyConfig, spout: str) -> Request:
+    """Takes a spout from those of its topology."""
+    return script("forget_spout", [keys.config(config.name)], [keys.SPOUT_FIELD + spout], config.wait)

@@ -1,0 +1,236 @@
+"""The scripts of streams, commits and kept rows as functions (as in acker/ledger/lua.py).
+
+Where a script takes the topology's configuration, its reply waits for files and replicas as that says.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from acker.ledger.config import TopologyConfig
+from acker.ledger.submissions import Call
+from acker.store import keys, scripts
+from acker.store.keys import Shard, Spout, Stream
+from acker.store.operation import Request, Word, script
+from acker.streams.segments import Segment
+
+
+def _rows_of(stream: Stream, segments: Sequence[Segment]) -> list[bytes]:
+    """For each segment: payload, owed."""
+    return [key for one in segments for key in (stream.payload(one.token), stream.owed(one.token))]
+
+
+def _published(segment: Segment) -> list[Word]:
+    return [segment.record(), segment.rows, segment.bytes, ",".join(map(str, segment.slots))]
+
+
+# Streams and their readers
+
+
+def record_schema(stream: Stream, seen: bytes, new: bytes) -> Request:
+    """Records a schema where another is seen, or none (empty)."""
+    return script("record_schema", [stream.schema], [seen, new])
+
+
+def subscribe(stream: Stream, name: str, most: int) -> Request:
+    """Gives a subscription its number."""
+    return script("subscribe", [stream.subscriptions, stream.entries], [name, most])
+
+
+def retire_subscription(stream: Stream, name: str, forget: bool) -> Request:
+    """Takes a subscription out of the list."""
+    return script("retire_subscription", [stream.subscriptions], [name, int(forget)])
+
+
+def claim_segments(
+    stream: Stream, slot: int, reader: str, at: int, rows: int, segments: int, end: str, ttl: int
+) -> Request:
+    """Gives a reader segments."""
+    own = [
+        stream.entries, stream.subscriptions, stream.returned(slot), stream.taken(slot, reader),
+        stream.readers(slot), stream.bound(slot, reader),
+    ]  # fmt: skip
+    return script("claim_segments", own, [slot, reader, at, rows, segments, end, ttl])
+
+
+def settle_segments(
+    config: TopologyConfig,
+    stream: Stream,
+    slot: int,
+    reader: str,
+    forget: bool,
+    ttl: int,
+    taken: Sequence[tuple[int, str, Segment]],
+) -> Request:
+    """Notes what a subscription did with segments: number, entry and record of each."""
+    own = [stream.entries, stream.subscriptions, stream.taken(slot, reader)]
+    own += _rows_of(stream, [one for _, _, one in taken])
+    facts = [word for number, entry, one in taken for word in (number, entry, one.rows, one.bytes)]
+    return script("settle_segments", own, [slot, int(forget), ttl, *facts], config.wait)
+
+
+def bind_reader(
+    config: TopologyConfig, bound: bytes, commit: str, place: str, ttl: int, start: int
+) -> Request:
+    """Binds what a reader took to a commit."""
+    return script("bind_reader", [bound], [commit, place, ttl, start], config.wait)
+
+
+def return_segments(
+    config: TopologyConfig,
+    stream: Stream,
+    slot: int,
+    reader: str,
+    dead: bool,
+    ttl: int,
+    ended: Sequence[tuple[str, str]],
+    taken: Sequence[tuple[int, str, Segment]],
+) -> Request:
+    """Takes segments back from a reader. ended: commits as they are bound to it."""
+    own = [
+        stream.taken(slot, reader), stream.returned(slot), stream.readers(slot), stream.bound(slot, reader),
+        *(stream.owed(one.token) for _, _, one in taken),
+    ]  # fmt: skip
+    args: list[Word] = [slot, reader, int(dead), ttl, len(ended), *(word for one in ended for word in one)]
+    return script("return_segments", own, [*args, *(number for number, _, _ in taken)], config.wait)
+
+
+def drop_segments(stream: Stream, doomed: Sequence[tuple[bytes, Segment]]) -> Request:
+    """Drops segments, each with its entry."""
+    own = [stream.entries, stream.subscriptions, *_rows_of(stream, [one for _, one in doomed])]
+    args = [word for entry, one in doomed for word in (entry, one.rows, one.bytes)]
+    return script("drop_segments", own, args)
+
+
+def count_stale(stream: Stream, token: str, slot: int, rows: int, ttl: int) -> Request:
+    """Counts stale rows of a segment, once."""
+    return script("count_stale", [stream.subscriptions, stream.stale(token, slot)], [slot, rows, ttl])
+
+
+def keep_waiting(shard: Shard, slabs: Sequence[bytes], rotations: int) -> Call:
+    """Sends slabs back to the nursery that were put into it so many rotations ago."""
+    return Call(shard.number, scripts.get("keep_waiting"), shard.vectors(slabs), [rotations])
+
+
+# Commits
+
+
+def stage(key: bytes, ttl: int, fields: Mapping[str, bytes | str]) -> Request:
+    """Stages a hash, where there is none."""
+    return script("stage", [key], [ttl, *(word for field in fields.items() for word in field)])
+
+
+def apply_staged(
+    config: TopologyConfig,
+    shard: Shard,
+    staged: bytes,
+    slabs: Sequence[bytes],
+    ones: Sequence[bytes],
+    *,
+    chunk: int,
+    to: str,
+    made: bytes | None = None,
+    needed: int = 0,
+) -> Call:
+    """Brings a chunk to a state. made, needed: of a commit that needs something made here."""
+    own = [staged, *([] if made is None else [made]), *shard.vectors(slabs)]
+    args = [chunk, to, config.waiting_bytes, "" if made is None else needed, *ones]
+    return Call(shard.number, scripts.get("apply_staged"), own, args, waits=True)
+
+
+def begin_commit(
+    config: TopologyConfig, writer: str, number: int, what: str, ttl: int, attempt: str, kept: int
+) -> Request:
+    """Stores a commit, or reads the one that is stored."""
+    own = [keys.commits(config.name, writer)]
+    return script("begin_commit", own, [number, what, ttl, attempt, kept], config.wait)
+
+
+def advance_commit(
+    config: TopologyConfig, writer: str, number: int, what: str, start: str, to: str, of: str
+) -> Request:
+    """Moves a commit from one state to another."""
+    own = [keys.commits(config.name, writer)]
+    return script("advance_commit", own, [number, what, start, to, of], config.wait)
+
+
+def hold(stream: Stream, segments: Sequence[Segment], ttl: int) -> Request:
+    """Gives rows of staged segments another time to live."""
+    return script("hold", _rows_of(stream, segments), [ttl])
+
+
+def publish(config: TopologyConfig, stream: Stream, segments: Sequence[Segment]) -> Request:
+    """Publishes staged segments."""
+    own = [stream.entries, stream.subscriptions, *_rows_of(stream, segments)]
+    return script("publish", own, [word for one in segments for word in _published(one)], config.wait)
+
+
+def publish_once(
+    config: TopologyConfig, stream: Stream, segment: Segment, payload: bytes, ttl: int
+) -> Request:
+    """Publishes a segment without a commit."""
+    own = [stream.entries, stream.subscriptions, *_rows_of(stream, [segment]), stream.marker(segment.token)]
+    return script("publish_once", own, [*_published(segment), payload, ttl], config.wait)
+
+
+def record_effects(
+    count: bytes, effects: bytes, period: int, generation: int, digests: Sequence[bytes]
+) -> Request:
+    """Records effects in a generation of so many ms. count, effects: keys of that."""
+    return script("record_effects", [count, effects], [period, generation, *digests])
+
+
+# Kept rows
+
+
+def register_roots(
+    key: bytes,
+    ttl: int,
+    source: str,
+    task: tuple[int, int, int],
+    fingerprint: str,
+    roots: str,
+    number: int,
+) -> Request:
+    """Settles which roots the rows of a task have. task: stage, partition and attempt. number: of its own."""
+    return script("register_roots", [key], [ttl, source, *task, fingerprint, roots, number])
+
+
+def keep(
+    config: TopologyConfig,
+    spout: Spout,
+    token: str,
+    record: str,
+    rows: int,
+    limit: int,
+    trees: int,
+    slabs: bytes,
+) -> Request:
+    """Keeps the rows of roots."""
+    own = [*spout.declared(), spout.rows(token)]
+    return script("keep", own, [token, record, rows, limit, trees, slabs], config.wait)
+
+
+def raise_highest(spout: Spout, highest: Mapping[str, int]) -> Request:
+    """Raises the offsets after the highest rows of partitions."""
+    return script("raise_highest", [spout.highest], [word for one in highest.items() for word in one])
+
+
+def settle(
+    spout: Spout, how: str, slabs: Sequence[tuple[bytes, bytes, int]], tokens: Sequence[str]
+) -> Request:
+    """Settles trees: slab, packed indexes, and the number of its token for each."""
+    own = [*spout.declared(), *(spout.rows(token) for token in tokens)]
+    return script("settle", own, [how, *(word for one in slabs for word in one)])
+
+
+def bury(
+    spout: Spout, token: str, slab: bytes, index: int, stored: bytes, facts: Mapping[str, Word]
+) -> Request:
+    """Makes a record a dead letter."""
+    own = [*spout.declared(), spout.dead, spout.letters, spout.rows(token)]
+    fields = [word for fact in facts.items() for word in fact]
+    return script("bury", own, [slab, index.to_bytes(2, "little"), stored, *fields])
+
+
+def drop_letters(spout: Spout, numbers: Sequence[str]) -> Request:
+    """Drops dead letters."""
+    return script("drop_letters", [spout.dead, spout.letters], numbers)

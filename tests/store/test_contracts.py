@@ -1,0 +1,105 @@
+"""Each script has one function, which gives it as many keys and arguments as its header says.
+
+A header numbers its KEYS and ARGV; after them stand, with dots, what there is of each member of a list, and
+as `last` keys that come after those.
+"""
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+
+from acker.inspect import lua as of_inspect
+from acker.ledger import lua as of_ledger
+from acker.ledger.config import TopologyConfig
+from acker.ledger.core import Core
+from acker.ledger.submissions import Call
+from acker.store import keys, scripts
+from acker.streams import lua as of_streams
+
+CONFIG = TopologyConfig("t")
+GIVEN = {
+    TopologyConfig: CONFIG,
+    keys.Shard: keys.Shard("t", 0),
+    keys.Stream: keys.Stream("t", "s"),
+    keys.Spout: keys.Spout("t", "s"),
+}
+FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
+    (name, function)
+    for module in (of_ledger, of_inspect, of_streams)
+    for name, function in vars(module).items()
+    if inspect.isfunction(function) and function.__module__ == module.__name__ and name[0] != "_"
+]
+ENTRY = re.compile(r"(\d+) |last (?=\w)|\.\.\. (\w+(?:, \w+)*)(?:  |$)")
+
+
+def sample(kind: Any, members: int, number: int = 1) -> Any:
+    """A value of a type: every list in it has so many members."""
+    if kind in GIVEN:
+        return GIVEN[kind]
+    if kind in (int, bool, str, bytes):
+        return str(number).encode() if kind is bytes else kind(number)
+    args = get_args(kind)
+    if get_origin(kind) in (Union, types.UnionType):
+        return sample(args[0], members, number)
+    if get_origin(kind) in (Sequence, list):
+        return [sample(args[0], members, one) for one in range(members)]
+    if get_origin(kind) is Mapping:
+        return {sample(args[0], members, one): sample(args[1], members) for one in range(members)}
+    if get_origin(kind) is tuple:
+        return tuple(sample(arg, members, number) for arg in args if arg is not ...)
+    assert isinstance(kind, type)
+    assert is_dataclass(kind), f"no sample of {kind}"
+    return kind(**{name: sample(of, members) for name, of in get_type_hints(kind).items()})
+
+
+def declared(text: str, what: str) -> tuple[int, int]:
+    """How many KEYS or ARGV a header has in any case, and how many more for each member of its lists."""
+    block = re.search(rf"^-- {what}  (.*\n(?:--  .*\n)*)", text, re.MULTILINE)
+    assert block is not None, "the header does not say it"
+    alone = each = number = 0
+    first, *lines = block[1].splitlines()
+    if shared := re.match(r"those of includes/(\w+)\.lua(, then)?$", first):
+        include = Path(__file__).parents[2] / "lua" / "includes" / f"{shared[1]}.lua"
+        alone, _ = declared(include.read_text(), what)
+    else:
+        lines.insert(0, first)
+    for line in (re.sub("^-- {6,7}(?! )", "", line) for line in lines):
+        entry = ENTRY.match(line)
+        if entry is None:
+            assert line.startswith(("--  ", "then ")), f"neither an entry nor more about one: {line!r}"
+        elif entry[2]:
+            each += len(entry[2].split(", "))
+        elif entry[1] is None:
+            alone += 1
+        else:
+            assert int(entry[1]) == number + 1, f"out of turn: {line!r}"
+            for found in re.finditer(r"(?:^|, )(\d+) ", line.partition("  ")[0]):
+                number += int(found[1]) == number + 1
+    return alone + number, each
+
+
+def test_each_script_has_one_function_of_its_name() -> None:
+    assert sorted(name for name, _ in FUNCTIONS) == sorted(scripts.load_all())
+
+
+@pytest.mark.parametrize(("name", "function"), FUNCTIONS)
+def test_a_function_gives_its_script_what_the_header_declares(
+    name: str, function: Callable[..., Any]
+) -> None:
+    hints = {one: kind for one, kind in get_type_hints(function).items() if one != "return"}
+    text = scripts.get(name).text
+    for members in (1, 2, 5):
+        made = function(**{one: sample(kind, members) for one, kind in hints.items()})
+        if isinstance(made, Call):
+            made.stamp = (b"w" * 16, 1) if "2 writer" in text.partition("-- Returns")[0] else None
+            made = Core(CONFIG).request(made)
+        assert made.script.name == name
+        for what, given in (("KEYS", made.keys), ("ARGV", made.args)):
+            alone, each = declared(text, what)
+            assert len(given) == alone + each * members, what
