@@ -91,16 +91,16 @@ def look(core: Core, lying: Sequence[Lying], slabs: Mapping[int, frozenset[bytes
         if None in fields:  # acked meanwhile
             continue
         try:
-            for slab, indexes, words in _words(members, fields):
-                if slab in slabs[shard]:
-                    found.append(Found(one, slab, indexes, words))
+            found += [Found(one, *words) for words in _words(members, fields, slabs[shard])]
         except (ValueError, IndexError) as error:
             _log.error("%s: chunk %d of %r cannot be read: %s", core.config.name, number, key, error)
     return found
 
 
-def _words(members: Sequence[bytes], fields: Sequence[bytes]) -> Iterable[tuple[bytes, Ids, Ids]]:
-    """The slabs of a chunk (lua/stage.lua), and for each the indexes and words of its trees."""
+def _words(
+    members: Sequence[bytes], fields: Sequence[bytes], wanted: frozenset[bytes]
+) -> Iterable[tuple[bytes, Ids, Ids]]:
+    """The wanted slabs of a chunk (lua/stage.lua), with the indexes and words of their trees."""
     counts, indexes, deltas, ones, lengths, packed = (
         np.frombuffer(part, dtype).astype(np.int64)
         for part, dtype in zip(fields, ("<u2", "<u2", "<i8", "<i8", "<u2", "<i8"), strict=True)
@@ -109,6 +109,8 @@ def _words(members: Sequence[bytes], fields: Sequence[bytes]) -> Iterable[tuple[
         raise ValueError(f"{len(members)} slabs")
     starts, dense = np.concatenate(([0], np.cumsum(counts))), np.concatenate(([0], np.cumsum(lengths)))
     for place, slab in enumerate(members):
+        if slab not in wanted:
+            continue
         if place < len(counts):
             part = slice(starts[place], starts[place + 1])
             yield slab, indexes[part], deltas[part]

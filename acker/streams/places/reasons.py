@@ -6,7 +6,7 @@ expires without a reason.
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from acker.errors import StoreError
 from acker.inspect import steps
@@ -45,16 +45,19 @@ def explain(core: Core) -> Operation[Reasons]:
     end = time.monotonic() + SECONDS
     found, whole = yield from _look(core, known, wanted, end)
     at_work = yield from steps.steps(core)
-    places = yield from place.shown(core, 0, found, known, at_work, rows=False)
-    of_trees: dict[bytes, dict[int, list[str]]] = {}
-    for one, where in zip(found, places, strict=True):
-        text = where.text(timed=False)
-        trees = of_trees.setdefault(one.slab, {})
+    lies = {_key(one): one for one in found}  # one of the slabs of each place stands for all
+    places = yield from place.shown(core, 0, list(lies.values()), known, at_work, rows=False)
+    texts = {key: where.text(timed=False) for key, where in zip(lies, places, strict=True)}
+    of_trees: dict[bytes, dict[int, set[str]]] = {}
+    for one in found:
+        text, trees = texts[_key(one)], of_trees.setdefault(one.slab, {})
         for index in one.indexes.tolist():
-            texts = trees.setdefault(index, [])
-            if text not in texts:
-                texts.append(text)
+            trees.setdefault(index, set()).add(text)
     return _coded(of_trees, [slab for slabs in wanted.values() for slab in slabs], whole)
+
+
+def _key(one: Found) -> tuple[str, int, str]:
+    return one.lying.stream, one.lying.slot, one.lying.entry
 
 
 def _set_aside(core: Core) -> Operation[dict[int, frozenset[bytes]]]:
@@ -104,9 +107,7 @@ def _look(
     return found, True
 
 
-def _coded(
-    of_trees: Mapping[bytes, Mapping[int, Sequence[str]]], slabs: Sequence[bytes], whole: bool
-) -> Reasons:
+def _coded(of_trees: Mapping[bytes, Mapping[int, Set[str]]], slabs: Sequence[bytes], whole: bool) -> Reasons:
     """Reasons as a drain takes them: the most frequent ones, and for each slab which of its trees has which.
 
     whole: all streams were looked at, so that a tree that was not found is in none of them.
@@ -138,7 +139,7 @@ def _run(start: int, last: int, number: int) -> bytes:
     return start.to_bytes(2, "little") + (last - start + 1).to_bytes(2, "little") + bytes([number])
 
 
-def _reason(texts: Sequence[str]) -> str:
+def _reason(texts: Set[str]) -> str:
     """The places of a tree as one reason."""
     more = f"; and in {len(texts) - _MOST_PLACES} more" if len(texts) > _MOST_PLACES else ""
     return bounded_reason("; ".join(sorted(texts)[:_MOST_PLACES]) + more)

@@ -132,12 +132,12 @@ def look(
         if name > walk.stream:
             walk.stream, walk.entry = name, "0-0"
         while True:
-            if walk.looked >= end or len(found) >= MOST_PLACES:
-                return found, True
             own = keys.Stream(core.config.name, name)
             [page] = yield [command("XRANGE", own.entries, f"({walk.entry}", "+", "COUNT", _PAGE)]
             if not page:
                 break
+            if walk.looked >= end or len(found) >= MOST_PLACES:
+                return found, True
             there = [
                 Lying(name, slot, segment, entry.decode())
                 for entry, values in page
