@@ -338,9 +338,16 @@ class Pending:
 
 
 def still_held(core: Core, slabs: Sequence[bytes]) -> Operation[tuple[set[bytes], set[bytes]]]:
-    """Which of these slabs the ledger holds as tracked: with trees that have no outcome yet, and without."""
+    """Which of these slabs the ledger holds as tracked: with trees that may have no outcome yet, and without.
+
+    A slab that was passed over when its bucket was drained expires no more: nothing is to come of it.
+    """
     pending: set[bytes] = set()
     finished: set[bytes] = set()
+    shards = [core.shards[shard] for shard in {ids.shard_of(slab, core.config.ackers) for slab in slabs}]
+    # Read before the headers: a slab that goes back to the nursery meanwhile was not passed over.
+    clocks = yield [command("HMGET", shard.clock, "drained", "rotations") for shard in shards]
+    drained = {shard.number: _drained(*clock) for shard, clock in zip(shards, clocks, strict=True)}
     for first in range(0, len(slabs), 256):
         part = slabs[first : first + 256]
         shards = [core.shards[ids.shard_of(slab, core.config.ackers)] for slab in part]
@@ -353,6 +360,14 @@ def still_held(core: Core, slabs: Sequence[bytes]) -> Operation[tuple[set[bytes]
         ]
         replies = yield requests
         for slab, header, vector in zip(part, replies[: len(part)], replies[len(part) :], strict=True):
-            if headers.is_tracked(header):
-                (pending if vector else finished).add(slab)
+            known, shard = headers.read(header), ids.shard_of(slab, core.config.ackers)
+            if known is not None and known.kind == headers.TRACKED:
+                (pending if vector and known.entered + 2 >= drained[shard] else finished).add(slab)
     return pending, finished
+
+
+def _drained(drained: bytes | None, rotations: bytes | None) -> int:
+    """The rotation up to which a shard is drained; 0 where that cannot be."""
+    if not all(value is not None and value.isdigit() and len(value) < 16 for value in (drained, rotations)):
+        return 0
+    return int(drained) if int(drained) <= int(rotations) else 0  # type: ignore[arg-type]

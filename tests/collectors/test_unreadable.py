@@ -77,3 +77,18 @@ def test_a_writer_whose_last_call_is_unreadable_keeps_nothing_else_back(url: str
     damage(b"2 nonsense")  # what it is answered is nobody's reply
     topology.flush()
     assert not topology.outbox.unsent
+
+
+def test_a_tree_whose_slab_is_in_no_bucket_is_reported_by_the_own_timer(url: str, raw: Any) -> None:
+    topology = Topology(url, "tested", ackers=1, message_timeout=1.0, linger=0.0)
+    spout = topology.spout("s")
+    spout.emit("lost")
+    topology.flush()
+    shard = topology.ledger.core.shards[0]
+    raw.delete(shard.bucket(0))
+    for _ in range(4):
+        topology.tick(force=True)
+    spout.emit("sound")
+    topology.flush()
+    found = list(spout.outcomes(15.0))
+    assert [(one.message_id, one.status) for one in found] == [(b"lost", "expired")]
