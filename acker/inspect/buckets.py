@@ -9,6 +9,8 @@ Bucket: TypeAlias = Literal["nursery", "middle", "oldest", "expiring"]
 
 BUCKETS: tuple[Bucket, ...] = get_args(Bucket)
 """The three time buckets from the youngest on, and what a tick has set aside to be expired."""
+HOLDING = ("bucket:0", "bucket:1", "bucket:2", "expiring", "waiting", "held")
+"""Counters of what a shard holds: the trees of each bucket, slabs without track, and trees in all."""
 TICK_LAG = 1.0
 """Seconds by which a tick comes late at most where a ticker runs and the store answers."""
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from acker.inspect import lua
-from acker.inspect.buckets import BUCKETS, Clock
+from acker.inspect.buckets import BUCKETS, HOLDING, Clock
 from acker.ledger import histogram
 from acker.ledger.core import Core
 from acker.ledger.counts import COUNTERS, Counter
@@ -49,7 +49,6 @@ VERSION = 1
 HEAD = struct.Struct(f"<BB{len(COLUMNS)}d")
 """How a reading begins: its version, how many latency buckets follow, `COLUMNS`. Then come the numbers of the
 buckets, a byte each, and their counts, 8 bytes each."""
-_PENDING = ("bucket:0", "bucket:1", "bucket:2", "expiring", "waiting", "held")
 
 
 class Reading(NamedTuple):
@@ -167,7 +166,7 @@ def read(core: Core) -> Operation[tuple[list[float], dict[int, int]]]:
         requests += [
             Request(shard.clock, ["TIME"]),
             command("HMGET", shard.clock, "rotations", "rotated_at", "drained"),
-            command("HMGET", shard.counters, *_PENDING, *COUNTERS, "emitted"),
+            command("HMGET", shard.counters, *HOLDING, *COUNTERS, "emitted"),
             command("HGETALL", shard.latency),
         ]
     replies = yield requests

@@ -16,12 +16,12 @@ from acker.inspect import cursors, lua
 from acker.inspect.buckets import BUCKETS, Bucket, Clock
 from acker.inspect.cursors import Position
 from acker.inspect.trees import State, Tree, trees_at, trees_of
-from acker.ledger import ids, outcomes, registries
+from acker.ledger import ids, outcomes, registries, tick
 from acker.ledger import slabs as headers
 from acker.ledger.config import MESSAGE_ID_BYTES, check_message_id, check_name
 from acker.ledger.core import Core
 from acker.store.operation import Operation, command
-from acker.store.replies import pairs, whole
+from acker.store.replies import pairs
 
 PAGE_TREES = 1_000
 """Most trees in a page."""
@@ -187,14 +187,14 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
             _next_shard(position)
             return 0
     elif position.generation < 0:
-        [clock] = yield [command("HMGET", shard.clock, "rotations", "drained")]
-        if clock[0] is None:
+        [(rotations, drained)] = yield from tick.clocks(core, [shard], -1)
+        if rotations < 0:
             _next_shard(position)
             return 0
         # What a rotation sets aside entered two rotations before.
-        oldest = whole(clock[1], f"drained of shard {shard.number}") - 2
+        oldest = drained - 2
         if search.bucket is not None and search.bucket < 3:
-            oldest = whole(clock[0], f"rotations of shard {shard.number}") - search.bucket
+            oldest = rotations - search.bucket
         position.generation = max(0, oldest)
     aside = range(position.generation + 2, position.generation + 2 + _ASIDE)
     youngest, oldest = (0, _NEVER) if search.bucket is None else (search.bucket, search.bucket)
@@ -219,12 +219,8 @@ def _scan(core: Core, position: Position, search: _Filter, count: int) -> Operat
 
 def _clocks(core: Core) -> Operation[list[tuple[int, int]]]:
     """The rotations of each shard, and how many of them are not drained, for `Position.clocks`."""
-    found: list[tuple[int, int]] = []
-    replies = yield [command("HMGET", shard.clock, "rotations", "drained") for shard in core.shards]
-    for shard, reply in zip(core.shards, replies, strict=True):
-        rotations, drained = (whole(value, f"clock of shard {shard.number}", -1) for value in reply)
-        found.append((rotations, min(255, max(0, rotations - max(0, drained)))))
-    return found
+    found = yield from tick.clocks(core, core.shards, -1)
+    return [(made, min(255, max(0, made - max(0, drained)))) for made, drained in found]
 
 
 def _generations(position: Position) -> tuple[int, int]:

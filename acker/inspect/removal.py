@@ -6,12 +6,11 @@ from acker.errors import AckerError, SpoutInUse, TopologyInUse, ValidationError
 from acker.inspect import history, lua
 from acker.inspect.totals import totals
 from acker.ledger import core as operations
-from acker.ledger import ids, registries, topologies
+from acker.ledger import ids, registries, tick, topologies
 from acker.ledger.config import check_name
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.store.replies import whole
 
 _PAGE = 500
 
@@ -114,8 +113,7 @@ def _remove_kept(core: Core, spout: str) -> Operation[None]:
 
 def _remove_shard(core: Core, shard: keys.Shard) -> Operation[None]:
     yield from _each(shard.slabs, lambda slab: None if ids.is_one(slab) else shard.vector(slab))
-    [clock] = yield [command("HMGET", shard.clock, "rotations", "drained")]
-    rotations, drained = (whole(value, f"clock of shard {shard.number}") for value in clock)
+    [(rotations, drained)] = yield from tick.clocks(core, [shard])
     # One more than there are: a rotation may have been made meanwhile.
     aside = [shard.expired(rotation) for rotation in range(drained, rotations + 1)]
     for first in range(0, len(aside), _PAGE):

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from acker.errors import UnreadableRecord
 from acker.inspect import lua
-from acker.inspect.buckets import BUCKETS, Bucket, Clock
+from acker.inspect.buckets import BUCKETS, HOLDING, Bucket, Clock
+from acker.ledger import tick
 from acker.ledger.core import Core
 from acker.ledger.counts import COUNTERS
 from acker.store.operation import Operation, Reply, command
@@ -126,11 +127,10 @@ class Totals:
 
 def totals(core: Core) -> Operation[Totals]:
     """How full each shard and bucket is, how old, and what its counters say."""
-    known = yield [command("HMGET", shard.clock, "rotations", "drained") for shard in core.shards]
-    names = ["bucket:0", "bucket:1", "bucket:2", "expiring", "waiting", "held", "unreadable", *COUNTERS]
+    known = yield from tick.clocks(core, core.shards)
+    names = [*HOLDING, "unreadable", *COUNTERS]
     requests = []
-    for shard, clock in zip(core.shards, known, strict=True):
-        rotations, drained = (whole(value, f"clock of shard {shard.number}") for value in clock)
+    for shard, (rotations, drained) in zip(core.shards, known, strict=True):
         # One more than there are: a rotation may be made until the script runs.
         requests.append(lua.read_totals(shard, _SAMPLE, names, range(drained, rotations + 1)[:_ASIDE]))
     replies = yield requests

@@ -20,6 +20,7 @@ MOST_REASONS = 32
 """Reasons of expirations that one tick tells apart."""
 _MOST_ASIDE = 1000
 """Most rotations of a shard that one drain looks after: many more than a ticker ever finds."""
+_CLOCK = ("rotations", "drained")
 _log = logging.getLogger(__name__)
 
 
@@ -66,10 +67,27 @@ def rotate(
     return rotated
 
 
+def clocks(core: Core, shards: Sequence[keys.Shard], default: int = 0) -> Operation[list[tuple[int, int]]]:
+    """How many rotations each shard has made, and how many of these are drained; StoreError.
+
+    default: stands for both where the shard was never used.
+    """
+    found = yield [command("HMGET", shard.clock, *_CLOCK) for shard in shards]
+    return [
+        (_number(core, shard, 0, made, default), _number(core, shard, 1, drained, default))
+        for shard, (made, drained) in zip(shards, found, strict=True)
+    ]
+
+
 def rotations(core: Core, shards: Sequence[keys.Shard]) -> Operation[list[int]]:
     """How many rotations shards have made. Raises StoreError."""
-    clocks = yield [command("HGET", shard.clock, "rotations") for shard in shards]
-    return [_number(core, shard, "rotations", clock) for shard, clock in zip(shards, clocks, strict=True)]
+    found = yield [command("HGET", shard.clock, _CLOCK[0]) for shard in shards]
+    return [_number(core, shard, 0, made) for shard, made in zip(shards, found, strict=True)]
+
+
+def _number(core: Core, shard: keys.Shard, place: int, value: bytes | None, default: int = 0) -> int:
+    what = f"{_CLOCK[place]} of shard {shard.number} of topology {core.config.name!r}"
+    return whole(value, what, default)
 
 
 def _rotate(
@@ -90,10 +108,6 @@ def _rotate(
     for shard, (_, _, _, stamp, age) in zip(shards, replies, strict=True):
         core.ages.learn(shard.number, bytes(stamp), int(age))
     return sum(reply[0] for reply in replies)
-
-
-def _number(core: Core, shard: keys.Shard, name: str, value: bytes | None) -> int:
-    return whole(value, f"{name} of shard {shard.number} of topology {core.config.name!r}")
 
 
 def drain(core: Core, most: int | None = None, reasons: Reasons | None = None) -> Operation[Ticked]:
@@ -118,10 +132,7 @@ def drain(core: Core, most: int | None = None, reasons: Reasons | None = None) -
 
 def aside(core: Core, shard: keys.Shard) -> Operation[list[tuple[int, bytes]]]:
     """The rotations of a shard that are not drained, with the keys of what they set aside. StoreError."""
-    [clock] = yield [command("HMGET", shard.clock, "rotations", "drained")]
-    rotations, drained = (
-        _number(core, shard, name, value) for name, value in zip(("rotations", "drained"), clock, strict=True)
-    )
+    [(rotations, drained)] = yield from clocks(core, [shard])
     numbers = range(drained, min(rotations, drained + _MOST_ASIDE))
     return [(rotation, shard.expired(rotation)) for rotation in numbers]
 

@@ -147,6 +147,11 @@ class Stream:
 class Spout:
     """The keys of a spout's kept rows and dead letters: all in one slot, which is not that of any shard."""
 
+    COUNTS = ("pending", "acked", "replayed", "dead")
+    """Fields of `counts` that are numbers of rows."""
+    TAKEN = "told"
+    """Field of `counts`: somebody takes the outcomes, so nobody else settles them."""
+
     __slots__ = ("_prefix", "counts", "dead", "highest", "kept")
 
     def __init__(self, topology: str, spout: str) -> None:

@@ -114,11 +114,9 @@ class _Found:
     def add(self, segments: Iterable[tuple[Segment, int]]) -> Operation[None]:
         """Adds what segments have staged for slots, where that is not acked."""
         places = [place for segment, slot in segments for place in vectors.places(self.core, segment, slot)]
-        replies = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in places]
-        for (key, shard), (states, layout, names) in zip(places, replies, strict=True):
-            if states is None:
-                continue
-            for state, slabs in vectors.chunks(key, states, layout, names):
+        replies = yield [vectors.head(key) for key, _ in places]
+        for (key, shard), reply in zip(places, replies, strict=True):
+            for state, slabs in vectors.chunks(key, reply):
                 if state != "2":
                     self.slabs.setdefault(shard, set()).update(slabs)
 

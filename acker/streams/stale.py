@@ -65,12 +65,9 @@ def over(core: Core, segment: Segment, slot: int) -> Operation[Over]:
     ended: dict[bytes, npt.NDArray[np.bool_]] = {}
     for first in range(0, len(places), _FLIGHT):
         part = places[first : first + _FLIGHT]
-        replies = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in part]
-        for (key, shard), (states, layout, names) in zip(part, replies, strict=True):
-            if states is None:  # acked
-                continue
-            parts = vectors.chunks(key, states, layout, names)
-            found = sorted({slab for _, slabs in parts for slab in slabs})
+        replies = yield [vectors.head(key) for key, _ in part]
+        for (key, shard), reply in zip(part, replies, strict=True):
+            found = sorted({slab for _, slabs in vectors.chunks(key, reply) for slab in slabs})
             many = bisect.bisect_left(found, _FIRST_OF_ONE)
             for at in range(0, many, _FLIGHT):
                 yield from _look(core, shard, found[at : min(many, at + _FLIGHT)], ended)

@@ -181,13 +181,13 @@ def _check_known(trees: Ids, anchors: Ids, what: str) -> None:
 
 def _read(core: Core, places: Sequence[bytes]) -> Operation[list[list[Ids] | None]]:
     """The trees of staged vectors (lua/stage.lua), a part for each chunk; None where they are gone."""
-    heads = yield [command("HMGET", key, "state", "layout", "slabs") for key in places]
+    heads = yield [vectors.head(key) for key in places]
     found: list[list[Ids] | None] = [None if head[0] is None else [] for head in heads]
     waiting: list[tuple[int, bytes, int, list[bytes]]] = []
     for place, (key, head) in enumerate(zip(places, heads, strict=True)):
         if head[0] is not None:
             try:
-                chunks = vectors.chunks(key, *head)
+                chunks = vectors.chunks(key, head)
             except UnreadableRecord:
                 found[place] = None
                 continue

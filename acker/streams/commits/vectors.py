@@ -12,7 +12,7 @@ from acker.errors import UnreadableRecord
 from acker.ledger import ids
 from acker.ledger.core import Core
 from acker.ledger.submissions import Call, refusals, unreadable
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, Reply, Request, command
 from acker.streams import lua
 from acker.streams.segments import Segment
 
@@ -65,13 +65,12 @@ def apply(core: Core, places: Sequence[VectorPlace], to: str, made: Made | None 
     late = unknown = lost = 0
     for first in range(0, len(places), _PLACES):
         part = places[first : first + _PLACES]
-        found = yield [command("HMGET", key, "state", "layout", "slabs") for key, _ in part]
+        found = yield [head(key) for key, _ in part]
         replies = yield from core.ask(
             [
                 _call(core, shard, key, slabs, number, to, made)
-                for (key, shard), (states, layout, names) in zip(part, found, strict=True)
-                if states is not None
-                for number, (state, slabs) in enumerate(chunks(key, states, layout, names))
+                for (key, shard), reply in zip(part, found, strict=True)
+                for number, (state, slabs) in enumerate(chunks(key, reply))
                 if state < to
             ]
         )
@@ -105,8 +104,16 @@ def _call(
     )
 
 
-def chunks(key: bytes, states: bytes, layout: bytes, names: bytes) -> list[tuple[str, list[bytes]]]:
-    """The state of each chunk, and the names of its slabs; UnreadableRecord."""
+def head(key: bytes) -> Request:
+    """Reads what `chunks` takes of staged vectors."""
+    return command("HMGET", key, "state", "layout", "slabs")
+
+
+def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
+    """The state of each chunk, and the names of its slabs; none where they were acked. UnreadableRecord."""
+    states, layout, names = reply
+    if states is None:
+        return []
     try:
         ends = np.cumsum(np.frombuffer(layout, dtype="<u2").astype(np.int64)) * 8
         starts = [0, *ends[:-1].tolist()]

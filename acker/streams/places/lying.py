@@ -71,14 +71,12 @@ def look(core: Core, lying: Sequence[Lying], slabs: Mapping[int, frozenset[bytes
         for place in vectors.places(core, one.segment, one.slot)
         if place[1] in slabs
     ]
-    replies = yield [command("HMGET", key, "state", "layout", "slabs") for _, (key, _) in asked]
+    replies = yield [vectors.head(key) for _, (key, _) in asked]
     chunks: list[tuple[Lying, VectorPlace, int, list[bytes]]] = []
-    for (one, place), (states, layout, names) in zip(asked, replies, strict=True):
-        if states is None or b"1" not in states:
-            continue
+    for (one, place), reply in zip(asked, replies, strict=True):
         wanted = slabs[place[1]]
         try:
-            for number, (state, members) in enumerate(vectors.chunks(place[0], states, layout, names)):
+            for number, (state, members) in enumerate(vectors.chunks(place[0], reply)):
                 if state == "1" and not wanted.isdisjoint(members):
                     chunks.append((one, place, number, members))
         except UnreadableRecord as error:

@@ -150,7 +150,7 @@ def settle(core: Core, what: Settled) -> Operation[None]:
             found += [entry for entry in there if entry.place.digest == digest.encode()]
         yield from settle_entries(core, what.spout, found, what.unreadable)
     if what.letters:
-        yield [letter_store.drop(keys.Spout(core.config.name, what.spout), what.letters)]
+        yield [lua.drop_letters(keys.Spout(core.config.name, what.spout), what.letters)]
 
 
 def settle_entries(
@@ -237,12 +237,10 @@ def pending(core: Core, spout: str) -> Operation[dict[str, int]]:
 
     Raises UnreadableRecord.
     """
-    [found] = yield [command("HMGET", keys.Spout(core.config.name, spout).counts, *_COUNTS)]
-    named = zip(_COUNTS, found, strict=True)
+    counts = keys.Spout.COUNTS
+    [found] = yield [command("HMGET", keys.Spout(core.config.name, spout).counts, *counts)]
+    named = zip(counts, found, strict=True)
     return {name: whole(value, f"spout {spout!r}, rows that are {name}") for name, value in named}
-
-
-_COUNTS = ("pending", "acked", "replayed", "dead")
 
 
 def watermark(core: Core, spout: str) -> Operation[dict[str, int]]:

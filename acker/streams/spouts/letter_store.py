@@ -14,9 +14,9 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.errors import UnknownDeadLetter, UnreadableRecord, ValidationError
 from acker.ledger.core import Core
 from acker.store import keys, records
-from acker.store.operation import Operation, Reply, Request, command
+from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs
-from acker.streams import lua, segments
+from acker.streams import segments
 from acker.streams.commits.roots import Roots
 from acker.streams.spouts import attempts
 from acker.streams.spouts.attempts import History
@@ -201,11 +201,6 @@ def whole(one: Head, row: StoredRow) -> DeadLetter:
     except (*records.UNREADABLE, pa.ArrowException) as error:
         raise _unreadable(one.id, error) from error
     return DeadLetter(**asdict(one), row=values, history=row.history)
-
-
-def drop(spout: keys.Spout, numbers: Sequence[str]) -> Request:
-    """Drops at most `READ` dead letters of a spout, with their rows; the reply is how many there were."""
-    return lua.drop_letters(spout, numbers)
 
 
 def _head(entry: Reply, spout: str) -> Head:

@@ -105,9 +105,9 @@ def _claimed(ledger: Ledger, spout: str | None, claim: bool) -> Operation[list[s
         return []
     counts = [keys.Spout(ledger.config.name, name).counts for name in names]
     if claim:
-        yield [command("HSET", key, "told", 1) for key in counts]
+        yield [command("HSET", key, keys.Spout.TAKEN, 1) for key in counts]
     elif spout is not None:
-        yield [command("HDEL", key, "told") for key in counts]
+        yield [command("HDEL", key, keys.Spout.TAKEN) for key in counts]
     else:
         marks = yield from _marks(counts)
         names = [name for name, mark in zip(names, marks, strict=True) if mark is None]
@@ -117,7 +117,7 @@ def _claimed(ledger: Ledger, spout: str | None, claim: bool) -> Operation[list[s
 def _marks(counts: list[bytes]) -> Operation[list[Reply]]:
     """Whether somebody takes the outcomes of each spout; None where it cannot be read: settling says why."""
     try:
-        return (yield [command("HGET", key, "told") for key in counts])
+        return (yield [command("HGET", key, keys.Spout.TAKEN) for key in counts])
     except MissingRights:
         raise
     except StoreError:
