@@ -62,7 +62,6 @@ def test_two_streams_are_joined_and_go_to_several(pipeline: Pipeline) -> None:
     assert step.application_id == pipeline.spark.conf.get("spark.app.id")
 
 
-@pytest.mark.everywhere
 def test_a_bolt_that_derives_nothing_needs_no_anchors_to_ack(pipeline: Pipeline) -> None:
     seen = Diary(pipeline.directory / "seen")
 

@@ -60,7 +60,6 @@ class Poster:
         return self.run()
 
 
-@pytest.mark.everywhere
 @pytest.mark.masters
 def test_a_row_has_its_effect_once_over_replays(pipeline: Pipeline) -> None:
     poster = Poster(pipeline)

@@ -188,7 +188,6 @@ def test_rows_anchored_to_many_trees(pipeline: Pipeline) -> None:
     assert pipeline.counters() == {"tracked": 1000, "acked": 500, "failed": 500}
 
 
-@pytest.mark.everywhere
 def test_a_stream_is_written_without_a_bolt(pipeline: Pipeline) -> None:
     pipeline.spout(["a b c"] * 100, segments=4)
 

@@ -26,7 +26,6 @@ from tests.helpers.pipeline import Pipeline
 from tests.helpers.spouts import consume, files, pending, run, tracked
 
 
-@pytest.mark.everywhere
 def test_rows_that_are_written_with_a_message_id_are_tracked_and_emitted_at_once(pipeline: Pipeline) -> None:
     rows = pipeline.spark.range(0, 1000, 1, 3).select("id", F.concat(F.lit("n"), "id").alias("name"))
     options = pipeline.options("numbers", message_id="id", spout="s", attempt="attempt", segment_rows=100)
