@@ -17,7 +17,7 @@ from acker.ledger.config import DEAD_LETTERS
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
 from acker.spark.versions import (
-    TOLD,
+    LEARNS_OFFSETS,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
@@ -121,7 +121,7 @@ class DeadLetterStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAva
 
         A Spark before 4.2 does not tell where it is, and gets all.
         """
-        everything = start is None or (TOLD and isinstance(limit, ReadAllAvailable))
+        everything = start is None or (LEARNS_OFFSETS and isinstance(limit, ReadAllAvailable))
         after = start["at"] if start else FIRST
         return {"at": self._letters.last(after, self._end, DEAD_LETTERS if everything else self._most)}
 

@@ -24,7 +24,7 @@ from acker.spark.losses import Losses
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
 from acker.spark.versions import (
-    TOLD,
+    LEARNS_OFFSETS,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
@@ -156,7 +156,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._rows = _Rows(options, schema)
         self._slot: int | None = None
         self._made = ""
-        self._reader = segments.new_token() if TOLD else ONLY
+        self._reader = segments.new_token() if LEARNS_OFFSETS else ONLY
         self._end = "+"
         self._position: int | None = None
         self._retained = -_RETAIN_EVERY
@@ -204,15 +204,15 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._check(start)
             self._check_store(start)
         name, at = (start["reader"], start["at"]) if start else (self._reader, self._before())
-        if TOLD:
+        if LEARNS_OFFSETS:
             self._company.look_for_acks(self.slot, name, at)
         if time.monotonic() - self._retained > _RETAIN_EVERY:
             self._rows.ledger.run(retention.retain(self._rows.ledger.core, options.stream))
-            if TOLD and self._losses is None:  # the replays of a spout are anybody's
+            if LEARNS_OFFSETS and self._losses is None:  # the replays of a spout are anybody's
                 self._company.look_for_others(self.slot, name)
             self._retained = time.monotonic()
         last = self._next(name, at, options.max_rows, options.max_segments)
-        if TOLD and isinstance(limit, ReadAllAvailable):
+        if LEARNS_OFFSETS and isinstance(limit, ReadAllAvailable):
             while (more := self._claim(name, last, options.max_rows, options.max_segments)) > last:
                 last = more
         self._take_up(Range(options.stream, self.slot, name, at, last))
@@ -255,7 +255,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         self._check(start)
         self._check(end)
-        if not TOLD:  # where Spark tells, the end was made from this start
+        if not LEARNS_OFFSETS:  # where Spark tells, the end was made from this start
             self._check_store(start)
         self._check_store(end)
         rows, slot = self._rows, self.slot

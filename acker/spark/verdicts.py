@@ -23,7 +23,7 @@ from acker.streams.commits.commit import RECORD_TTL
 from acker.streams.commits.roots import Roots
 from acker.streams.subscriptions import Range
 
-_UNTOLD = (
+_NOT_SAID = (
     "Spark does not tell here whether the query has an operator that keeps state (dropDuplicates, limit, an "
     "aggregate, a join of streams, ...); over rows that have trees it would lose some without a word, so "
     "nothing was acked. Write with a bolt, or, if the query has none, say so by the option stateless=true"
@@ -122,7 +122,7 @@ def check_inputs(
     if found is not None or stateless or not ledger.config.ackers:
         return
     if len(ranges) < len(inputs) or any(ledger.run(has_trees(ledger.core, one)) for one in ranges):
-        raise UnsafePlan(_UNTOLD)
+        raise UnsafePlan(_NOT_SAID)
 
 
 def check(ledger: Ledger, found: Verdict, ranges: Iterable[Range]) -> None:

@@ -21,17 +21,17 @@ try:
         SupportsTriggerAvailableNow,
     )
 
-    TOLD = True
+    LEARNS_OFFSETS = True
 except ImportError:  # before 4.2, a Python source does not learn where it was, and not limited
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Stands in for what this Spark does not have."""
 
     ReadAllAvailable = ReadLimit = ReadMaxRows = None  # type: ignore[assignment, misc]
-    TOLD = False
+    LEARNS_OFFSETS = False
 
 __all__ = [
-    "TOLD",
+    "LEARNS_OFFSETS",
     "DataSourceStreamArrowWriter",
     "ReadAllAvailable",
     "ReadLimit",

@@ -10,14 +10,14 @@ from acker.spark.company import look_for_trackers
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.reading import Offset, StreamReader
-from acker.spark.versions import TOLD, spark_schema
+from acker.spark.versions import LEARNS_OFFSETS, spark_schema
 from acker.store import keys
 from acker.streams import StreamWriter, lua, schemas
 from acker.streams.commits import inputs
 from acker.streams.subscriptions import Range
 from tests.helpers.pipeline import Pipeline
 
-pytestmark = pytest.mark.skipif(not TOLD, reason="before Spark 4.2 a subscription has one query")
+pytestmark = pytest.mark.skipif(not LEARNS_OFFSETS, reason="before Spark 4.2 a subscription has one query")
 
 
 def source(ledger: Ledger, url: str, **options: str) -> StreamReader:

@@ -8,7 +8,7 @@ import pytest
 
 from acker.errors import ValidationError
 from acker.spark import dead_letters
-from acker.spark.versions import TOLD
+from acker.spark.versions import LEARNS_OFFSETS
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters as letters
 from acker.streams.spouts import settler
@@ -51,7 +51,7 @@ def test_a_query_has_each_dead_letter_once_with_the_columns_of_its_row(pipeline:
     [row] = [row for row in pipeline.rows("seen.one") if row["name"] == "a3"]
     assert (row["status"], row["tags"], row["message_id"]) == (7, ["a"], b"a3")
     assert (row["how"], row["reason"], row["attempts"]) == ("failed", "not sold here", 1)
-    assert batches(pipeline.directory / "one") == ([0, 1, 2] if TOLD else [0])
+    assert batches(pipeline.directory / "one") == ([0, 1, 2] if LEARNS_OFFSETS else [0])
     assert run(pipeline, "one") == first
 
 
