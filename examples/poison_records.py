@@ -1,5 +1,7 @@
 """Records that cannot be processed: tried again, then dead letters, and driven again when the bug is mended.
 
+It shows why each was given up, and where one is that waits.
+
 python -m examples.poison_records [--url redis://127.0.0.1:6379/0]
 """
 
@@ -40,6 +42,10 @@ def run(spark: SparkSession, url: str, directory: Path) -> list[float]:
     for letter in acker.dead_letters(spark).collect():
         print(f"{letter.row} failed {letter.attempts} times: {letter.reason}")
         acker.replay(letter.id)  # also: POST .../dead-letters/{id}/replay
+    with acker.open() as topology:  # where is a record that is not done? Also: acker find, acker why
+        [record] = topology.find("0").records
+        why = topology.why(record.attempts[-1].anchor or 0)
+        print(f"record 0 is {', and '.join(place.text() for place in why.places)}; all of it: {why.complete}")
     finish(parsing(parse_better), directory / "parse")
     return sorted(row.amount for row in acker.read(spark, "amounts").collect())
 

@@ -109,7 +109,7 @@ def _show(report: "Report") -> None:
     figures: list[tuple[str, object]] = [("lines", f"{status.lines:,}"), ("trees", f"{status.trees:,}")]
     figures += [(f"  {name}", f"{count:,}") for name, count in report.outcomes().items()]
     figures += [("replays", f"{status.replays:,}"), ("dead letters", f"{len(report.dead):,}")]
-    figures += [(f"  {reason}", f"{count:,}") for reason, count in report.reasons()]
+    figures += [(f"  {reason}", f"{count:,}") for reason, count in report.causes()]
     figures += [(f"complete latency {name}", duration(value)) for name, value in report.percentiles().items()]
     figures += [
         (

@@ -35,6 +35,13 @@ class Report:
         """The dead letters' reasons and how many have them."""
         return Counter(letter.reason or letter.status for letter in self.dead).most_common()
 
+    def causes(self) -> list[tuple[str, int]]:
+        """The same with the step that has failed them, where one has."""
+        return Counter(
+            f"{letter.reason or letter.status}{f', failed by {letter.step}' if letter.step else ''}"
+            for letter in self.dead
+        ).most_common()
+
     def outcomes(self) -> dict[str, int]:
         """How many trees had which outcome, as the ledger counts them."""
         return {name: self.counters[name] for name in OUTCOMES}
@@ -77,4 +84,5 @@ def _record(letter: DeadLetter) -> dict[str, object]:
         "attempts": letter.attempts,
         "status": letter.status,
         "reason": letter.reason,
+        "step": letter.step,
     }

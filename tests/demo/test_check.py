@@ -217,7 +217,7 @@ def test_the_report_is_one_object(result: Result) -> None:
     assert found["dead_letters"]["reasons"] == {"always": 3}
     assert found["dead_letters"]["records"][0] == {
         "id": "1-0@text", "message_id": "f:1", "line": "to be",
-        "attempts": 3, "status": "failed", "reason": "always",
+        "attempts": 3, "status": "failed", "reason": "always", "step": "",
     }  # fmt: skip
     assert found["complete_latency_seconds"] == {"p50": 0.5, "p95": 1.0, "p99": None}
     assert found["wall_seconds"] == 12.346

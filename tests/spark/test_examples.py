@@ -23,10 +23,16 @@ def test_word_count(spark: SparkSession, valkey_url: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_poison_records(spark: SparkSession, valkey_url: str, tmp_path: Path) -> None:
+def test_poison_records(
+    spark: SparkSession, valkey_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert poison_records.run(spark, valkey_url, tmp_path) == [0.0, 0.0, 0.25, 1.5, 2.0]
     counters = open_ledger(Store(valkey_url), "prices").counters()
     assert (counters["tracked"], counters["failed"]) == (9, 4)
+    shown = capsys.readouterr().out
+    assert "failed 2 times: ValueError" in shown
+    assert "record 0 is in stream amounts for its first subscription, published " in shown
+    assert " s ago, taken by nobody; all of it: True" in shown
 
 
 def test_files_to_files(spark: SparkSession, valkey_url: str, tmp_path: Path) -> None:
