@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
 from acker.store.client import Store
-from tests.helpers.exactness import consume
+from acker.streams import StreamReader
 from tests.helpers.new_server import NewServer
 from tests.helpers.pipeline import Pipeline
 from tests.helpers.rights import users
@@ -42,7 +42,7 @@ def test_a_spout_and_a_bolt_work_with_the_rights_of_their_roles(
             collector.emit(collector.map(batch, upper, "line string"), stream="words")
 
         job.run("split", "lines", split)
-        consume(job, "words")
+        StreamReader(job.ledger, "words").ack_all()
         counters = ledger.counters()
         assert (counters["tracked"], counters["acked"], counters["failed"]) == (20, 16, 4)
         assert rights.denied() == []

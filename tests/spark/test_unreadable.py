@@ -10,9 +10,10 @@ from acker.ledger.client import Ledger
 from acker.spark import Collector, bolt, job, notes, tracking
 from acker.spark.microbatches import Batch
 from acker.store import keys
+from acker.streams import StreamReader
 from acker.streams.reader import entries
 from acker.streams.subscriptions import Range
-from tests.helpers.exactness import consume, words
+from tests.helpers.exactness import words
 from tests.helpers.pipeline import Pipeline
 
 
@@ -40,14 +41,14 @@ def test_a_query_and_a_job_go_on_past_rows_that_can_not_be_read(pipeline: Pipeli
     found = {str(row["word"]) for row in pipeline.rows("words")}
     assert found == {"a", "c", *map(str, range(20))}
     assert pipeline.rows("lines") == []
-    consume(pipeline, "words")
+    StreamReader(pipeline.ledger, "words").ack_all()
     assert pipeline.counters() == {"tracked": 60, "acked": 39, "failed": 1, "late": 1}
 
     pipeline.spout(["d"] * 20, stream="more", segments=2)
     spoil(pipeline, "more", 0)
     with job(pipeline.spark, url=pipeline.url, topology="t", name="nightly") as collector:
         assert collector.emit(collector.take("more"), stream="copies") == 10
-    consume(pipeline, "copies")
+    StreamReader(pipeline.ledger, "copies").ack_all()
     for _ in range(3):
         pipeline.ledger.tick(force=True)
     counted = pipeline.counters()
