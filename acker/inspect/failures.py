@@ -166,6 +166,7 @@ def recent(
     *,
     status: Ended | None = None,
     spout: str | None = None,
+    step: str | None = None,
     reason: str = "",
     message_id: bytes | None = None,
     limit: int = 100,
@@ -173,7 +174,8 @@ def recent(
 ) -> Operation[RecentPage]:
     """A page of the latest trees that failed or expired, latest first.
 
-    status, spout, message_id: only those. reason: only those with this in their reason, in capitals or not.
+    status, spout, step (who has failed them), message_id: only those. reason: only those with this in their
+    reason, in capitals or not.
     limit: most trees in the page, 1 to 1,000. cursor: that of the page before.
     A page looks at 500 entries at most, or for a message id at 4,000, or some 4 MiB. An entry is of trees
     that ended together. Raises ValidationError for a cursor of something else.
@@ -199,6 +201,7 @@ def recent(
         if (
             status in (None, entry.status)
             and spout in (None, entry.spout)
+            and step in (None, entry.cause.step)
             and part in entry.cause.reason.casefold()
         ):
             start = offset if number == entry.number else 0

@@ -31,10 +31,14 @@ class GraphEdge(Answer):
     """What goes from one node to another."""
 
     id: str
-    kind: EdgeKind = Field(description="Into a stream, out of it, or from a spout to the step that tracks.")
+    kind: EdgeKind = Field(
+        description="Into a stream, out of it, or from a spout to a step that tracks or fails its trees."
+    )
     source: str = Field(description="The id of a node.")
     target: str = Field(description="The id of a node.")
-    subscription: str | None = Field(description="Of what is read. Steps that share it share its figures.")
+    subscription: str | None = Field(
+        description="Of what is read, where it is known. Steps that share it share its figures."
+    )
     rows: Count | None = Field(
         description="Read: acked so far. Emitted: those of the stream, where nobody else emits into it."
     )

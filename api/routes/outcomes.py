@@ -22,6 +22,7 @@ class OutcomesQuery(ByMessageId):
 
     status: Literal["failed", "expired"] | None = None
     spout: Name | None = None
+    step: Annotated[str, Field(max_length=64, description="The bolt that has failed them.")] | None = None
     reason: (
         Annotated[
             str, Field(max_length=256, description="A part of it, in capitals or not.", examples=["word"])
@@ -45,6 +46,7 @@ async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query
         ledger.core,
         status=query.status,
         spout=query.spout,
+        step=query.step,
         reason=query.reason or "",
         message_id=query.wanted,
         limit=query.limit,

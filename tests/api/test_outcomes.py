@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from acker.ledger import ids
+from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import StreamReader
@@ -25,7 +26,9 @@ def ledger(valkey_url: str) -> Ledger:
 def test_outcomes_come_latest_first_with_hostile_text_as_it_is(client: httpx.Client, ledger: Ledger) -> None:
     anchors = ids.new_anchors(4)
     ledger.track(anchors, ids.new_ids(4), HOSTILE, spout="s")
-    ledger.fail(anchors[:2], "<img src=x onerror=alert(1)>\x00\x1b[31m")
+    reason = "<img src=x onerror=alert(1)>\x00\x1b[31m"
+    ledger.fail(anchors[:1], reason)
+    ledger.send(ledger.core.fail(anchors[1:2], Cause(reason, "parse").encode()))
     Trees(3).track(ledger, "others")
     for _ in range(3):
         ledger.tick(force=True)
@@ -51,6 +54,8 @@ def test_outcomes_come_latest_first_with_hostile_text_as_it_is(client: httpx.Cli
     ).json()
     assert [one["status"] for one in only["outcomes"] + rest["outcomes"]] == ["failed"] * 2
     assert rest["cursor"] is None
+    only = client.get("/topologies/words/outcomes", params={"step": "parse"}).json()
+    assert [one["anchor"] for one in only["outcomes"]] == [str(anchors[1])]
     assert client.get("/topologies/words/outcomes", params={"reason": "x" * 257}).status_code == 422
     assert client.get("/topologies/words/outcomes", params={"spout": "x"}).status_code == 404
     assert client.get("/topologies/words/outcomes", params={"cursor": "x"}).status_code == 404

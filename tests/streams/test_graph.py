@@ -95,6 +95,14 @@ def test_a_subscription_is_that_of_the_step_whose_query_takes_it(ledger: Ledger)
     ]
 
 
+def test_a_step_that_has_taken_nothing_yet_is_drawn_where_it_says_that_it_reads(ledger: Ledger) -> None:
+    for name in ("a", "b"):
+        Stream(ledger, "lines").subscribe(name)
+    work(ledger, Step("count", "bolt", query_id="q", reads=("lines",)))
+    found = edge(look(ledger), "stream:lines", "step:count")
+    assert (found.subscription, found.rows, found.rows_behind) == (None, None, 0)
+
+
 def test_what_waits_for_a_first_subscription_has_a_node_without_a_name(ledger: Ledger) -> None:
     emit(ledger, 3)
     [found] = look(ledger).edges
@@ -107,17 +115,27 @@ def test_a_step_that_tracks_for_a_spout_comes_after_it(ledger: Ledger) -> None:
     assert (found.kind, found.source, found.target) == ("tracks", "spout:lines", "step:split")
 
 
+def test_trees_are_those_of_a_spout_only_where_no_other_is_known(ledger: Ledger) -> None:
+    track(ledger, np.ones(3, dtype=np.int64))
+    assert [node.trees for node in look(ledger).nodes] == [3]
+    work(ledger, Step("clicks", "spout", query_id="q"))
+    assert [node.trees for node in look(ledger).nodes] == [None, None]
+
+
 def test_failures_are_counted_where_they_happened_and_named(ledger: Ledger) -> None:
     anchors = track(ledger, np.ones(20, dtype=np.int64))
     work(ledger, Step("parse", "bolt"), Step("store", "bolt"))
-    for number, step in enumerate(("parse", "parse", "store", "")):
+    for number, step in enumerate(("parse", "parse", "store", "", "python")):
         ledger.send(ledger.core.fail(anchors[number : number + 1], Cause("no", step).encode()))
     for _ in range(3):
         ledger.tick(force=True)
     found = look(ledger)
     assert (node(found, "step:parse").failed, node(found, "step:store").failed) == (2, 1)
     spout = node(found, "spout:s")
-    assert (spout.failed, spout.expired) == (4, 16)
+    assert (spout.failed, spout.expired) == (5, 15)
+    assert [(one.kind, one.source, one.target) for one in found.edges] == [
+        ("fails", "spout:s", f"step:{name}") for name in ("parse", "python", "store")
+    ]
 
 
 def test_the_worst_is_named_with_the_edge_that_leads_there(ledger: Ledger) -> None:

@@ -21,7 +21,7 @@ from acker.store.replies import pairs
 from acker.streams.places import holders
 
 NodeKind: TypeAlias = Literal["spout", "step", "stream", "subscription"]
-EdgeKind: TypeAlias = Literal["emits", "reads", "tracks"]
+EdgeKind: TypeAlias = Literal["emits", "reads", "tracks", "fails"]
 
 _MOST_READERS = 100
 
@@ -66,9 +66,10 @@ class Node:
 class Edge:
     """What goes from one node to another.
 
-    kind: a spout or step emits into a stream; a step reads it; a step tracks the trees of a spout.
-    subscription: of what is read; None for what waits for the first one. Steps that share it share its
-        figures.
+    kind: a spout or step emits into a stream; a step reads it; a step tracks the trees of a spout, or, where
+        nothing else leads to it, has failed some of them.
+    subscription: of what is read; None for what waits for the first one, and where it is not known. Steps
+        that share it share its figures.
     rows: read: acked so far. Emitted: those of the stream, where nobody else emits into it.
     """
 
@@ -169,7 +170,11 @@ class _Drawing:
         for stream in self.health.streams:
             for own in stream.subscriptions:
                 self._read(stream, own)
+            self._asked(stream)
             self._emitted(stream)
+        self._failed()
+        if sum(node.kind == "spout" for node in self.nodes.values()) > 1:
+            self.nodes = {name: replace(node, trees=None) for name, node in self.nodes.items()}
         order = {"spout": 0, "step": 1, "stream": 2, "subscription": 3}
         nodes = sorted(self.nodes.values(), key=lambda node: (order[node.kind], node.name))
         edges = sorted(self.edges.values(), key=lambda edge: edge.id)
@@ -181,7 +186,7 @@ class _Drawing:
         self._node(
             "spout",
             name,
-            trees=self.tracked if len(self.spouts) == 1 else None,
+            trees=self.tracked,
             failed=sum(count for (spout, _), count in ended.failed.items() if spout == name),
             expired=ended.expired.get(name, 0),
             dead_letters=self.health.dead_letters.get(name, 0),
@@ -194,9 +199,12 @@ class _Drawing:
                 self._spout(step.name)
             node = self.nodes[f"spout:{step.name}"]
         else:
-            failed = sum(count for (_, by), count in self.ended.failed.items() if by == step.name)
-            node = self._node("step", step.name, failed=failed)
+            node = self._failing(step.name)
         self.nodes[node.id] = replace(node, steps=(*node.steps, step))
+
+    def _failing(self, name: str) -> Node:
+        failed = sum(count for (_, by), count in self.ended.failed.items() if by == name)
+        return self._node("step", name, failed=failed)
 
     def _stream(self, stream: StreamTotals) -> None:
         own = stream.subscriptions
@@ -245,12 +253,28 @@ class _Drawing:
                 node, rows_behind=node.rows_behind + behind, oldest=max(ages, default=None)
             )
 
+    def _asked(self, stream: StreamTotals) -> None:
+        """Who says that it reads a stream, and has taken nothing that tells for which subscription."""
+        for own in {_id_of(step) for step in self.at_work if stream.name in step.reads}:
+            if not any(
+                edge.kind == "reads" and (edge.source, edge.target) == (f"stream:{stream.name}", own)
+                for edge in self.edges.values()
+            ):
+                self._edge("reads", f"stream:{stream.name}", own)
+
     def _emitted(self, stream: StreamTotals) -> None:
         """All that a stream has comes from its only emitter."""
         made = [edge for edge in self.edges.values() if edge.kind == "emits"]
         found = [edge for edge in made if edge.target == f"stream:{stream.name}"]
         if len(found) == 1:
             self.edges[found[0].id] = replace(found[0], rows=self.nodes[found[0].target].rows)
+
+    def _failed(self) -> None:
+        """Who has failed trees, and nothing else tells how they came there."""
+        reached = {edge.target for edge in self.edges.values()}
+        for spout, by in sorted(self.ended.failed):
+            if by and f"spout:{spout}" in self.nodes and f"step:{by}" not in reached:
+                self._edge("fails", f"spout:{spout}", self._failing(by).id)
 
     def _node(
         self,

@@ -1411,10 +1411,10 @@ export interface components {
             id: string;
             /**
              * Kind
-             * @description Into a stream, out of it, or from a spout to the step that tracks.
+             * @description Into a stream, out of it, or from a spout to a step that tracks or fails its trees.
              * @enum {string}
              */
-            kind: "emits" | "reads" | "tracks";
+            kind: "emits" | "reads" | "tracks" | "fails";
             /**
              * Oldest
              * @description Seconds since the oldest segment that nobody has taken.
@@ -1442,7 +1442,7 @@ export interface components {
             source: string;
             /**
              * Subscription
-             * @description Of what is read. Steps that share it share its figures.
+             * @description Of what is read, where it is known. Steps that share it share its figures.
              */
             subscription: string | null;
             /**
@@ -6374,6 +6374,7 @@ export interface operations {
                 message_id_base64?: string | null;
                 status?: ("failed" | "expired") | null;
                 spout?: string | null;
+                step?: string | null;
                 reason?: string | null;
                 limit?: number;
                 cursor?: string | null;

@@ -21,7 +21,7 @@ import { collect, type ReadPage } from "../lib/pages";
 
 type Outcome = Schemas["Outcome"];
 
-const FILTER = { status: "", spout: "", reason: "", message_id: "", message_id_base64: "" };
+const FILTER = { status: "", spout: "", step: "", reason: "", message_id: "", message_id_base64: "" };
 const DEFAULTS = { ...FILTER, cursor: "" };
 const PAGE = 50;
 /** Seconds between two readings where no event says that something happened. */
@@ -93,6 +93,7 @@ export function Outcomes() {
           options={config.data?.spouts ?? []}
           change={(spout) => apply({ spout })}
         />
+        <Entry label="Step" value={filter.step} maxLength={64} change={(step) => apply({ step })} />
         <Entry
           label="Reason"
           value={filter.reason}
