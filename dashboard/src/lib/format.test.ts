@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { compact, count, duration, percent, plural } from "./format";
+import { brief, compact, count, duration, percent, plural } from "./format";
 
 test("durations come in the unit that suits them", () => {
   const shown = [null, 0, 0.0004, 0.0123, 0.5, 0.9999, 1, 9.96, 59.4, 59.96, 61, 3599, 7260, 200_000].map(
@@ -20,6 +20,18 @@ test("durations come in the unit that suits them", () => {
     "59 min 59 s",
     "2 h 1 min",
     "2 d 7 h",
+  ]);
+});
+
+test("a duration in one unit is cut and never longer", () => {
+  expect([0.0004, 0.5, 59, 60, 119, 7260, 200_000].map(brief)).toEqual([
+    "< 1 ms",
+    "500 ms",
+    "59 s",
+    "1 min",
+    "1 min",
+    "2 h",
+    "2 d",
   ]);
 });
 

@@ -33,6 +33,11 @@ export function duration(seconds: number | null | undefined): string {
   return `${Math.floor(total / 86400)} d ${Math.floor((total % 86400) / 3600)} h`;
 }
 
+/** Seconds in one unit, where there is little room. */
+export function brief(seconds: number): string {
+  return duration(seconds).replace(/ \d+ (s|min|h)$/, "");
+}
+
 /** The time of day, in the reader's zone. */
 export function time(iso: string): string {
   return clock.format(new Date(iso));

@@ -84,7 +84,7 @@ function Part({
   children: ReactNode;
 }) {
   return (
-    <section>
+    <section id={title.toLowerCase()}>
       <h2>{title}</h2>
       {empty ? <p className="faint">{none}</p> : children}
     </section>

@@ -10,6 +10,7 @@ import { oneOf, useUrl } from "../hooks/url";
 import { compact, count, duration } from "../lib/format";
 import { COUNTS } from "../lib/series";
 import { Charts } from "./Charts";
+import { Graph } from "./Graph";
 import { Parts } from "./Parts";
 
 const DEFAULTS = { window: "10m" };
@@ -44,6 +45,9 @@ export function Topology() {
           error={state.error ?? stats.error}
         />
       </div>
+      {(state.data !== undefined || state.errorUpdatedAt === 0) && (
+        <Graph topology={topology} refresh={refresh} />
+      )}
       <Loaded query={state} what="the topology">
         {state.data && <Summary of={state.data} />}
       </Loaded>

@@ -1,0 +1,182 @@
+"""The graph at the top of a topology's page, small and large, as a drawing and as a list."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from acker.inspect import health
+from acker.inspect.removal import remove
+from acker.ledger.client import Ledger
+from tests.helpers.browser import NewPage, World
+from tests.helpers.graphs import at_work, chain
+from tests.helpers.streaming import ack, emit, take
+
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="package", params=[3, 60])
+def steps(request: pytest.FixtureRequest, world: World) -> Iterator[int]:
+    """A topology `chain` of so many steps, whose last one has 200 rows to do and does not."""
+    number: int = request.param
+    ledger = world.ledger("chain", ackers=1, message_timeout=3600.0)
+    chain(ledger, number)
+    ledger.run(health.set_thresholds(ledger.core, {"behind": 1e-9}))
+    yield number
+    ledger.run(remove("chain", force=True))
+
+
+@pytest.fixture
+def ledger(world: World) -> Iterator[Ledger]:
+    made = world.ledger("graph", ackers=1, message_timeout=3600.0)
+    yield made
+    made.run(remove("graph", force=True))
+
+
+def node(page: Page, name: str) -> Locator:
+    return page.locator(f'[data-node="{name}"]')
+
+
+def reads_well(page: Page, axe: Callable[[Page], list[str]]) -> None:
+    """A page is no wider than its window, and is well to read, in the light and in the dark."""
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        assert axe(page) == [], theme
+
+
+def test_a_graph_is_drawn_and_shows_and_names_where_it_is_worst(
+    new_page: NewPage, steps: int, axe: Callable[[Page], list[str]]
+) -> None:
+    page = new_page("/t/chain")
+    expect(page.locator(".drawing .part")).to_have_count(2 * steps + 1)
+    expect(page.locator(".drawing path.reads, .drawing path.emits")).to_have_count(2 * steps)
+    last = node(page, f"step:step-{steps - 1}")
+    expect(last).to_be_in_viewport()  # the drawing begins where it is worst, however large it is
+    expect(last).to_contain_text("200 behind")
+    expect(last).to_contain_text("needs a look")
+    expect(page.locator(".part.worst")).to_have_count(1)
+    expect(page.locator(".edge-label.worst")).to_contain_text("oldest ")
+    expect(page.locator(".worst-line")).to_contain_text(
+        f"200 rows of stream stream-{steps - 1} wait for step-{steps - 1}, the oldest for "
+    )
+    expect(node(page, "step:step-0")).to_contain_text("12 failed")
+    overlaps = """all => all.some((one, index) => all.slice(index + 1).some(other => {
+        const [a, b] = [one, other].map(each => each.getBoundingClientRect());
+        return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    }))"""
+    assert not page.locator(".drawing .part").evaluate_all(overlaps)
+    page.locator(".worst-line").get_by_role("link").click()
+    facts = page.get_by_role("region", name=f"step-{steps - 1}")
+    expect(facts.get_by_role("list", name="Stuck places")).to_contain_text(
+        f"200 rows of stream-{steps - 1} for default, the oldest"
+    )
+    expect(facts).to_contain_text("taken by nobody")
+    node(page, f"stream:stream-{steps - 1}").click()
+    expect(page.get_by_role("list", name="Stuck places")).to_contain_text("taken by nobody")
+    reads_well(page, axe)
+
+
+def test_on_a_phone_it_is_a_list_in_the_same_order(
+    new_page: NewPage, steps: int, axe: Callable[[Page], list[str]]
+) -> None:
+    page = new_page("/t/chain", viewport=PHONE, has_touch=True, is_mobile=True)
+    parts = page.locator(".parts-list .part")
+    expect(parts).to_have_count(2 * steps + 1)
+    expect(page.locator(".drawing")).to_have_count(0)
+    order = ["spout:s"] + [
+        f"{kind}-{number}" for number in range(steps) for kind in ("stream:stream", "step:step")
+    ]
+    assert parts.evaluate_all("all => all.map(one => one.dataset.node)") == order
+    expect(parts.last).to_contain_text(
+        re.compile(rf"needs a look.*200 behind.*from stream-{steps - 1}, 0 rows/s, 200 rows behind, oldest ")
+    )
+    page.locator(".worst-line").get_by_role("link").tap()
+    facts = page.locator("li", has=node(page, f"step:step-{steps - 1}")).get_by_role("region")
+    expect(facts).to_contain_text("taken by nobody")
+    node(page, f"stream:stream-{steps - 1}").tap()
+    expect(page.get_by_role("list", name="Stuck places")).to_contain_text("taken by nobody")
+    reads_well(page, axe)
+
+
+def test_it_is_walked_by_keyboard_and_each_node_says_what_it_is(new_page: NewPage, steps: int) -> None:
+    page = new_page("/t/chain")
+    last = f"step-{steps - 1}"
+    expect(node(page, f"step:{last}")).to_be_in_viewport()
+    assert page.locator(".drawing .part[tabindex='0']").count() == 1
+    page.get_by_role("button", name="List").focus()
+    page.keyboard.press("Tab")
+    expect(node(page, f"step:{last}")).to_be_focused()
+    expect(node(page, f"step:{last}")).to_have_accessible_name(
+        re.compile(rf"^{last} step needs a look seen .* 200 behind from stream-{steps - 1}, ")
+    )
+    expect(page.get_by_role("status").filter(has_text=f"step {last} needs a look")).to_be_attached()
+    page.keyboard.press("ArrowLeft")
+    expect(node(page, f"stream:stream-{steps - 1}")).to_be_focused()
+    page.keyboard.press("Home")
+    expect(node(page, "spout:s")).to_be_focused()
+    expect(node(page, "spout:s")).to_be_in_viewport()
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    expect(node(page, "step:step-0")).to_be_focused()
+    page.keyboard.press("Enter")
+    facts = page.get_by_role("region", name="step-0")
+    expect(facts).to_contain_text("query of step-0")
+    expect(page).to_have_url(re.compile("node=step%3Astep-0"))
+    page.keyboard.press("Tab")
+    expect(facts.get_by_role("link", name="Close")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(facts).to_have_count(0)
+    expect(node(page, "step:step-0")).to_be_focused()
+    page.get_by_role("button", name="List").click()
+    expect(page.locator(".parts-list .part")).to_have_count(2 * steps + 1)
+    page.reload()
+    expect(page.locator(".parts-list .part")).to_have_count(2 * steps + 1)
+
+
+def test_a_node_leads_to_its_failures_its_stuck_places_and_its_stream(
+    new_page: NewPage, ledger: Ledger
+) -> None:
+    chain(ledger, 2)
+    page = new_page("/t/graph")
+    node(page, "step:step-0").click()
+    page.get_by_role("link", name="its failures").click()
+    expect(page.locator("tbody tr")).to_have_count(12)
+    expect(page.locator("tbody tr").first).to_contain_text("no such <b>word</b>")
+    page.get_by_label("Step").fill("step-1")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Nothing that failed or expired is like that.")).to_be_visible()
+    for _ in range(2):
+        page.go_back()
+    expect(page.get_by_role("region", name="step-0")).to_be_visible()
+    node(page, "stream:stream-1").click()
+    facts = page.get_by_role("region", name="stream-1")
+    facts.get_by_role("link", name="all streams").click()
+    expect(page.get_by_role("region", name="Streams")).to_be_in_viewport()
+    facts.get_by_role("link", name="all that lies in streams").click()
+    expect(page.get_by_role("region", name="In streams").locator("tbody tr")).to_have_count(1)
+
+
+def test_it_is_live_and_only_what_is_new_moves_it(new_page: NewPage, ledger: Ledger) -> None:
+    page = new_page("/t/graph")
+    expect(page.get_by_text("Nothing yet: what spouts, steps and streams do is shown here.")).to_be_visible()
+    expect(page.locator(".chart canvas")).to_have_count(5)
+    at_work(ledger, "s", emits="lines")
+    at_work(ledger, "split", reads="lines")
+    split = node(page, "step:split")
+    expect(split).to_contain_text("seen ")
+    box = split.bounding_box()
+    emit(ledger, 30)
+    expect(split).to_contain_text("30 behind")
+    expect(page.locator(".edge-label")).to_contain_text("oldest ")
+    expect(node(page, "stream:lines")).to_contain_text(re.compile(r"[1-9][\d.]* rows/s"))
+    ack(ledger, take(ledger, "lines"))
+    expect(split).not_to_contain_text("behind")
+    expect(page.locator(".edge-label")).to_contain_text(re.compile(r"[1-9][\d.]* rows/s"))
+    assert split.bounding_box() == box
+    at_work(ledger, "count", reads="words")
+    at_work(ledger, "split", reads="lines", emits="words")
+    expect(node(page, "step:count")).to_be_visible()
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("[data-state=paused]")).to_be_visible()
