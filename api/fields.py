@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    ValidationInfo,
     WithJsonSchema,
     create_model,
     field_validator,
@@ -118,12 +119,13 @@ class Model(BaseModel):
 
 
 class Numbers(Model):
-    """A body of numbers: JSON's true is no 1, and "1" is none either."""
+    """A body of numbers, and of choices: JSON's true is no 1, and "1" is none either."""
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_number(cls, value: object) -> object:
-        if isinstance(value, bool | str):
+    def _is_number(cls, value: object, info: ValidationInfo) -> object:
+        a_number = bool(cls.model_fields[str(info.field_name)].metadata)  # its bounds
+        if isinstance(value, bool | str) and a_number:
             raise ValueError(f"expected a number, got {value!r:.100}")
         return value
 

@@ -11,6 +11,7 @@ from acker.errors import UnknownTopology
 from acker.inspect import aio
 from acker.inspect import health as rules
 from acker.inspect.aio import AsyncLedger
+from acker.inspect.at_work import AtWork
 from acker.inspect.health import Health
 from acker.inspect.history import Reading, Window
 from acker.inspect.totals import Totals
@@ -33,6 +34,7 @@ class Service:
             settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster
         )
         self._ledgers: dict[str, AsyncLedger] = {}
+        self._at_work: dict[str, AtWork] = {}
         self._health: dict[str, tuple[float, Health]] = {}
         self._histories: OrderedDict[str, dict[Window, list[Reading]]] = OrderedDict()
 
@@ -67,6 +69,10 @@ class Service:
             self._health[name] = time.monotonic(), found
         return found
 
+    def at_work(self, name: str) -> AtWork:
+        """The steps that are known by their messages to this service."""
+        return self._at_work.setdefault(name, AtWork(program="REST"))
+
     def forget_health(self, name: str) -> None:
         """Has the health of a topology be looked at anew."""
         self._health.pop(name, None)
@@ -77,6 +83,7 @@ class Service:
             stored = await aio.open_ledger(self.store, name, create=False)
         except UnknownTopology:
             self._ledgers.pop(name, None)
+            self._at_work.pop(name, None)
             self._health.pop(name, None)
             raise
         known = self._ledgers.get(name)

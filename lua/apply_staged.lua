@@ -4,12 +4,14 @@
 -- KEYS  those of includes/shard.lua, then
 --       1 staged      hash (lua/stage.lua)
 --       2 made        of a commit that needs something (includes/made.lua), else left out
+--       3 step_counts, 4 mark, 5 mark, 6 mark, 7 mark  where it is known who acks (includes/marks.lua), else left out
 --       ... vector    of each slab of the chunk that is not of one; no slab twice
 -- ARGV  1 spouts
 --       2 chunk       0 ...
 --       3 to          state the chunk is to reach: 1 applied, 2 acked
 --       4 limit       of the bytes that wait for their track
 --       5 needed      how much `made` must hold before the commit's inputs are acked; empty without `made`
+--       6 by          who acks, as of includes/marks.lua; empty where that is not known
 --       ... slab      of one: the names of the others of the chunk
 -- Returns "LOST" where `made` holds less: the store has lost what the commit emitted or failed here, and
 --       nothing is acked. Otherwise what update.lua does, after its two numbers one more: deltas for trees
@@ -29,9 +31,11 @@
 --- @include "finished"
 --- @include "update"
 --- @include "made"
+--- @include "marks"
 local staged, chunk, to = KEYS[OWN], ARGV[2], ARGV[3]
 local of_commit = ARGV[5] ~= ''
-local vectors_at = of_commit and OWN + 2 or OWN + 1
+local by, marks_at = ARGV[6], of_commit and OWN + 2 or OWN + 1
+local vectors_at = by == '' and marks_at or marks_at + marks.KEYS
 waiting.limit = tonumber(ARGV[4])
 local at = tonumber(chunk) + 1
 local state = call('HGET', staged, 'state')
@@ -60,7 +64,7 @@ local function whole()
     from = from + bytes
   end
   return at <= #state and #indexes == 2 * pairs_of and #deltas == 8 * pairs_of and from == #packed + 1
-    and #pieces == #KEYS - first_dense + 1 and #ones == 8 * (#ARGV - 5)
+    and #pieces == #KEYS - first_dense + 1 and #ones == 8 * (#ARGV - 6)
 end
 
 local read, sound = pcall(whole) -- it raises where a part is missing, or ends in the middle
@@ -104,7 +108,13 @@ local function leave_out(failed, names, singles)
   return kept_singles
 end
 
-local singles = {unpack(ARGV, 6)}
+local singles = {unpack(ARGV, 7)}
+if to == '2' and by ~= '' then
+  local trees, tuples = unpack(call('HMGET', staged, 'trees:' .. chunk, 'tuples:' .. chunk))
+  local many, of_many = {}, counts .. (trees or '')
+  for k = vectors_at, #KEYS do many[#many + 1] = slabs.name(KEYS[k]) end
+  if #of_many == 2 * #many then marks.acked(marks_at, by, tonumber(tuples) or 0, many, of_many, singles) end
+end
 if to == '2' then
   update.waits = false
   if of_commit then

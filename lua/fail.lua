@@ -1,6 +1,7 @@
 -- Fails trees: final and at once.
 --
 -- KEYS  those of includes/shard.lua, then
+--       1 step_counts  where it is known who fails them (includes/marks.lua), else left out
 --       ... vector   of each slab; no slab twice
 --       last staged  of a commit: what it has staged of them in this shard (lua/stage.lua)
 --       last made    of a commit whose inputs are acked after it (includes/made.lua)
@@ -10,7 +11,8 @@
 --       6 counts     u16 for each slab: how many of the indexes are its own
 --       7 indexes    u16 each
 --       8 kept       how many of its trees that failed or expired the shard keeps for people
---       9 call       of a commit: which of its calls this is. It takes effect once, and not when what was
+--       9 by         who fails them, as of includes/marks.lua; empty where that is not known
+--       10 call      of a commit: which of its calls this is. It takes effect once, and not when what was
 --                    staged is gone: whoever deletes that has made all of them
 -- Returns "failed late orphaned", and after that the slabs that were refused, 16 hexadecimal digits each:
 --       their record cannot be read. A tree not tracked yet waits as failed, and its track reports it.
@@ -26,14 +28,17 @@
 --- @include "early"
 --- @include "waiting"
 --- @include "made"
+--- @include "marks"
 local reason, counts, indexes = ARGV[5], ARGV[6], ARGV[7]
 waiting.limit = tonumber(ARGV[4])
 recent.kept = tonumber(ARGV[8])
 local late, orphaned, total, n = 0, 0, 0, 0
-local staged, noted = KEYS[OWN + #counts / 2], KEYS[OWN + #counts / 2 + 1]
+local by = ARGV[9]
+local first = by == '' and OWN or OWN + 1
+local staged, noted = KEYS[first + #counts / 2], KEYS[first + #counts / 2 + 1]
 local own = {} -- trees that the commit has failed already
 if staged then
-  local mark = 'failed:' .. ARGV[9]
+  local mark = 'failed:' .. ARGV[10]
   if call('EXISTS', staged) == 0 or call('HEXISTS', staged, mark) == 1 then
     counters.add('duplicates', 1)
     return finish('0 0 0')
@@ -41,13 +46,13 @@ if staged then
   call('HSET', staged, mark, 1)
   if noted then
     local names = {}
-    for k = 1, #counts / 2 do names[k] = slabs.name(KEYS[OWN + k - 1]) end
+    for k = 1, #counts / 2 do names[k] = slabs.name(KEYS[first + k - 1]) end
     own = made.failed(noted, names) or own
     made.note(noted, staged .. ' ' .. mark)
   end
 end
 for k = 1, #counts / 2 do
-  local key = KEYS[OWN + k - 1]
+  local key = KEYS[first + k - 1]
   local slab = slabs.name(key)
   local one = vectors.is_one(slab)
   local header = call('HGET', SLABS, slab) or waiting.open(slab)
@@ -87,6 +92,7 @@ for k = 1, #counts / 2 do
     if lost then orphaned = orphaned + lost else slabs.refuse(slab) end
   end
 end
+marks.failed(KEYS[OWN], by, total)
 counters.add('late', late)
 counters.add('orphaned', orphaned)
 outcomes.flush()

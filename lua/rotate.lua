@@ -2,6 +2,7 @@
 --
 -- KEYS  those of includes/shard.lua, then
 --       1 expired          set of the rotation, where the oldest bucket is set aside
+--       2 marks            those whose place the next rotation takes (includes/marks.lua)
 -- ARGV  1 spouts
 --       2 rotation         the number of rotations that the caller believes were made
 --       3 period           ms between two rotations
@@ -46,6 +47,7 @@ if call('EXISTS', BUCKETS[oldest]) == 1 then
 elseif drained == rotations then
   drained = rotations + 1
 end
+call('UNLINK', KEYS[OWN + 1])
 local pending = tonumber(call('HGET', COUNTERS, 'bucket:' .. oldest) or 0)
 counters.add('bucket:' .. oldest, -pending)
 counters.add('expiring', pending)

@@ -4,6 +4,8 @@
 --                       layout   for each chunk how many slabs it has (u16)
 --                       slabs    the names of the chunks' slabs, 8 bytes each
 --                       counts:n, indexes:n, deltas:n, ones:n, vectors:n   the chunk (lua/update.lua);
+--                       tuples:n, trees:n   how many tuples it has, and trees of each slab of its dense
+--                       part (u16); an earlier version leaves them out
 --                       lengths:n   how many words of `vectors` each slab of the dense part has (u16)
 --                       tracked:<slab>, failed:<call>   what was done (lua/track.lua, lua/fail.lua)
 --                       Or rows: trees that are to be failed (acker/streams/commits/staging.py);

@@ -1,13 +1,17 @@
 -- Updates trees: XORs into the ack values what was emitted and acked.
 --
 -- KEYS  those of includes/shard.lua, then
+--       1 step_counts, 2 mark, 3 mark, 4 mark, 5 mark  where it is known who acks (includes/marks.lua), else left out
 --       ... vector   of each slab of the sparse part, then of the dense part; no slab twice
 -- ARGV  1 spouts, 2 writer, 3 sequence
 --       4 limit      of the bytes that wait for their track
 --       5 emitted    how many tuples the caller has emitted into trees since it said so last: XORs do not
 --                    tell
---       6 counts, 7 indexes, 8 deltas  of the sparse part
---       9 ones       deltas of slabs of one
+--       6 by         who acks, as of includes/marks.lua; empty where that is not known
+--       7 acked      how many tuples the caller has acked since it said so last
+--       8 trees      where it is known who acks: how many trees of each slab of the dense part (u16)
+--       9 counts, 10 indexes, 11 deltas  of the sparse part
+--       12 ones      deltas of slabs of one
 --       ... deltas   a vector for each slab of the dense part
 --       ... slab     of one, its name
 -- Returns "late orphaned": how many of the deltas were for finished trees, and for trees that may not wait;
@@ -22,11 +26,20 @@
 --- @include "waiting"
 --- @include "finished"
 --- @include "update"
+--- @include "marks"
+local by, counts = ARGV[6], ARGV[9]
+local sparse = by == '' and OWN or OWN + marks.KEYS
+local dense = sparse + #counts / 2
+local ones = {unpack(ARGV, 14 + #KEYS - dense)}
 waiting.limit = tonumber(ARGV[4])
 counters.add('emitted', tonumber(ARGV[5]))
-local dense = OWN + #ARGV[6] / 2
-update.sparse(OWN, ARGV[6], ARGV[7], ARGV[8])
-update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 10, 10 + #KEYS - dense)})
-update.ones({unpack(ARGV, 11 + #KEYS - dense)}, ARGV[9])
+if by ~= '' then
+  local many = {}
+  for k = sparse, #KEYS do many[#many + 1] = slabs.name(KEYS[k]) end
+  marks.acked(OWN, by, tonumber(ARGV[7]), many, counts .. ARGV[8], ones)
+end
+update.sparse(sparse, counts, ARGV[10], ARGV[11])
+update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 13, 13 + #KEYS - dense)})
+update.ones(ones, ARGV[12])
 update.flush()
 return finish(update.late .. ' ' .. update.orphaned .. slabs.refusals)

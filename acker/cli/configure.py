@@ -39,11 +39,15 @@ def configure(
     if as_json:
         show_json(forms.stored(found))
     else:
-        show(facts([(name, f"{value:,.10g}") for name, value in found.settings.items()]))
+        show(facts([(name, _shown(value)) for name, value in found.settings.items()]))
 
 
-def _change(text: str) -> tuple[str, int | float]:
-    name, equals, number = text.partition("=")
+def _shown(value: object) -> str:
+    return f"{value:,.10g}" if isinstance(value, int | float) else str(value)
+
+
+def _change(text: str) -> tuple[str, int | float | str]:
+    name, equals, given = text.partition("=")
     if name not in SETTINGS:
         raise ValidationError(
             f"--set {name}: no setting of a topology{meant(name, SETTINGS)}; known are {', '.join(SETTINGS)}"
@@ -52,7 +56,7 @@ def _change(text: str) -> tuple[str, int | float]:
     try:
         if not equals:
             raise ValueError("no value")
-        return name, int(number) if kind is int else float(number)
+        return name, kind(given)
     except ValueError:
-        what = "a whole number" if kind is int else "a number"
+        what = {int: "a whole number", float: "a number"}.get(kind, SETTINGS[name].values)
         raise ValidationError(f"--set {name}: expected {name}={what}, got {text!r}") from None

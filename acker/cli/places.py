@@ -10,6 +10,7 @@ from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, table
 from acker.errors import needing_pyarrow
+from acker.inspect import marks
 
 _MOST_PAGES = 100
 P = TypeVar("P", bound=Any)
@@ -51,6 +52,8 @@ def why(
     found = f"{len(answer.places):,} place{'' if len(answer.places) == 1 else 's'}"
     if answer.tree is not None and answer.tree.state != "finished":
         known.append(("found", f"{found}, and these are all" if answer.complete else found))
+    if answer.seen:
+        known.append(("its slab", printable(marks.text(answer.seen))))
     if answer.rest:
         known.append(("but" if answer.places else "answer", printable(answer.rest)))
     show(facts([("anchor", number), *known]))

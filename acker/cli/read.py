@@ -11,11 +11,12 @@ from acker.cli.health import in_short, shown
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, table
 from acker.errors import AckerError, UnknownTopology, ValidationError
-from acker.inspect import failures, forms, pages, steps
+from acker.inspect import failures, forms, marks, pages, steps
 from acker.inspect import health as rules
 from acker.inspect.buckets import BUCKETS, Bucket
 from acker.inspect.damaged import Damaged, damaged
 from acker.inspect.health import Health
+from acker.inspect.marks import StepTotals
 from acker.inspect.pages import TreesPage
 from acker.inspect.plain import instant
 from acker.inspect.steps import Step
@@ -79,13 +80,21 @@ def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
     read = ledger.run(totals(ledger.core))
     latency = ledger.latency(*forms.PERCENTILES)
     at_work = ledger.run(steps.steps(ledger.core))
+    done = ledger.run(marks.totals(ledger.core))
     judged = ledger.run(rules.health(ledger.core, read))
     if as_json:
         streams = ledger.run(stream_totals(ledger.core))
         spouts = ledger.core.spouts
         show_json(
             forms.state(
-                ledger.config, read, judged, latency=latency, spouts=spouts, streams=streams, steps=at_work
+                ledger.config,
+                read,
+                judged,
+                latency=latency,
+                spouts=spouts,
+                streams=streams,
+                steps=at_work,
+                step_totals=done,
             )
         )
     else:
@@ -93,6 +102,8 @@ def stats(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
         _show_stats(ledger, read, latency, judged)
         if at_work:
             show("", _steps_table(at_work))
+        if done:
+            show("", _done_table(done))
 
 
 def trees(
@@ -268,6 +279,23 @@ def _steps_table(found: list[Step]) -> Any:
             ", ".join(step.reads) or "-",
             ", ".join(step.emits) or "-",
             "-" if step.age is None else f"{duration(step.age)} ago",
+        )
+    return made
+
+
+def _done_table(found: list[StepTotals]) -> Any:
+    made = table(
+        "step", "acked", "failed", "age p50", "age p99", "last ack", right=("acked", "failed", "last ack")
+    )
+    for one in found:
+        ages = [one.age(0.5), one.age(0.99)]
+        row(
+            made,
+            one.step,
+            f"{one.tuples:,}",
+            f"{one.failed:,}",
+            *("-" if age is None else duration(age) for age in ages),
+            "-" if one.last_seen is None else instant(one.last_seen),
         )
     return made
 

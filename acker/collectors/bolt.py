@@ -72,7 +72,7 @@ class Bolt:
         self.topology.outbox.make_room()
         with self.topology.outbox.lock:
             tuple.check_open(self.topology.owner, "acked")
-            self.topology.outbox.ack(tuple)
+            self.topology.outbox.ack(tuple, self.name)
 
     def fail(self, tuple: Tuple, reason: str = "", *, retry: bool = True) -> None:  # noqa: A002 - as above
         """Fails all trees of a tuple, at once and finally; `reason` is at most 1 KiB. Children are void.
@@ -85,7 +85,7 @@ class Bolt:
         self.topology.outbox.make_room()
         with self.topology.outbox.lock:
             tuple.check_open(self.topology.owner, "failed")
-            self.topology.outbox.fail(tuple, encoded)
+            self.topology.outbox.fail(tuple, self.name, encoded)
 
     def reset_timeout(self, tuple: Tuple) -> None:  # noqa: A002 - as above
         """Gives the trees of a tuple the whole message timeout again, and so all others of their slabs.

@@ -9,20 +9,25 @@ import logging
 import multiprocessing
 import multiprocessing.util
 import os
+import socket
+import sys
 import threading
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from acker.collectors.tuples import Tuple
 from acker.errors import AckerError, StoreError, StoreUnavailable, UnreadableRecord
+from acker.inspect.at_work import AtWork
 from acker.ledger import once
 from acker.ledger.client import Ledger
+from acker.ledger.marks import Mark
 from acker.ledger.outcomes import OutcomeReader, Place
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import Submission, unreadable
@@ -69,12 +74,13 @@ class Forgetful(Protocol):
 class Buffer:
     """What waits to become parts. Each message is added by one assignment, and a flush takes all by one.
 
-    tracks: name of a slab -> its spout and itself. acks: deltas. fails: cause and anchors.
+    tracks: name of a slab -> its spout and itself. acks: step, how many tuples of trees it
+    has acked, and deltas. fails: step, cause and anchors.
     """
 
     tracks: "dict[bytes, tuple[Source, Trees]]" = field(default_factory=dict)
-    acks: dict[int, dict[int, int]] = field(default_factory=dict)
-    fails: dict[int, tuple[bytes, tuple[int, ...]]] = field(default_factory=dict)
+    acks: dict[int, tuple[str, int, dict[int, int]]] = field(default_factory=dict)
+    fails: dict[int, tuple[str, bytes, tuple[int, ...]]] = field(default_factory=dict)
     resets: dict[int, None] = field(default_factory=dict)
     emitted: int = 0
 
@@ -83,10 +89,15 @@ class Buffer:
         """How many messages wait."""
         return (
             sum(len(slab.marks) for _, slab in self.tracks.values())
-            + sum(map(len, self.acks.values()))
-            + sum(len(anchors) for _, anchors in self.fails.values())
+            + sum(len(deltas) for _, _, deltas in self.acks.values())
+            + sum(len(anchors) for _, _, anchors in self.fails.values())
             + len(self.resets)
         )
+
+    @property
+    def steps(self) -> set[str]:
+        """The steps that have acked or failed."""
+        return {step for step, _, _ in self.acks.values()} | {step for step, _, _ in self.fails.values()}
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +124,7 @@ class Outbox:
         self.ledger = ledger
         self.linger = linger
         self._spouts: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._at_work = AtWork(socket.gethostname(), Path(sys.argv[0]).name if sys.argv else "")
         self._start()
         _outboxes.add(self)
 
@@ -156,32 +168,32 @@ class Outbox:
         if self._weight >= BUFFERED:
             self.flush()
 
-    def ack(self, tuple: Tuple) -> None:  # noqa: A002 - this project's word
-        """Buffers the ack of a tuple that is open, and settles it.
+    def ack(self, tuple: Tuple, step: str) -> None:  # noqa: A002 - this project's word
+        """Buffers the ack of a tuple that is open by a step, and settles it.
 
         Of one that came as text, and was acked before as another object, the children alone are registered.
         """
         with self.lock:
-            own, deltas = tuple.first_edge, tuple.deltas()
+            own, trees, deltas = tuple.first_edge, len(tuple.anchors), tuple.deltas()
             if own in self._taken:
-                deltas = tuple.children
+                trees, deltas = 0, tuple.children
                 self.repeated += 1
             elif own is not None and not tuple.travelled:
                 own = None
             self.adding(len(deltas))
             buffer, number = self.buffer, len(self.buffer.acks)
             if own is None:
-                buffer.acks[number], tuple.settled = deltas, "acked"
+                buffer.acks[number], tuple.settled = (step, trees, deltas), "acked"
                 return
-            buffer.acks[number], tuple.settled, self._taken[own] = deltas, "acked", None
+            buffer.acks[number], tuple.settled, self._taken[own] = (step, trees, deltas), "acked", None
             while len(self._taken) > TAKEN:
                 self._taken.popitem(last=False)
 
-    def fail(self, tuple: Tuple, cause: bytes) -> None:  # noqa: A002 - as above
-        """Buffers the fail of a tuple that is open, and settles it."""
+    def fail(self, tuple: Tuple, step: str, cause: bytes) -> None:  # noqa: A002 - as above
+        """Buffers the fail of a tuple that is open by a step, and settles it."""
         with self.lock:
             self.adding(len(tuple.anchors))
-            buffer, number, failed = self.buffer, len(self.buffer.fails), (cause, tuple.anchors)
+            buffer, number, failed = self.buffer, len(self.buffer.fails), (step, cause, tuple.anchors)
             buffer.fails[number], tuple.settled = failed, "failed"
 
     def reset_timeout(self, anchors: Iterable[int]) -> None:
@@ -263,8 +275,11 @@ class Outbox:
             try:
                 with self.lock:
                     spouts = {source.spout for source, _ in self.buffer.tracks.values()}
+                    steps = self.buffer.steps
                 for spout in spouts:
                     self.ledger.register_spout(spout)
+                if steps:
+                    self.ledger.run(self._at_work.note(self.ledger.core, steps))
                 with self.lock:
                     self._gather(spouts)
                     parts = [part for part in self._parts if self._sendable(part)]
@@ -293,18 +308,22 @@ class Outbox:
         for source, slabs in tracks.items():
             parts.append(self._track(source, slabs, emitted))
             emitted = 0
-        if buffer.acks:
-            anchors = np.array([anchor for deltas in buffer.acks.values() for anchor in deltas], np.int64)
-            values = np.array([own for deltas in buffer.acks.values() for own in deltas.values()], np.int64)
+        acks: dict[Mark | None, list[tuple[int, dict[int, int]]]] = {}
+        for step, trees, deltas in buffer.acks.values():
+            acks.setdefault(self._at_work.mark(step), []).append((trees, deltas))
+        for by, acked in acks.items():
+            anchors = np.array([anchor for _, deltas in acked for anchor in deltas], np.int64)
+            values = np.array([own for _, deltas in acked for own in deltas.values()], np.int64)
             if len(anchors):
-                parts.append(Sending(core.update(anchors, values, emitted), len(anchors)))
+                update = core.update(anchors, values, emitted, by, sum(trees for trees, _ in acked))
+                parts.append(Sending(update, len(anchors)))
                 emitted = 0
-        fails: dict[bytes, list[int]] = {}
-        for cause, failed in buffer.fails.values():
-            fails.setdefault(cause, []).extend(failed)
-        for cause, named in fails.items():
+        fails: dict[tuple[Mark | None, bytes], list[int]] = {}
+        for step, cause, failed in buffer.fails.values():
+            fails.setdefault((self._at_work.mark(step), cause), []).extend(failed)
+        for (by, cause), named in fails.items():
             if named:
-                parts.append(Sending(core.fail(np.array(named, np.int64), cause), len(named)))
+                parts.append(Sending(core.fail(np.array(named, np.int64), cause, by), len(named)))
         if buffer.resets:
             anchors = np.array(list(buffer.resets), np.int64)
             parts.append(Sending(core.reset_timeout(anchors), len(anchors)))

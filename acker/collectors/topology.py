@@ -7,7 +7,8 @@ from acker.collectors.bolt import BasicBolt, Bolt, Collector, Errors
 from acker.collectors.session import Session
 from acker.collectors.spout import Spout
 from acker.errors import needing_pyarrow
-from acker.inspect import steps
+from acker.inspect import marks, steps
+from acker.inspect.marks import StepTotals
 from acker.inspect.steps import Step
 from acker.ledger.ids import check_id
 from acker.ledger.submissions import Ticked
@@ -74,11 +75,15 @@ class Topology(Session):
         return self._ledger.counters()
 
     def steps(self) -> list[Step]:
-        """The steps that Spark jobs take on the topology, the one seen last first.
+        """The steps at work on the topology, the one seen last first.
 
         See `acker.inspect.steps`.
         """
         return self._ledger.run(steps.steps(self._ledger.core))
+
+    def step_totals(self) -> list[StepTotals]:
+        """What each step has done since the topology was made, by name: see `acker.inspect.marks`."""
+        return self._ledger.run(marks.totals(self._ledger.core))
 
     def tree(self, anchor: int) -> "Tree | None":
         """What the store knows of the tree of `anchor`; None where it knows nothing (any more)."""

@@ -11,6 +11,7 @@ from typing import Any
 from acker.inspect.buckets import BUCKETS
 from acker.inspect.damaged import Damaged
 from acker.inspect.health import Health, Trouble
+from acker.inspect.marks import Seen, StepTotals
 from acker.inspect.plain import instant, message_id_fields
 from acker.inspect.steps import Step
 from acker.inspect.stream_totals import StreamTotals
@@ -95,6 +96,7 @@ def state(
     spouts: Iterable[str],
     streams: Iterable[StreamTotals],
     steps: Iterable[Step],
+    step_totals: Iterable[StepTotals],
 ) -> Form:
     """All of a topology but its trees. latency: seconds, of `PERCENTILES`."""
     named = (f"p{fraction * 100:g}" for fraction in PERCENTILES)
@@ -111,6 +113,7 @@ def state(
         "dead_letters_of": dict(found.dead_letters),
         "streams": [stream(one) for one in streams],
         "steps": [step(one) for one in steps],
+        "step_totals": [_step_totals(one) for one in step_totals],
     }
 
 
@@ -142,6 +145,18 @@ def stream(one: StreamTotals) -> Form:
 def step(one: Step) -> Form:
     """A spout or bolt of a Spark job."""
     return {**asdict(one), "last_seen": None if one.last_seen is None else instant(one.last_seen)}
+
+
+def _step_totals(one: StepTotals) -> Form:
+    """What a step has done."""
+    named = {f"p{fraction * 100:g}": one.age(fraction) for fraction in PERCENTILES}
+    last = None if one.last_seen is None else instant(one.last_seen)
+    return {"step": one.step, "tuples": one.tuples, "failed": one.failed, "last_seen": last, "age": named}
+
+
+def seen(one: Seen) -> Form:
+    """When a step last acked tuples of a slab."""
+    return {**asdict(one), "at": None if one.at is None else instant(one.at)}
 
 
 def _shard(one: ShardTotals) -> Form:

@@ -60,6 +60,11 @@ def register_step(topology: str, field: bytes, what: str, most: int) -> Request:
     return script("register_step", [keys.steps(topology)], [field, what, most])
 
 
+def number_step(topology: str, name: str, most: int) -> Request:
+    """Gives a step its number."""
+    return script("number_step", [keys.step_numbers(topology)], [name, most])
+
+
 def note_health(
     topology: str, changed: Mapping[str, str], noted: Mapping[str, str], gone: Sequence[str]
 ) -> Request:

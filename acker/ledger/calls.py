@@ -33,8 +33,8 @@ CALL_BYTES = 1 << 20
 class UpdateCall:
     """What one call of update.lua is to do in one shard; two of its three parts are empty.
 
-    slabs: of the sparse part (counts, indexes, deltas), or of the dense part (vectors).
-    singles: slabs of one, and `ones` their deltas.
+    slabs: of the sparse part (counts, indexes, deltas), or of the dense part (vectors; trees: how many of
+    each slab they change, u16). singles: slabs of one, and `ones` their deltas.
     """
 
     shard: int
@@ -43,6 +43,7 @@ class UpdateCall:
     indexes: bytes = b""
     deltas: bytes = b""
     vectors: list[bytes] = field(default_factory=list)
+    trees: bytes = b""
     singles: list[bytes] = field(default_factory=list)
     ones: bytes = b""
 
@@ -162,7 +163,8 @@ def _calls_for_many(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
         many = np.flatnonzero(here & dense)
         vectors = list(_vectors(groups, many, extents, deltas, packed))
         for a, b in _runs(np.maximum(extents[many], DENSE_WORDS), CALL_WORDS):
-            calls.append(UpdateCall(shard, groups.slabs(many[a:b]), vectors=vectors[a:b]))
+            trees = groups.sizes[many[a:b]].astype("<u2").tobytes()
+            calls.append(UpdateCall(shard, groups.slabs(many[a:b]), vectors=vectors[a:b], trees=trees))
     return calls
 
 

@@ -8,7 +8,7 @@ from typing import TypedDict, cast
 from acker.errors import ValidationError
 from acker.ledger.ids import SLAB_TREES
 from acker.ledger.near import meant
-from acker.ledger.settings import number, of
+from acker.ledger.settings import choice, number, of
 
 SCHEMA_VERSION = 4
 MESSAGE_ID_BYTES = 1024
@@ -98,6 +98,7 @@ class Settings(TypedDict, total=False):
     outcomes_kept: int | None
     waiting_bytes: int | None
     downtime: int | None
+    marks: str | None
     wait_replicas: int | None
     wait_fsync: int | None
 
@@ -136,6 +137,10 @@ class TopologyConfig:
         86400, 0, 28 * 86400, "Seconds for which a row waits while no job works on it: the clock of its tree "
         "stands still while no job has taken it from its stream, or the query that took it has ended. With 0 "
         "that clock never stands still.", later=True
+    )  # fmt: skip
+    marks: str = choice(
+        ("slabs", "off"), "Whether the ledger notes which step has acked tuples of a slab, when and in which "
+        "batch, and counts for each step. off: neither.", later=True
     )  # fmt: skip
     wait_replicas: int = number(
         0, 0, 16, "How many replicas of its server have a track, a commit, the configuration or the name of "

@@ -18,6 +18,7 @@ from acker.ledger import slabs as packing
 from acker.ledger.ages import Ages
 from acker.ledger.config import MAX_SPOUTS, Settings, TopologyConfig, check_name
 from acker.ledger.ids import Ids
+from acker.ledger.marks import Mark
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON, Call, Failed, Submission, Updated, Writers, sums
 from acker.store import keys
@@ -176,23 +177,25 @@ class Core:
             count, own = len(slab.anchors), self.shards[shard]
             yield lua.stage_ids(self.config, own, name, limit=limit, count=count, number=number, piece=piece)
 
-    def update(self, anchors: Ids, deltas: Ids, emitted: int = 0) -> Submission[Updated]:
+    def update(
+        self, anchors: Ids, deltas: Ids, emitted: int = 0, by: Mark | None = None, acked: int = 0
+    ) -> Submission[Updated]:
         """XORs a delta into the ack value of each tree named; several of one tree are folded first.
 
-        emitted: as of `track`.
+        emitted: as of `track`. by: who acks, and `acked` how many tuples.
         The result of this, of `fail` and of `reset_timeout` raises UnreadableRecord where slabs were passed
         over, for their record cannot be read; all else was done.
         """
-        calls = [
-            lua.update(self.config, self.shards[call.shard], call, 0 if number else emitted)
-            for number, call in enumerate(encoding.update_calls(anchors, deltas, max(1, self.config.ackers)))
-        ]
+        calls = []
+        for call in encoding.update_calls(anchors, deltas, max(1, self.config.ackers)):
+            calls.append(lua.update(self.config, self.shards[call.shard], call, emitted, by, acked))
+            emitted = acked = 0
         return Submission(calls, lambda calls: Updated(*sums(calls, 2)))
 
-    def fail(self, anchors: Ids, cause: bytes) -> Submission[Failed]:
-        """Fails trees, for one cause (`acker.ledger.causes`)."""
+    def fail(self, anchors: Ids, cause: bytes, by: Mark | None = None) -> Submission[Failed]:
+        """Fails trees, for one cause (`acker.ledger.causes`). by: who fails them."""
         calls = [
-            lua.fail(self.config, self.shards[call.shard], call, cause)
+            lua.fail(self.config, self.shards[call.shard], call, cause, by=by)
             for call in encoding.trees_calls(anchors, max(1, self.config.ackers))
         ]
         return Submission(calls, lambda calls: Failed(*sums(calls, 3)))

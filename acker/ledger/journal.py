@@ -19,6 +19,7 @@ from acker.ledger import causes, ids, once
 from acker.ledger.config import check_message_id, check_name, check_text
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
+from acker.ledger.marks import Mark
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON, Call, Failed, Submission, Updated, sums, unreadable
 from acker.store import keys, records
@@ -34,6 +35,7 @@ STALE_SECONDS = 10.0
 _LAST_SECONDS = 60
 """Seconds before a key is forgotten in which it is not used any more: its writer may be, a little later."""
 _NAME_BYTES = 16
+_OF_STEPS = ("acks_by", "fails_by")
 _log = logging.getLogger(__name__)
 
 
@@ -51,18 +53,22 @@ class Track:
 class Messages:
     """Messages for one topology: trees, (anchor, delta), (anchor, cause), and anchors to be reset.
 
-    A cause is text, as of `acker.ledger.causes`.
+    A cause is text, as of `acker.ledger.causes`. acks_by, fails_by: those of steps, with the number of the
+    step (`acker.ledger.marks`) as a third.
     """
 
     tracks: Sequence[Track] = ()
     acks: Sequence[tuple[int, int]] = ()
     fails: Sequence[tuple[int, str]] = ()
     resets: Sequence[int] = ()
+    acks_by: Sequence[tuple[int, int, int]] = ()
+    fails_by: Sequence[tuple[int, str, int]] = ()
 
     def dump(self) -> str:
-        """The messages as they stand in the journal."""
+        """The messages as they stand in the journal. Without steps they are what earlier versions write."""
         tracks = [[t.anchor, t.value, t.message_id.hex(), t.spout] for t in self.tracks]
-        return records.dump(asdict(self) | {"tracks": tracks})
+        stored = asdict(self) | {"tracks": tracks}
+        return records.dump({name: of for name, of in stored.items() if of or name not in _OF_STEPS})
 
     @classmethod
     def load(cls, text: str | bytes) -> "Messages":
@@ -76,7 +82,13 @@ class Messages:
                 [(int(anchor), int(delta)) for anchor, delta in stored["acks"]],
                 [(int(anchor), str(cause)) for anchor, cause in stored["fails"]],
                 [int(anchor) for anchor in stored["resets"]],
+                [(int(anchor), int(delta), _step(by)) for anchor, delta, by in stored.get("acks_by", ())],
+                [(int(anchor), str(cause), _step(by)) for anchor, cause, by in stored.get("fails_by", ())],
             )
+
+
+def _step(number: object) -> int:
+    return Mark(int(number)).step  # type: ignore[call-overload]
 
 
 @dataclass(slots=True)
@@ -268,14 +280,24 @@ def _parts(core: Core, messages: Messages, slabs: dict[str, list[NewSlab]]) -> _
     tracks = [
         ([int(slab.anchors[0]) for slab in own], core.track(own, spout)) for spout, own in slabs.items()
     ]
-    by_cause: dict[str, list[int]] = {}
+    by_cause: dict[tuple[str, int | None], list[int]] = {}
     for anchor, cause in messages.fails:
-        by_cause.setdefault(cause, []).append(anchor)
-    fails = [core.fail(_distinct(named), causes.checked_text(cause)) for cause, named in by_cause.items()]
+        by_cause.setdefault((cause, None), []).append(anchor)
+    for anchor, cause, step in messages.fails_by:
+        by_cause.setdefault((cause, step), []).append(anchor)
+    fails = [
+        core.fail(_distinct(named), causes.checked_text(cause), None if step is None else Mark(step))
+        for (cause, step), named in by_cause.items()
+    ]
     anchors, deltas = (ids.as_ids([pair[place] for pair in messages.acks]) for place in (0, 1))
+    acks = [core.update(anchors, deltas)]
+    for step in sorted({step for _, _, step in messages.acks_by}):
+        own = [(anchor, delta) for anchor, delta, by in messages.acks_by if by == step]
+        anchors, deltas = (ids.as_ids([pair[place] for pair in own]) for place in (0, 1))
+        acks.append(core.update(anchors, deltas, 0, Mark(step), len(own)))
     return _Parts(
         tracks,
-        core.update(anchors, deltas),
+        Submission([call for part in acks for call in part.calls], lambda calls: Updated(*sums(calls, 2))),
         Submission([call for part in fails for call in part.calls], lambda calls: Failed(*sums(calls, 3))),
         core.reset_timeout(_distinct(messages.resets)),
     )

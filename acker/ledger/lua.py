@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from acker.ledger.calls import TreesCall, UpdateCall
 from acker.ledger.config import TopologyConfig
+from acker.ledger.marks import Mark
 from acker.ledger.submissions import Call
 from acker.store import keys, scripts
 from acker.store.keys import Shard
@@ -41,12 +42,19 @@ def stage_ids(
     return Call(shard.number, scripts.get("stage_ids"), [shard.vector(slab)], args)
 
 
-def update(config: TopologyConfig, shard: Shard, what: UpdateCall, emitted: int = 0) -> Call:
-    """XORs deltas into ack values."""
-    args: list[Word] = [config.waiting_bytes, emitted, what.counts, what.indexes, what.deltas, what.ones]
-    args += what.vectors
-    args += what.singles
-    return Call(shard.number, scripts.get("update"), shard.vectors(what.slabs), args)
+def update(
+    config: TopologyConfig,
+    shard: Shard,
+    what: UpdateCall,
+    emitted: int = 0,
+    by: Mark | None = None,
+    acked: int = 0,
+) -> Call:
+    """XORs deltas into ack values. by: who acks, and `acked` how many tuples."""
+    own = [*([] if by is None else shard.of_steps()), *shard.vectors(what.slabs)]
+    args: list[Word] = [config.waiting_bytes, emitted, b"" if by is None else by.packed(), acked, what.trees]
+    args += [what.counts, what.indexes, what.deltas, what.ones, *what.vectors, *what.singles]
+    return Call(shard.number, scripts.get("update"), own, args)
 
 
 def fail(
@@ -58,10 +66,16 @@ def fail(
     staged: bytes | None = None,
     made: bytes | None = None,
     number: int | None = None,
+    by: Mark | None = None,
 ) -> Call:
-    """Fails trees. staged, made, number: of a commit, which has `made` only where its inputs are acked."""
-    own = shard.vectors(what.slabs) + [key for key in (staged, made) if key is not None]
+    """Fails trees. staged, made, number: of a commit, which has `made` only where its inputs are acked.
+
+    by: who fails them.
+    """
+    own = [] if by is None else [shard.step_counts]
+    own += shard.vectors(what.slabs) + [key for key in (staged, made) if key is not None]
     args: list[Word] = [config.waiting_bytes, cause, what.counts, what.indexes, config.outcomes_kept]
+    args += [b"" if by is None else by.packed()]
     args += [] if number is None else [number]
     return Call(shard.number, scripts.get("fail"), own, args)
 
@@ -81,8 +95,9 @@ def rotate(
     shard: Shard, rotation: int, period: int, horizon: int, force: bool, stamp: bytes, age: int, trust: bool
 ) -> Call:
     """Rotates the buckets. period, horizon, age: in ms."""
+    own = [shard.expired(rotation), shard.marks(rotation + 1)]
     args: list[Word] = [rotation, period, horizon, int(force), stamp, age, int(trust)]
-    return Call(shard.number, scripts.get("rotate"), [shard.expired(rotation)], args)
+    return Call(shard.number, scripts.get("rotate"), own, args)
 
 
 def drain(
@@ -106,17 +121,17 @@ def confirm(shard: Shard, spout: str, entries: Sequence[tuple[bytes, bytes]]) ->
     return Call(shard.number, scripts.get("confirm"), [shard.outcomes(spout)], args)
 
 
-def open_topology(config: TopologyConfig, fields: Mapping[str, int]) -> Request:
+def open_topology(config: TopologyConfig, fields: Mapping[str, int | str]) -> Request:
     """Stores a configuration where there is none."""
     return _configuring("open_topology", config, fields)
 
 
-def configure(config: TopologyConfig, fields: Mapping[str, int]) -> Request:
+def configure(config: TopologyConfig, fields: Mapping[str, int | str]) -> Request:
     """Changes fields of a stored configuration."""
     return _configuring("configure", config, fields)
 
 
-def _configuring(name: str, config: TopologyConfig, fields: Mapping[str, int]) -> Request:
+def _configuring(name: str, config: TopologyConfig, fields: Mapping[str, int | str]) -> Request:
     args = [word for field in fields.items() for word in field]
     return script(name, [keys.config(config.name)], args, config.wait)
 

@@ -118,7 +118,7 @@ def _check_wait(wanted: TopologyConfig) -> Operation[None]:
         yield [Request(one, ["TYPE", one], wait=(0, wanted.wait_replicas)) for one in places]
 
 
-def _stored(config: TopologyConfig, settings: Collection[str]) -> dict[str, int]:
+def _stored(config: TopologyConfig, settings: Collection[str]) -> dict[str, int | str]:
     """Settings as fields of the stored configuration, and their values."""
     values = {one: getattr(config, one) for one in settings if one != _TIMEOUT}
     return values | ({_STORED_TIMEOUT: config.timeout_ms} if _TIMEOUT in settings else {})
@@ -167,12 +167,13 @@ def _meant(name: str) -> Operation[str]:
 
 def _config(name: str, values: dict[str, str]) -> TopologyConfig:
     try:
-        counts = {
-            setting: int(values[setting])
+        others = {
+            setting: values[setting] if known.kind is str else int(values[setting])
             for setting, known in SETTINGS.items()
             if setting != _TIMEOUT and (setting in values or not known.later)
         }
-        return TopologyConfig(name, message_timeout=int(values[_STORED_TIMEOUT]) / 1000, **counts)
+        timeout = int(values[_STORED_TIMEOUT]) / 1000
+        return TopologyConfig(name, message_timeout=timeout, **others)  # type: ignore[arg-type]
     except (KeyError, ValueError, OverflowError) as error:
         raise UnreadableRecord(
             f"the configuration of topology {name!r} cannot be read: {error!r:.200}"

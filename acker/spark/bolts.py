@@ -18,7 +18,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import AckerError, FailedException, PermanentFailure
-from acker.inspect import steps
+from acker.inspect import marks, steps
 from acker.inspect.steps import Step
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
@@ -103,7 +103,8 @@ class Bolt(Shipped):
                 ranges = [one for one in inputs if isinstance(one, Range)]
                 origin = Origin.of(ranges, tracking.time_of(ledger, at), whole=False)
             hint = "" if _has_anchors(batch) else _NO_COLUMN
-            what = replace(_commit(ledger, collector, at, inputs, failed, hint), origin=origin)
+            by = ledger.run(marks.mark(core, self.name, at.number))
+            what = replace(_commit(ledger, collector, at, inputs, failed, hint), origin=origin, by=by)
             late = list[Late]()
             commit = functools.partial(commits.commit, core, at.query, at.number, what, late.append)
             if settler.with_room(ledger, lambda: ledger.run(commit())):
@@ -292,7 +293,9 @@ def job(
             AT_WORK.reset(outer)
         collector.life.end(wait=failed is None)
         tracked = tracking.registered(ledger, at)
-    what = _commit(ledger, collector, at, tracked, failed)
+    what = replace(
+        _commit(ledger, collector, at, tracked, failed), by=ledger.run(marks.mark(ledger.core, name))
+    )
     rows = sum(segment.rows for _, segment in what.segments())
     late = list[Late]()
     commit = functools.partial(commits.commit, ledger.core, writer, 0, what, late.append)

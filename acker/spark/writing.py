@@ -15,9 +15,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from acker.errors import AckerError, UnsafePlan
-from acker.inspect import steps
+from acker.inspect import marks, steps
 from acker.inspect.steps import Step
 from acker.ledger.client import Ledger
+from acker.ledger.marks import Mark
 from acker.spark import company, lateness, losses, microbatches, tracking, verdicts
 from acker.spark.anchoring import check_names, named_schema
 from acker.spark.microbatches import Batch
@@ -147,7 +148,7 @@ class _Stager:
         found = self.ledger.run(verdicts.read(self.ledger.core, batch))
         origin = self._check_plan(batch, read, what, found)
         self._check(what, read, tracking.untracked(self.ledger, batch, what.staged))
-        what = replace(what, origin=origin)
+        what = replace(what, origin=origin, by=self._mark(batch))
         late = list[Late]()
         self._commit(batch.query, batch.number, what, late.append)
         step = self._step(batch, what, found)
@@ -187,13 +188,24 @@ class _Stager:
         commit = partial(commits.commit, self.ledger.core, writer, number, what, on_late)
         settler.with_room(self.ledger, lambda: self.ledger.run(commit()))
 
+    def _mark(self, batch: Batch) -> Mark | None:
+        """As whom it acks. A spout has nothing to ack but the rows that it tracks."""
+        if self.tracking:
+            return None
+        return self.ledger.run(marks.mark(self.ledger.core, self.how.stream, batch.number))
+
     def _step(self, batch: Batch, what: Commit, found: Verdict | None) -> Step:
         """Who this is: without a bolt it has no name but its stream's, or its spout's."""
         found = found or Verdict()
         name, kind = (self.tracking.spout, "spout") if self.tracking else (self.how.stream, "writer")
         reads = (*(one.stream for one in what.ranges()), *(found.others if self.tracking else ()))
         step = Step(
-            name, kind, query_id=batch.query, batch=batch.number, reads=reads, emits=(self.how.stream,)
+            name,
+            kind,
+            query_id=batch.query,
+            batch=batch.number,
+            reads=reads,
+            emits=(self.how.stream,),
         )
         return replace(step, application_id=found.application_id, application=found.application)
 

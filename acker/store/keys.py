@@ -85,6 +85,11 @@ def steps(topology: str) -> bytes:
     return f"acker:{{{topology}}}:steps".encode()
 
 
+def step_numbers(topology: str) -> bytes:
+    """Hash: name of a step -> the number by which marks name it (lua/number_step.lua)."""
+    return f"acker:{{{topology}}}:step_numbers".encode()
+
+
 class Stream:
     """The keys of one stream of a topology: all in one slot, which is not that of any shard."""
 
@@ -254,6 +259,19 @@ class Shard:
     def expired(self, rotation: int) -> bytes:
         """Set: the slabs that a rotation set aside."""
         return self._prefix + b"expired:%d" % rotation
+
+    @property
+    def step_counts(self) -> bytes:
+        """Hash: what each step has done in this shard, by its number (lua/includes/marks.lua)."""
+        return self._prefix + b"step_counts"
+
+    def marks(self, rotation: int) -> bytes:
+        """Hash: which steps have acked tuples of which slabs since a rotation, and when."""
+        return self._prefix + b"marks:%d" % (rotation % 4)
+
+    def of_steps(self) -> list[bytes]:
+        """What notes the acks of steps: `step_counts`, and the four hashes of marks."""
+        return [self.step_counts, *(self.marks(rotation) for rotation in range(4))]
 
     @property
     def retired(self) -> bytes:

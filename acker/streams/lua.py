@@ -6,6 +6,7 @@ Where a script takes the topology's configuration, its reply waits for files and
 from collections.abc import Mapping, Sequence
 
 from acker.ledger.config import TopologyConfig
+from acker.ledger.marks import Mark
 from acker.ledger.submissions import Call
 from acker.store import keys, scripts
 from acker.store.keys import Shard, Spout, Stream
@@ -129,10 +130,13 @@ def apply_staged(
     to: str,
     made: bytes | None = None,
     needed: int = 0,
+    by: Mark | None = None,
 ) -> Call:
-    """Brings a chunk to a state. made, needed: of a commit that needs something made here."""
-    own = [staged, *([] if made is None else [made]), *shard.vectors(slabs)]
-    args = [chunk, to, config.waiting_bytes, "" if made is None else needed, *ones]
+    """Brings a chunk to a state. made, needed: of a commit that needs something made here. by: who acks."""
+    own = [staged, *([] if made is None else [made]), *([] if by is None else shard.of_steps())]
+    own += shard.vectors(slabs)
+    args: list[Word] = [chunk, to, config.waiting_bytes, "" if made is None else needed]
+    args += [b"" if by is None else by.packed(), *ones]
     return Call(shard.number, scripts.get("apply_staged"), own, args, waits=True)
 
 

@@ -8,6 +8,14 @@ from api.fields import Answer, Id, MessageId, MessageIdBase64, Model, Name, Reas
 
 MESSAGES = 10_000
 """Most messages in a call."""
+STEPS = 64
+"""Of so many steps, in the order of their names, a call notes that they are at work."""
+
+
+_STEP = (
+    "The name of the bolt. It is known as a step that is at work, as far as a call names no more than "
+    f"{STEPS} of them."
+)
 
 
 class Track(Model):
@@ -33,6 +41,7 @@ class Ack(Model):
     type: Literal["ack"]
     anchor: Id
     value: Id = Field(description="XOR of the ids of the tuples acked and of those emitted from them.")
+    step: Name | None = Field(default=None, description=_STEP)
 
 
 class Fail(Model):
@@ -41,7 +50,7 @@ class Fail(Model):
     type: Literal["fail"]
     anchor: Id
     reason: Reason = ""
-    step: Name | None = Field(default=None, description="The name of the bolt that fails it.")
+    step: Name | None = Field(default=None, description=_STEP)
     retry: Retry = True
 
 

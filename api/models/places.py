@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from api.fields import Answer, Count, Cursor, Id, Name, Seconds
+from api.fields import Answer, Count, Cursor, Id, Instant, Name, Seconds
 from api.models.trees import Tree, TreeOutcome
 
 
@@ -35,6 +35,15 @@ class Place(Answer):
     text: str = Field(description="The place, for people.")
 
 
+class Seen(Answer):
+    """When a step last acked tuples of the slab of a tree: of the tree, or of another of its slab."""
+
+    step: str
+    at: Instant | None = Field(description="null where it has not within two message timeouts.")
+    age: Seconds | None = Field(description="Seconds since then, by the store's clock.")
+    batch: int = Field(ge=-1, description="Of its query; -1 where there is none.")
+
+
 class Why(Answer):
     """Where a tree is. What is found proves itself: its XOR is the ack value of the tree."""
 
@@ -45,6 +54,9 @@ class Why(Answer):
     complete: bool | None = Field(
         description="Whether these are all of its tuples, with the places of all pages before; null where "
         "that is not known."
+    )
+    seen: list[Seen] = Field(
+        description="Of a tree that is not over, the latest first; none in slabs of one."
     )
     rest: str = Field(description="Where not complete: what else there may be, for people.")
     looked_at: Count = Field(description="Segments looked at, on all pages so far.")

@@ -1,6 +1,6 @@
 """Topologies: their configuration and how full, how old and how well they are."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -17,13 +17,13 @@ from api.fields import Answer, Count, Instant, Name, Numbers, Seconds, counted, 
 
 def _settings(listed: dict[str, Setting], *, asked: bool) -> dict[str, Any]:
     """Settings as fields; asked: each may be left out."""
-    return {
-        name: (
-            one.kind | None if asked else one.kind,
-            Field(default=None if asked else ..., ge=one.low, le=one.high, description=one.words),
-        )
-        for name, one in listed.items()
-    }
+    found = {}
+    for name, one in listed.items():
+        kind: Any = Literal[one.choices] if one.choices else one.kind
+        bounds: Any = {} if one.choices else {"ge": one.low, "le": one.high}
+        field = Field(default=None if asked else ..., description=one.words, **bounds)
+        found[name] = kind | None if asked else kind, field
+    return found
 
 
 @with_fields(_settings(SETTINGS, asked=False))
@@ -44,7 +44,7 @@ class Counters(Answer):
 
 
 class Latency(Answer):
-    """Complete latency of acked trees: seconds from track to ack. null where none was acked."""
+    """Seconds, of trees; null where there were none."""
 
     p50: float | None
     p95: float | None
@@ -156,7 +156,7 @@ class Removed(Answer):
 
 
 class Step(Answer):
-    """A spout or bolt of a Spark job, as it has said of itself."""
+    """A spout or bolt, as it has said of itself."""
 
     name: str
     kind: str = Field(description="What it is: bolt, spout and so on.", examples=["bolt"])
@@ -171,6 +171,19 @@ class Step(Answer):
     late: Count = Field(description="Acks of that batch that came when their trees were over.")
     last_seen: Instant | None
     age: Seconds | None = Field(description="Seconds since then, by the store's clock.")
+
+
+class StepTotals(Answer):
+    """What a step has done since the topology was made, whoever ran it."""
+
+    step: str = Field(description="(others): the steps after the first 255, together.")
+    tuples: Count = Field(
+        description="Tuples that it acked, one of several trees in each; those of rows that it failed in a "
+        "batch are among them."
+    )
+    failed: Count = Field(description="Trees that it failed.")
+    last_seen: Instant | None = Field(description="Its last ack or fail.")
+    age: Latency = Field(description="Of trees since their track, when it acked tuples of theirs.")
 
 
 class SubscriptionState(Answer):
@@ -213,7 +226,8 @@ class TopologyState(TopologySummary):
     spouts: list[Name]
     dead_letters_of: dict[Name, Count] = Field(description="Of the spouts that have any.")
     streams: list[StreamState]
-    steps: list[Step] = Field(description="Spouts and bolts of Spark jobs, the one seen last first.")
+    steps: list[Step] = Field(description="Spouts and bolts at work, the one seen last first.")
+    step_totals: list[StepTotals] = Field(description="What steps have done, by name.")
 
 
 def health(found: rules.Health) -> Health:

@@ -7,11 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request
 
 from acker.errors import ValidationError
+from acker.inspect.aio import AsyncLedger
 from acker.ledger import ids, journal
 from acker.ledger.causes import Cause
 from acker.ledger.journal import Messages, Sent
 from api.asgi.logs import note
 from api.models.messages import (
+    STEPS,
     Ack,
     AckResult,
     Fail,
@@ -22,7 +24,7 @@ from api.models.messages import (
     TrackResult,
 )
 from api.problems import conflicts, contradiction, declared
-from api.service import LedgerDep
+from api.service import LedgerDep, Service, ServiceDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["messages"])
 
@@ -41,14 +43,18 @@ IdempotencyKey = Annotated[
 
 @router.post("/messages", responses=declared(404, 409, 413, 429))
 async def send_messages(
-    request: Request, ledger: LedgerDep, body: MessagesBody, idempotency_key: IdempotencyKey = None
+    request: Request,
+    service: ServiceDep,
+    ledger: LedgerDep,
+    body: MessagesBody,
+    idempotency_key: IdempotencyKey = None,
 ) -> MessagesResult:
     """Sends messages to the ledger: all those of a shard take effect, or none.
 
     Where the answer is lost, send the same again under the same key: it takes effect once. A 503 may mean
     that they will take effect a little later.
     """
-    wanted = _messages(body)
+    wanted = _messages(body, await _numbers(service, ledger, body))
     note(
         request,
         anchors=[message.anchor for message in body.messages],
@@ -63,22 +69,41 @@ async def send_messages(
     return _result(wanted, sent)
 
 
-def _messages(body: MessagesBody) -> Messages:
+async def _numbers(service: Service, ledger: AsyncLedger, body: MessagesBody) -> dict[str, int]:
+    """The numbers of steps that messages name, which are at work."""
+    named = {one.step for one in body.messages if isinstance(one, Ack | Fail) and one.step}
+    chosen = sorted(named)[:STEPS]
+    at_work = service.at_work(ledger.config.name)
+    await ledger.run(at_work.note(ledger.core, chosen))
+    found = {name: at_work.mark(name) for name in chosen}
+    return {name: mark.step for name, mark in found.items() if mark is not None}
+
+
+def _messages(body: MessagesBody, numbers: dict[str, int]) -> Messages:
     tracks: list[journal.Track] = []
     acks: list[tuple[int, int]] = []
     fails: list[tuple[int, str]] = []
     resets: list[int] = []
+    acks_by: list[tuple[int, int, int]] = []
+    fails_by: list[tuple[int, str, int]] = []
     for message in body.messages:
         anchor = int(message.anchor)
         if isinstance(message, Track):
             tracks.append(journal.Track(anchor, int(message.value), _message_id(message), message.spout))
         elif isinstance(message, Ack):
-            acks.append((anchor, int(message.value)))
+            if message.step in numbers:
+                acks_by.append((anchor, int(message.value), numbers[message.step]))
+            else:
+                acks.append((anchor, int(message.value)))
         elif isinstance(message, Fail):
-            fails.append((anchor, Cause(message.reason, message.step or "", message.retry).text()))
+            cause = Cause(message.reason, message.step or "", message.retry).text()
+            if message.step in numbers:
+                fails_by.append((anchor, cause, numbers[message.step]))
+            else:
+                fails.append((anchor, cause))
         else:
             resets.append(anchor)
-    return Messages(tracks, acks, fails, resets)
+    return Messages(tracks, acks, fails, resets, acks_by, fails_by)
 
 
 def _message_id(message: Track) -> bytes:

@@ -18,7 +18,7 @@ from acker.errors import (
     UnreadableRecord,
     ValidationError,
 )
-from acker.inspect import aio, forms, steps
+from acker.inspect import aio, forms, marks, steps
 from acker.inspect import health as rules
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.configuring import configure
@@ -87,6 +87,7 @@ async def _state(service: Service, ledger: AsyncLedger) -> TopologyState:
             spouts=ledger.core.spouts,
             streams=await ledger.run(stream_totals(ledger.core)),
             steps=await ledger.run(steps.steps(ledger.core)),
+            step_totals=await ledger.run(marks.totals(ledger.core)),
         )
     )
 

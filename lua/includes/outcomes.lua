@@ -14,7 +14,7 @@ function outcomes.pack_indexes(indexes)
 end
 
 -- Histogram bucket of a latency: eight to each doubling (acker/ledger/histogram.py has the same formula).
-local function latency_bucket(ms)
+function outcomes.latency_bucket(ms)
   return floor(math.log(ms + 1) / math.log(2) * 8)
 end
 
@@ -83,7 +83,7 @@ function outcomes.flush()
   for _, facts in pairs(slabs.known) do
     if facts.ended > 0 then counters.add(slabs.bucket_counter(facts.rotation), -facts.ended) end
     if facts.acked > 0 then
-      local bucket = latency_bucket(facts.ms)
+      local bucket = outcomes.latency_bucket(facts.ms)
       latencies[bucket] = (latencies[bucket] or 0) + facts.acked
     end
   end

@@ -31,7 +31,7 @@ def test_a_client_in_any_language_can_track_and_ack(client: httpx.Client, ledger
     body = {
         "messages": [
             one, two, three,
-            {"type": "ack", "anchor": one["anchor"], "value": one["value"]},
+            {"type": "ack", "anchor": one["anchor"], "value": one["value"], "step": "split"},
             {"type": "fail", "anchor": two["anchor"], "reason": "é", "step": "check", "retry": False},
             {"type": "reset_timeout", "anchor": three["anchor"]},
         ]
@@ -55,6 +55,15 @@ def test_a_client_in_any_language_can_track_and_ack(client: httpx.Client, ledger
     found = client.get("/topologies/words/spouts/s/outcomes").json()["outcomes"]
     [told] = [one for one in found if one["status"] == "failed"]
     assert (told["reason"], told["step"], told["retry"]) == ("é", "check", False)
+    state = client.get("/topologies/words").json()
+    assert sorted((at["name"], at["kind"], at["application"]) for at in state["steps"]) == [
+        ("check", "bolt", "REST"),
+        ("split", "bolt", "REST"),
+    ]
+    assert [(of["step"], of["tuples"], of["failed"]) for of in state["step_totals"]] == [
+        ("check", 0, 1),
+        ("split", 1, 0),
+    ]
     other = client.post(PATH, json={"messages": [one]}, headers=headers)
     assert (other.status_code, other.json()["type"]) == (409, "urn:acker:key-conflict")
     assert client.post(PATH, json={"messages": [one]}).json()["track"]["duplicates"] == 1

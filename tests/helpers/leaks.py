@@ -11,7 +11,8 @@ import redis
 from acker.inspect.health import CODES, THRESHOLDS
 from acker.inspect.steps import MOST_STEPS
 from acker.ledger.config import MAX_SPOUTS
-from acker.ledger.histogram import PER_DOUBLING
+from acker.ledger.histogram import MOST_BUCKET, PER_DOUBLING
+from acker.ledger.marks import MOST_STEPS as MOST_NUMBERS
 
 PERMANENT = {
     "acker:topologies": "set",
@@ -24,6 +25,8 @@ PERMANENT = {
     "outcomes": "stream",
     "streams": "set",
     "steps": "hash",
+    "step_numbers": "hash",
+    "step_counts": "hash",
     "health": "hash",
     "schema": "string",
     "entries": "stream",
@@ -62,7 +65,7 @@ WHILE_TREES_LIVE = {
 
 TEMPORARY = {
     "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
-    "taken", "holder", "readers", "beats", "bound", "suspect", "verdict", "stale", "made",
+    "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict", "stale", "made",
 }  # fmt: skip
 """What has a time to live, always."""
 
@@ -72,6 +75,8 @@ MOST = {
     "counters": 64,
     "latency": 64 * PER_DOUBLING,
     "steps": MOST_STEPS,
+    "step_numbers": MOST_NUMBERS,
+    "step_counts": (MOST_NUMBERS + 1) * (MOST_BUCKET + 4),
     "health": len(THRESHOLDS) + len(CODES),
     "history": 30 * 144,
     "writers": 1_000_000,

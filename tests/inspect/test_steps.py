@@ -1,6 +1,7 @@
 """Steps tell the topology about themselves."""
 
 from dataclasses import replace
+from socket import gethostname
 
 import pytest
 import redis
@@ -60,3 +61,20 @@ def test_steps_are_bounded_in_number_and_size(ledger: Ledger, raw: "redis.Redis"
 def test_bad_names_are_refused(ledger: Ledger) -> None:
     with pytest.raises(ValidationError, match="step: expected"):
         ledger.run(steps.register(ledger.core, Step("a b", "bolt")))
+
+
+def test_bolts_in_plain_python_are_steps_like_others(url: str) -> None:
+    with Topology(url, "t", linger=15.0) as topology:
+        spout, split, store = topology.spout("s"), topology.bolt("split"), topology.bolt("store")
+        for [record] in [spout.emit(name) for name in "abc"]:
+            [word] = split.emit(record)
+            split.ack(record)
+            store.ack(word)
+        [bad] = spout.emit("d")
+        topology.flush()
+        store.fail(bad, "no")
+        topology.flush()
+        found = {step.name: (step.kind, step.application_id) for step in topology.steps()}
+        done = topology.step_totals()
+    assert found == {"split": ("bolt", gethostname()), "store": ("bolt", gethostname())}
+    assert [(one.step, one.tuples, one.failed) for one in done] == [("split", 3, 0), ("store", 3, 1)]

@@ -60,6 +60,7 @@ def test_a_pipeline_names_its_store_and_topology_once(
         assert topology.config.message_timeout == 600.0
         assert topology.counters()["tracked"] == 3
         known = {(step.kind, step.name): step for step in topology.steps()}
+        done = {one.step: (one.tuples, one.failed) for one in topology.step_totals()}
     assert set(known) == {
         ("spout", "orders"),
         ("bolt", "parse"),
@@ -67,6 +68,7 @@ def test_a_pipeline_names_its_store_and_topology_once(
         ("writer", "copied"),
         ("job", "total"),
     }
+    assert done == {"parse": (2, 1), "double": (1, 0), "copied": (1, 0), "total": (1, 0)}
     assert {step.application for step in known.values()} == {"acker tests"}
     assert all(step.application_id for step in known.values())
     [source] = known["spout", "orders"].reads

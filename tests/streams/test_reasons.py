@@ -5,8 +5,9 @@ from functools import partial
 
 import numpy as np
 import pytest
+import redis
 
-from acker.inspect import failures
+from acker.inspect import failures, marks
 from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
@@ -17,8 +18,9 @@ from acker.streams import Stream
 from acker.streams.commits.commit import Commit
 from acker.streams.places import holders, reasons
 from acker.streams.places.reasons import IN_NO_STREAM, explain
+from acker.streams.places.why import why
 from tests.helpers.servers import raw_client, wait_until
-from tests.helpers.streaming import ack, commit, emit, run_cut, stage, take
+from tests.helpers.streaming import ack, commit, consume, emit, run_cut, stage, take
 from tests.helpers.tickers import running
 
 pytestmark = pytest.mark.cluster
@@ -67,6 +69,49 @@ def test_trees_of_one_slab_expire_each_with_its_own_place(ledger: Ledger) -> Non
     )
     assert reason(ledger, extra[0]) == IN_NO_STREAM
     assert ledger.run(failures.find(ledger.core, int(lost))) is None
+
+
+def test_a_reason_and_why_say_which_steps_have_seen_the_slab_of_a_tree(ledger: Ledger) -> None:
+    anchors = emit(ledger, 10)
+    by = ledger.run(marks.mark(ledger.core, "split", 16))
+    ledger.run(marks.mark(ledger.core, "store"))
+    batch = take(ledger, "lines")
+    commit(ledger, 0, Commit((stage(ledger, anchors[:7], "words"),), (batch,), by=by))
+    [split, store] = ledger.run(why(ledger.core, int(anchors[0]))).seen
+    assert (split.step, split.batch, store.step, store.at, store.age) == ("split", 16, "store", None, None)
+    assert split.age is not None
+    assert split.age < 60
+    ledger.update(anchors[:1], ids.new_ids(1))
+    consume(ledger, "words")
+    assert expire(ledger) == 1
+    seen = "its slab last acked by split (batch 16), never by store"
+    assert reason(ledger, anchors[0]) == f"{IN_NO_STREAM}; {seen}"
+    [alone] = emit(ledger, 1, slab=1)
+    assert ledger.run(why(ledger.core, int(alone))).seen == ()
+
+
+def test_segments_that_an_earlier_version_has_staged_are_acked_without_marks(
+    ledger: Ledger, raw: "redis.Redis"
+) -> None:
+    anchors = emit(ledger, 10)
+    staged = stage(ledger, anchors)
+    for key in raw.scan_iter("*:staged:*"):
+        raw.hdel(key, "tuples:0", "trees:0")
+    by = ledger.run(marks.mark(ledger.core, "split", 16))
+    batch = take(ledger, "lines")
+    commit(ledger, 0, Commit((staged,), (batch,), by=by))
+    commit(ledger, 1, Commit(inputs=(take(ledger, "words"),), by=by))
+    assert ledger.counters()["acked"] == 10
+    assert ledger.run(marks.totals(ledger.core)) == []
+
+
+def test_a_topology_without_streams_says_who_has_acked(ledger: Ledger) -> None:
+    anchors = ids.new_anchors(2)
+    ledger.track(anchors, ids.new_ids(2), ["a", "b"], spout="s")
+    by = ledger.run(marks.mark(ledger.core, "split"))
+    ledger.submit(ledger.core.update(anchors, ids.new_ids(2), 0, by, 2).calls)
+    assert expire(ledger) == 2
+    assert reason(ledger, anchors[1]) == "its slab last acked by split"
 
 
 def test_runs_of_trees_with_different_reasons_and_holes_in_between(ledger: Ledger) -> None:

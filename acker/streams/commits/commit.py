@@ -16,6 +16,7 @@ import redis
 
 from acker.errors import AckerError, CommitOrderError, StagingExpired
 from acker.ledger.core import Core
+from acker.ledger.marks import Mark
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
@@ -51,7 +52,7 @@ class Commit:
     inputs: ranges of streams, and roots, which are tracked before anything else.
     failed: a cause (`acker.ledger.causes`, as text) to fail all trees of the inputs for, in place of acking
     them. settled: outcomes of a spout that this is the answer to. origin: of which batch it is, if that is
-    known.
+    known. by: the step whose commit it is, and its batch, where they are to be noted.
     """
 
     staged: tuple[Staged, ...] = ()
@@ -59,6 +60,7 @@ class Commit:
     failed: str | None = None
     settled: Settled | None = None
     origin: Origin | None = None
+    by: Mark | None = None
 
     def dump(self) -> str:
         """The commit as it is stored."""
@@ -78,6 +80,7 @@ class Commit:
                 "roots": [one.record() for one in self.roots()],
                 "settled": settled,
                 "of": self.origin and self.origin.dump(),
+                "by": self.by and list(astuple(self.by)),
             },
         )
 
@@ -101,7 +104,9 @@ class Commit:
                 settled = Settled(spout, places, tuple(letters), tuple(lost), token)
             of = stored.get("of")  # earlier versions stored none
             origin = None if of is None else Origin.load(of)
-            return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled, origin)
+            by = stored.get("by")  # earlier versions stored none
+            mark = Mark(*by) if by else None
+            return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled, origin, mark)
 
     def ranges(self) -> list[Range]:
         """The inputs that are of streams."""
@@ -239,7 +244,7 @@ def _carry_out(
                 continue
         emitted = [place for _, segment in what.segments() for place in vectors.places(core, segment)]
         name = hashlib.sha1(f"{writer} {number} {text}".encode()).hexdigest()
-        made = Made(name, Counter(shard for _, shard in emitted))
+        made = Made(name, Counter(shard for _, shard in emitted), what.by)
         applied = yield from vectors.apply(core, emitted, "1", made)
         yield from _fail(core, what, made)
         yield from _record_effects(core, what)

@@ -161,8 +161,9 @@ def fail_once(
             if made is not None:
                 made.needed[what.shard] += needed
             shard, of = core.shards[what.shard], staged[what.shard]
-            noted = None if made is None else made.key(core, what.shard)
-            calls.append(lua.fail(core.config, shard, what, text, staged=of, made=noted, number=len(calls)))
+            noted, by = (None, None) if made is None else (made.key(core, what.shard), made.by)
+            call = lua.fail(core.config, shard, what, text, staged=of, made=noted, number=len(calls), by=by)
+            calls.append(call)
     yield from once.submit(core, calls)
 
 

@@ -269,17 +269,20 @@ def stage_vectors(
         folded = ids.fold_rows(anchors, deltas, width) if whole else (anchors, deltas)
         for call in calls.update_calls(*folded, core.config.ackers):
             by_shard.setdefault(call.shard, []).append(call)
+        tuples = len(anchors)  # of a segment: whichever of its chunks says so
         for shard, chunks in by_shard.items():
             key = core.shards[shard].staged(token, slot)
-            requests.append(lua.stage(key, ttl, _staged_fields(chunks, state)))
+            requests.append(lua.stage(key, ttl, _staged_fields(chunks, state, tuples)))
+            tuples = 0
     return requests, tuple(sorted(by_shard))
 
 
-def _staged_fields(chunks: list[UpdateCall], state: str) -> dict[str, bytes | str]:
+def _staged_fields(chunks: list[UpdateCall], state: str, tuples: int) -> dict[str, bytes | str]:
     """The fields of a staged hash (lua/stage.lua)."""
     slabs = [chunk.slabs + chunk.singles for chunk in chunks]
     fields: dict[str, bytes | str] = {
         "state": state * len(chunks),
+        "tuples:0": str(tuples),
         "layout": np.array([len(names) for names in slabs], dtype="<u2").tobytes(),
         "slabs": b"".join(name for names in slabs for name in names),
     }
@@ -289,5 +292,6 @@ def _staged_fields(chunks: list[UpdateCall], state: str) -> dict[str, bytes | st
             f"counts:{number}": chunk.counts, f"indexes:{number}": chunk.indexes,
             f"deltas:{number}": chunk.deltas, f"ones:{number}": chunk.ones,
             f"lengths:{number}": lengths, f"vectors:{number}": b"".join(chunk.vectors),
+            f"trees:{number}": chunk.trees,
         }  # fmt: skip
     return fields

@@ -11,6 +11,7 @@ import numpy as np
 from acker.errors import UnreadableRecord
 from acker.ledger import ids
 from acker.ledger.core import Core
+from acker.ledger.marks import Mark
 from acker.ledger.submissions import Call, refusals, unreadable
 from acker.store.operation import Operation, Reply, Request, command
 from acker.streams import lua
@@ -46,10 +47,12 @@ class Made:
     """What a commit makes, by shard: how much of it must be there before its inputs are acked.
 
     commit: names it. needed: has each shard in which something may be noted, also where nothing is needed.
+    by: whose it is, where that is known.
     """
 
     commit: str
     needed: Counter[int]
+    by: Mark | None = None
 
     def key(self, core: Core, shard: int) -> bytes:
         """Where a shard notes what was made."""
@@ -95,13 +98,15 @@ def _call(
 ) -> Call:
     needed = made.needed[shard] if made is not None else 0
     noted = made.key(core, shard) if made is not None and needed else None
+    by = made.by if made is not None and to == "2" else None
     many, ones = (
         [slab for slab in slabs if not ids.is_one(slab)],
         [slab for slab in slabs if ids.is_one(slab)],
     )
     return lua.apply_staged(
-        core.config, core.shards[shard], key, many, ones, chunk=chunk, to=to, made=noted, needed=needed
-    )
+        core.config, core.shards[shard], key, many, ones,
+        chunk=chunk, to=to, made=noted, needed=needed, by=by,
+    )  # fmt: skip
 
 
 def head(key: bytes) -> Request:

@@ -29,6 +29,7 @@ def why(one: Why) -> dict[str, Any]:
         },
         "places": [place(each) for each in one.places],
         "complete": one.complete,
+        "seen": [forms.seen(each) for each in one.seen],
         "rest": one.rest,
         "looked_at": one.looked_at,
         "segments": one.segments,

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
 from acker.errors import StoreError
-from acker.inspect import steps
+from acker.inspect import marks, steps
+from acker.inspect.marks import Seen
 from acker.ledger import ids, tick
 from acker.ledger.config import bounded_reason
 from acker.ledger.core import Core
@@ -28,6 +29,7 @@ SECONDS = 2.0
 _PAGE = 500
 _MOST_PLACES = 3
 _TREES = 1 << 17
+_MOST_STEPS = 32
 IN_NO_STREAM = (
     "in no stream: a bolt in plain Python had a tuple of it, or a job had emitted it outside acker, or it "
     "was lost, as by a stream's limits"
@@ -39,10 +41,10 @@ def explain(core: Core) -> Operation[Reasons]:
     wanted = yield from _set_aside(core)
     if not wanted:
         return Reasons()
+    end = time.monotonic() + SECONDS
     known = yield from search.streams(core)
     if not known.named:
-        return Reasons()
-    end = time.monotonic() + SECONDS
+        return _coded({}, wanted, "", (yield from _seen(core, wanted, end)))
     found, whole = yield from _look(core, known, wanted, end)
     at_work = yield from steps.steps(core)
     lies = {_key(one): one for one in found}  # one of the slabs of each place stands for all
@@ -53,7 +55,8 @@ def explain(core: Core) -> Operation[Reasons]:
         text, trees = texts[_key(one)], of_trees.setdefault(one.slab, {})
         for index in one.indexes.tolist():
             trees.setdefault(index, set()).add(text)
-    return _coded(of_trees, [slab for slabs in wanted.values() for slab in slabs], whole)
+    otherwise = IN_NO_STREAM if whole else ""
+    return _coded(of_trees, wanted, otherwise, (yield from _seen(core, wanted, end)))
 
 
 def _key(one: Found) -> tuple[str, int, str]:
@@ -107,29 +110,59 @@ def _look(
     return found, True
 
 
-def _coded(of_trees: Mapping[bytes, Mapping[int, Set[str]]], slabs: Sequence[bytes], whole: bool) -> Reasons:
+def _seen(
+    core: Core, wanted: Mapping[int, frozenset[bytes]], end: float
+) -> Operation[dict[bytes, Sequence[Seen]]]:
+    """Which steps have acked tuples of slabs, as far as there is time."""
+    found: dict[bytes, Sequence[Seen]] = {}
+    for number, slabs in wanted.items():
+        many = sorted(slab for slab in slabs if not ids.is_one(slab))
+        for first in range(0, len(many), _PAGE):
+            if time.monotonic() > end:
+                return found
+            part = many[first : first + _PAGE]
+            seen = yield from marks.seen(core, core.shards[number], part, _MOST_STEPS)
+            found |= dict(zip(part, seen, strict=True))
+    return found
+
+
+def _coded(
+    of_trees: Mapping[bytes, Mapping[int, Set[str]]],
+    wanted: Mapping[int, frozenset[bytes]],
+    otherwise: str,
+    seen: Mapping[bytes, Sequence[Seen]],
+) -> Reasons:
     """Reasons as a drain takes them: the most frequent ones, and for each slab which of its trees has which.
 
-    whole: all streams were looked at, so that a tree that was not found is in none of them.
+    otherwise: what is said of trees that were found nowhere. seen: who has acked tuples of each slab; in
+    which batch is not said where that differs from slab to slab.
     """
+    slabs = [slab for members in wanted.values() for slab in members]
+    ends = {slab: marks.text(seen.get(slab, ())) for slab in slabs}
+    if len(set(ends.values())) > MOST_REASONS // 2:
+        ends = {slab: marks.text(seen.get(slab, ()), batch=False) for slab in slabs}
     said = {
-        slab: {index: _reason(texts) for index, texts in trees.items()} for slab, trees in of_trees.items()
+        slab: {index: _reason(texts, ends[slab]) for index, texts in of_trees.get(slab, {}).items()}
+        for slab in slabs
     }
+    nowhere = {otherwise} if otherwise else set[str]()
+    others = {slab: _reason(nowhere, ends[slab]) for slab in slabs}
     counted = Counter(reason for trees in said.values() for reason in trees.values())
-    texts = [IN_NO_STREAM] if whole else [""]
-    texts += [reason for reason, _ in counted.most_common(MOST_REASONS - 1)]
-    numbers = {reason: number for number, reason in enumerate(texts, start=1)}
+    counted.update(others.values())
+    first = _reason(nowhere, "")
+    texts = [reason for reason, _ in counted.most_common() if reason != first][: MOST_REASONS - 1]
+    numbers = {reason: number for number, reason in enumerate([first, *texts], start=1)}
     codes = {}
     for slab in slabs:
-        code = bytearray([1])
+        code = bytearray([numbers.get(others[slab], 1)])
         start = last = number = -1
-        for index, reason in sorted(said.get(slab, {}).items()):
+        for index, reason in sorted(said[slab].items()):
             if index != last + 1 or numbers.get(reason, 0) != number:
                 code += _run(start, last, number)
                 start, number = index, numbers.get(reason, 0)
             last = index
         codes[slab] = bytes(code + _run(start, last, number))
-    return Reasons(tuple(texts), codes)
+    return Reasons((first, *texts), codes)
 
 
 def _run(start: int, last: int, number: int) -> bytes:
@@ -139,7 +172,8 @@ def _run(start: int, last: int, number: int) -> bytes:
     return start.to_bytes(2, "little") + (last - start + 1).to_bytes(2, "little") + bytes([number])
 
 
-def _reason(texts: Set[str]) -> str:
-    """The places of a tree as one reason."""
+def _reason(texts: Set[str], seen: str) -> str:
+    """The places of a tree, and who has acked tuples of its slab, as one reason."""
     more = f"; and in {len(texts) - _MOST_PLACES} more" if len(texts) > _MOST_PLACES else ""
-    return bounded_reason("; ".join(sorted(texts)[:_MOST_PLACES]) + more)
+    where = "; ".join(sorted(texts)[:_MOST_PLACES]) + more
+    return bounded_reason("; ".join(part for part in (where, seen and f"its slab {seen}") if part))

@@ -6,8 +6,9 @@ missing. A tuple that is in no stream is one that a bolt in plain Python has, or
 
 from dataclasses import dataclass
 
-from acker.inspect import failures, steps
+from acker.inspect import failures, marks, steps
 from acker.inspect.failures import Recent
+from acker.inspect.marks import Seen
 from acker.inspect.pages import tree as tree_of
 from acker.inspect.trees import Tree
 from acker.ledger import ids
@@ -34,6 +35,7 @@ class Why:
     tree: None where the store does not know it (any more). ended: how it has failed or expired, where that is
     kept. places: those of its tuples in streams. complete: whether these are all of its tuples; None where
     that is not known, and `rest` says why; where False, `rest` says what else there may be.
+    seen: which steps have acked tuples of its slab, the latest first; of a tree that is not over.
     looked_at, segments: how many segments were looked at so far, of how many that streams hold. cursor: for
     the next call, where not all was looked at; `complete` is of all pages in the last one.
     """
@@ -47,6 +49,7 @@ class Why:
     looked_at: int = 0
     segments: int = 0
     cursor: str | None = None
+    seen: tuple[Seen, ...] = ()
 
 
 def why(core: Core, anchor: int, *, rows: bool = False, cursor: str | None = None) -> Operation[Why]:
@@ -82,7 +85,8 @@ def why(core: Core, anchor: int, *, rows: bool = False, cursor: str | None = Non
         complete = begun.xor == begun.value
         rest = "" if complete else NO_TRACK if tree.state == "waiting" else IN_NO_STREAM
     next_page = begun.text(anchor) if more else None
-    return Why(anchor, tree, None, shown, complete, rest, begun.looked, most, next_page)
+    [seen] = yield from marks.seen(core, core.shards[tree.shard], [ids.slab_of(anchor)])
+    return Why(anchor, tree, None, shown, complete, rest, begun.looked, most, next_page, tuple(seen))
 
 
 def _ended(core: Core, anchor: int, tree: Tree | None) -> Operation[Why]:

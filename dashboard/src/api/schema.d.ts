@@ -737,6 +737,11 @@ export interface components {
              */
             anchor: string;
             /**
+             * Step
+             * @description The name of the bolt. It is known as a step that is at work, as far as a call names no more than 64 of them.
+             */
+            step?: string | null;
+            /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
@@ -858,6 +863,12 @@ export interface components {
              * @description Most trees that are in flight or have an outcome not yet confirmed, at least one for each shard. Each shard holds an equal share, and rejects what is tracked beyond it.
              */
             high_water_mark: number;
+            /**
+             * Marks
+             * @description Whether the ledger notes which step has acked tuples of a slab, when and in which batch, and counts for each step. off: neither.
+             * @enum {string}
+             */
+            marks: "slabs" | "off";
             /**
              * Message Timeout
              * @description Seconds, to the millisecond, until a tree that is not done expires: 1.0 to 1.5 times that (Storm's topology.message.timeout.secs).
@@ -1217,7 +1228,7 @@ export interface components {
             retry?: boolean;
             /**
              * Step
-             * @description The name of the bolt that fails it.
+             * @description The name of the bolt. It is known as a step that is at work, as far as a call names no more than 64 of them.
              */
             step?: string | null;
             /**
@@ -1664,7 +1675,7 @@ export interface components {
         };
         /**
          * Latency
-         * @description Complete latency of acked trees: seconds from track to ack. null where none was acked.
+         * @description Seconds, of trees; null where there were none.
          */
         Latency: {
             /** P50 */
@@ -2197,6 +2208,29 @@ export interface components {
             waiting_slabs: number;
         };
         /**
+         * Seen
+         * @description When a step last acked tuples of the slab of a tree: of the tree, or of another of its slab.
+         */
+        Seen: {
+            /**
+             * Age
+             * @description Seconds since then, by the store's clock.
+             */
+            age: number | null;
+            /**
+             * At
+             * @description null where it has not within two message timeouts.
+             */
+            at: string | null;
+            /**
+             * Batch
+             * @description Of its query; -1 where there is none.
+             */
+            batch: number;
+            /** Step */
+            step: string;
+        };
+        /**
          * ShardState
          * @description One shard of the ledger.
          */
@@ -2440,7 +2474,7 @@ export interface components {
         };
         /**
          * Step
-         * @description A spout or bolt of a Spark job, as it has said of itself.
+         * @description A spout or bolt, as it has said of itself.
          */
         Step: {
             /**
@@ -2496,6 +2530,36 @@ export interface components {
              * @example 12.5
              */
             seconds: number;
+        };
+        /**
+         * StepTotals
+         * @description What a step has done since the topology was made, whoever ran it.
+         */
+        StepTotals: {
+            /** @description Of trees since their track, when it acked tuples of theirs. */
+            age: components["schemas"]["Latency"];
+            /**
+             * Failed
+             * @description Trees that it failed.
+             * @example 1200
+             */
+            failed: number;
+            /**
+             * Last Seen
+             * @description Its last ack or fail.
+             */
+            last_seen: string | null;
+            /**
+             * Step
+             * @description (others): the steps after the first 255, together.
+             */
+            step: string;
+            /**
+             * Tuples
+             * @description Tuples that it acked, one of several trees in each; those of rows that it failed in a batch are among them.
+             * @example 1200
+             */
+            tuples: number;
         };
         /**
          * Stored
@@ -2800,6 +2864,11 @@ export interface components {
              */
             high_water_mark?: number | null;
             /**
+             * Marks
+             * @description Whether the ledger notes which step has acked tuples of a slab, when and in which batch, and counts for each step. off: neither.
+             */
+            marks?: ("slabs" | "off") | null;
+            /**
              * Message Timeout
              * @description Seconds, to the millisecond, until a tree that is not done expires: 1.0 to 1.5 times that (Storm's topology.message.timeout.secs).
              */
@@ -2898,8 +2967,13 @@ export interface components {
             /** Spouts */
             spouts: string[];
             /**
+             * Step Totals
+             * @description What steps have done, by name.
+             */
+            step_totals: components["schemas"]["StepTotals"][];
+            /**
              * Steps
-             * @description Spouts and bolts of Spark jobs, the one seen last first.
+             * @description Spouts and bolts at work, the one seen last first.
              */
             steps: components["schemas"]["Step"][];
             /** Streams */
@@ -3278,6 +3352,11 @@ export interface components {
              * @description Where not complete: what else there may be, for people.
              */
             rest: string;
+            /**
+             * Seen
+             * @description Of a tree that is not over, the latest first; none in slabs of one.
+             */
+            seen: components["schemas"]["Seen"][];
             /**
              * Segments
              * @description Segments that there are, about.

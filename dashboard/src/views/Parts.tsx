@@ -8,6 +8,8 @@ import { count, duration, NOTHING, plural } from "../lib/format";
 
 type Shard = Schemas["ShardState"];
 type Step = Schemas["Step"];
+/** A step, and what it has done altogether, whoever ran it. */
+type Bolt = Step & { done: Schemas["StepTotals"] | undefined };
 interface Spout {
   name: string;
   step: Step | undefined;
@@ -35,7 +37,10 @@ export function Parts({ of }: { of: Schemas["TopologyState"] }) {
       ? [{ stream, of: undefined }]
       : stream.subscriptions.map((one) => ({ stream, of: one })),
   );
-  const bolts = steps.filter((step) => step.kind !== "spout");
+  const done = new Map(of.step_totals.map((one) => [one.step, one]));
+  const bolts: Bolt[] = steps
+    .filter((step) => step.kind !== "spout")
+    .map((step) => ({ ...step, done: done.get(step.name) }));
   return (
     <>
       <Part
@@ -54,7 +59,7 @@ export function Parts({ of }: { of: Schemas["TopologyState"] }) {
       <Part title="Spouts" none="None has tracked anything yet." empty={named.length === 0}>
         <DataTable caption="Spouts" rows={named} columns={spoutTable} id={(spout) => spout.name} sortable />
       </Part>
-      <Part title="Bolts" none="None of a Spark job has said its name yet." empty={bolts.length === 0}>
+      <Part title="Bolts" none="None has said its name yet." empty={bolts.length === 0}>
         <DataTable caption="Bolts" rows={bolts} columns={BOLTS} id={(step) => step.name} sortable />
       </Part>
       {readers.length > 0 && (
@@ -170,12 +175,30 @@ function spoutColumns(topology: string): ColumnDef<Spout>[] {
   ];
 }
 
-const BOLTS: ColumnDef<Step>[] = [
+const BOLTS: ColumnDef<Bolt>[] = [
   { header: "Name", accessorKey: "name" },
   { header: "Kind", accessorKey: "kind" },
   { header: "Reads", accessorFn: (step) => step.reads.join(", ") || NOTHING },
   { header: "Emits", accessorFn: (step) => step.emits.join(", ") || NOTHING },
-  { header: "Spark application", accessorKey: "application" },
+  {
+    header: "Acked",
+    accessorFn: (bolt) => bolt.done?.tuples ?? -1,
+    cell: ({ row }) => count(row.original.done?.tuples),
+    meta: number,
+  },
+  {
+    header: "Failed",
+    accessorFn: (bolt) => bolt.done?.failed ?? -1,
+    cell: ({ row }) => count(row.original.done?.failed),
+    meta: number,
+  },
+  {
+    header: "Trees’ age, p99",
+    accessorFn: (bolt) => bolt.done?.age.p99 ?? -1,
+    cell: ({ row }) => duration(row.original.done?.age.p99),
+    meta: number,
+  },
+  { header: "Application", accessorKey: "application" },
   { header: "Query", accessorFn: (step) => step.query || step.query_id },
   {
     header: "Batch",

@@ -49,6 +49,7 @@ export function Where({ topology, anchor }: { topology: string; anchor: string }
                 stack
               />
             )}
+            {last.seen.length > 0 && <SeenBy seen={last.seen} />}
           </>
         )}
       </Loaded>
@@ -66,6 +67,20 @@ export function Where({ topology, anchor }: { topology: string; anchor: string }
   );
 }
 
+/** Which steps have acked tuples of the tree's slab: the latest first, and the others after them. */
+function SeenBy({ seen }: { seen: Schemas["Seen"][] }) {
+  return (
+    <>
+      <h3>Who has seen it</h3>
+      <p className="faint">
+        A mark is of the tree's slab, the trees that were tracked with it: a step without one has not seen
+        this tree either.
+      </p>
+      <DataTable caption="Steps" rows={seen} columns={SEEN} id={(one) => one.step} stack />
+    </>
+  );
+}
+
 /** What was found, in a sentence. */
 function said(last: Schemas["Why"], places: number): string {
   if (last.complete)
@@ -75,6 +90,20 @@ function said(last: Schemas["Why"], places: number): string {
   const sentence = last.rest.charAt(0).toUpperCase() + last.rest.slice(1);
   return `${printable(sentence)}.`;
 }
+
+const SEEN: ColumnDef<Schemas["Seen"]>[] = [
+  { header: "Step", cell: ({ row: { original } }) => original.step },
+  {
+    header: "Last acked tuples of its slab",
+    cell: ({ row: { original } }) => (original.age === null ? "never" : `${duration(original.age)} ago`),
+    meta: { number: true },
+  },
+  {
+    header: "Batch",
+    cell: ({ row: { original } }) => (original.batch < 0 ? "–" : count(original.batch)),
+    meta: { number: true },
+  },
+];
 
 const COLUMNS: ColumnDef<Place>[] = [
   {

@@ -1,0 +1,49 @@
+"""Which steps of a process are at work: they are registered now and again, and have a mark to ack with."""
+
+import logging
+import time
+from collections.abc import Iterable
+
+from acker.errors import StoreError
+from acker.inspect import marks, steps
+from acker.inspect.steps import Step
+from acker.ledger.core import Core
+from acker.ledger.marks import MOST_STEPS, Mark
+from acker.store.operation import Operation
+
+SECONDS = 10.0
+"""After which a step that is at work registers again."""
+_log = logging.getLogger(__name__)
+
+
+class AtWork:
+    """The steps in plain Python that one process runs for a topology. host, program: who that is."""
+
+    def __init__(self, host: str = "", program: str = "") -> None:
+        self._host = host
+        self._program = program
+        self._known: dict[str, tuple[float, Mark | None]] = {}
+
+    def note(self, core: Core, names: Iterable[str]) -> Operation[None]:
+        """Registers the steps whose turn it is. Raises StoreUnavailable."""
+        for name in sorted(names):
+            now = time.monotonic()
+            at, by = self._known.pop(name, (now - SECONDS, None))
+            if now - at >= SECONDS:
+                at, by = now, (yield from self._register(core, name))
+            self._known[name] = at, by
+            if len(self._known) > MOST_STEPS:
+                del self._known[next(iter(self._known))]
+
+    def mark(self, name: str) -> Mark | None:
+        """What a step that was noted acks and fails with; None where the store gives none."""
+        return self._known.get(name, (0.0, None))[1]
+
+    def _register(self, core: Core, name: str) -> Operation[Mark | None]:
+        try:
+            step = Step(name, "bolt", application_id=self._host, application=self._program)
+            yield from steps.register(core, step)
+            return (yield from marks.mark(core, name))
+        except StoreError as error:  # who is at work is worth less than what it does
+            _log.error("step %r of topology %r is not registered: %s", name, core.config.name, error)
+            return None
