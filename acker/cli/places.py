@@ -91,6 +91,20 @@ def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
     show(made if found else "nothing is stuck")
 
 
+def drops(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
+    """What streams have dropped, by their limits or with a subscription: their trees expire, or failed."""
+    with needing_pyarrow("to look into streams"):
+        from acker.streams.places import drops as looking
+        from acker.streams.places import forms
+
+    ledger = options.ledger(url, timeout, topology)
+    found = ledger.run(looking.drops(ledger.core))
+    if as_json:
+        show_json({"drops": [forms.drop(one) for one in found]})
+    else:
+        show(*(printable(one.text()) for one in found) if found else ["nothing was dropped"])
+
+
 def _pages(read: Callable[[str | None], P]) -> list[P]:
     """All pages, each of them bounded, up to a hundred."""
     found = [read(None)]

@@ -15,6 +15,7 @@ from acker.ledger.submissions import Ticked
 
 if TYPE_CHECKING:
     from acker.inspect.trees import Tree
+    from acker.streams.places.drops import Drop
     from acker.streams.places.stuck import StuckPage
     from acker.streams.places.why import Why
     from acker.streams.spouts.finding import Found
@@ -125,3 +126,12 @@ class Topology(Session):
         with needing_pyarrow("to look into streams"):
             from acker.streams.places.stuck import stuck
         return self._ledger.run(stuck(self._ledger.core, cursor=cursor))
+
+    def drops(self) -> "list[Drop]":
+        """What streams have dropped with rows that nobody may have acked, the latest first, 1,000 at most.
+
+        See `acker.streams.places.drops`. Raises AckerError where pyarrow is not installed.
+        """
+        with needing_pyarrow("to look into streams"):
+            from acker.streams.places.drops import drops
+        return self._ledger.run(drops(self._ledger.core))

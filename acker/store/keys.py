@@ -93,7 +93,7 @@ def step_numbers(topology: str) -> bytes:
 class Stream:
     """The keys of one stream of a topology: all in one slot, which is not that of any shard."""
 
-    __slots__ = ("_prefix", "entries", "schema", "subscriptions")
+    __slots__ = ("_prefix", "drops", "entries", "schema", "subscriptions")
 
     def __init__(self, topology: str, stream: str) -> None:
         self._prefix = prefix = f"acker:{{{topology}/{stream}}}:".encode()
@@ -103,6 +103,8 @@ class Stream:
         """String: the schema of its rows."""
         self.subscriptions = prefix + b"subscriptions"
         """Hash: its subscriptions, and counts (lua/includes/streams.lua)."""
+        self.drops = prefix + b"drops"
+        """Stream: what it has dropped lately (lua/drop_segments.lua)."""
 
     def payload(self, token: str) -> bytes:
         """String: the rows of a segment. It has a time to live until the segment is published."""

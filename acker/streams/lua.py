@@ -13,6 +13,9 @@ from acker.store.keys import Shard, Spout, Stream
 from acker.store.operation import Request, Word, script
 from acker.streams.segments import Segment
 
+MOST_DROPS = 1_000
+"""Drops of a stream that are kept for people."""
+
 
 def _rows_of(stream: Stream, segments: Sequence[Segment]) -> list[bytes]:
     """For each segment: payload, owed."""
@@ -94,10 +97,11 @@ def return_segments(
     return script("return_segments", own, [*args, *(number for number, _, _ in taken)], config.wait)
 
 
-def drop_segments(stream: Stream, doomed: Sequence[tuple[bytes, Segment]]) -> Request:
-    """Drops segments, each with its entry."""
-    own = [stream.entries, stream.subscriptions, *_rows_of(stream, [one for _, one in doomed])]
-    args = [word for entry, one in doomed for word in (entry, one.rows, one.bytes)]
+def drop_segments(stream: Stream, why: str, doomed: Sequence[tuple[bytes, Segment]]) -> Request:
+    """Drops segments, each with its entry. why: over which limit they are."""
+    own = [stream.entries, stream.subscriptions, stream.drops, *_rows_of(stream, [one for _, one in doomed])]
+    args: list[Word] = [why, MOST_DROPS]
+    args += [word for entry, one in doomed for word in (entry, one.rows, one.bytes)]
     return script("drop_segments", own, args)
 
 

@@ -32,7 +32,7 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
         names = [reader.decode("utf-8", "replace") for reader in readers]
         left = [key for name in names for key in own.of_reader(slot, name)]
         yield from inputs.unlink(core, [*left, own.readers(slot), own.beats(slot), own.returned(slot)])
-    yield from inputs.unlink(core, [own.entries, own.schema, own.subscriptions])
+    yield from inputs.unlink(core, [own.entries, own.schema, own.subscriptions, own.drops])
 
 
 def _segment(core: Core, own: keys.Stream, entry: Reply) -> Iterator[bytes]:

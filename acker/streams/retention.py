@@ -64,6 +64,7 @@ def retain(core: Core, stream: str) -> Operation[int]:
             _log.error("%s: nothing of it is dropped", error)
             return dropped
         doomed: list[tuple[bytes, Segment]] = []
+        why = "over max_bytes" if over > 0 else "older than max_age"
         for entry, fields in found:
             segment = segments.readable(fields[1])
             if left - len(doomed) < 2 or (int(entry.split(b"-")[0]) / 1000 >= oldest and over <= 0):
@@ -72,7 +73,7 @@ def retain(core: Core, stream: str) -> Operation[int]:
             over -= segment.bytes
         if not doomed:
             return dropped
-        [reply] = yield [lua.drop_segments(own, doomed)]
+        [reply] = yield [lua.drop_segments(own, why, doomed)]
         dropped += int(reply)
         spent = [key for _, segment in doomed for key, _ in vectors.places(core, segment)]
         yield from inputs.unlink(core, spent)
@@ -90,7 +91,7 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
         raise UnknownSubscription(f"stream {stream!r} has no subscription {name!r}")
     what = Range(stream, slot, "", 0, 0)
     failed = None if ack else f"subscription {name} of stream {stream} was dropped"
-    done, start = 0, "0-0"
+    done, rows, start = 0, 0, "0-0"
     while True:
         [found] = yield [command("XRANGE", own.entries, f"({start}", "+", "COUNT", _FLIGHT)]
         if not found:
@@ -100,10 +101,13 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
         states = yield [command("HGET", own.owed(one.segment.token), slot) for one in members]
         pieces = [one for one, state in zip(members, states, strict=True) if state == b"1"]
         acked, _ = yield from inputs.ack(core, what, pieces, failed)
-        done += acked
+        done, rows = done + acked, rows + sum(one.segment.rows for one in pieces)
         # A segment that was published after the drop is not the subscription's: who publishes ends its part.
         had = [one for one, state in zip(members, states, strict=True) if state != GONE]
         yield from subscriptions.settle(core, what, had, forget=True)
+    if done:
+        note = ("segments", done, "rows", rows, "why", f"subscription {name} was dropped")
+        yield [command("XADD", own.drops, "MAXLEN", lua.MOST_DROPS, "*", *note)]
     known = yield from subscriptions.readers(core, stream, slot)
     left = [key for reader in known for key in own.of_reader(slot, reader)]
     yield from inputs.unlink(core, [*left, own.returned(slot), own.readers(slot), own.beats(slot)])

@@ -90,3 +90,20 @@ class StuckPage(Answer):
 
     stuck: list[Stuck]
     cursor: Cursor | None = Field(description="Of the next page; null at the end.")
+
+
+class Drop(Answer):
+    """Segments that a stream has dropped at once."""
+
+    stream: Name
+    at: Instant
+    segments: Count
+    rows: Count = Field(description="Of these segments, whoever had acked them.")
+    why: str = Field(description="Over which limit they were, or which subscription was dropped.")
+    text: str = Field(description="The drop, for people.")
+
+
+class Drops(Answer):
+    """What streams have dropped."""
+
+    drops: list[Drop] = Field(description="The latest first.")

@@ -7,10 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from acker.errors import ValidationError
 from acker.streams.places import forms
+from acker.streams.places.drops import drops
 from acker.streams.places.stuck import stuck
 from acker.streams.places.why import why
 from api.fields import Cursor, Id
-from api.models.places import StuckPage, Why
+from api.models.places import Drops, StuckPage, Why
 from api.problems import declared, unknown_cursor
 from api.service import LedgerDep
 
@@ -58,3 +59,10 @@ async def get_stuck(ledger: LedgerDep, query: Annotated[StuckQuery, Query()]) ->
     return StuckPage.model_validate(
         {"stuck": [forms.stuck(one) for one in page.stuck], "cursor": page.cursor}
     )
+
+
+@router.get("/drops", responses=declared(404))
+async def get_drops(ledger: LedgerDep) -> Drops:
+    """What streams have dropped, by their limits or with a subscription: the latest 1,000 times."""
+    found = await ledger.run(drops(ledger.core))
+    return Drops.model_validate({"drops": [forms.drop(one) for one in found]})

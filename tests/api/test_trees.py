@@ -6,6 +6,7 @@ import pytest
 from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
+from acker.streams import Stream
 from tests.helpers.ledgers import Trees, told
 from tests.helpers.streaming import emit
 
@@ -141,6 +142,10 @@ def test_why_and_stuck_tell_where_trees_are_and_refuse_cursors_that_no_page_gave
     assert (stuck["stream"], stuck["rows"], stuck["shares"][0]["taken_by"]) == ("lines", 2, None)
     unknown = client.get(f"{TREES}/{ids.new_anchors(1)[0]}/why").json()
     assert (unknown["tree"], unknown["complete"]) == (None, None)
+    Stream(ledger, "lines").subscribe("count")
+    Stream(ledger, "lines").unsubscribe("count")
+    [drop] = client.get("/topologies/words/drops").json()["drops"]
+    assert (drop["stream"], drop["segments"], drop["rows"]) == ("lines", 1, 2)
     for path in (f"{TREES}/{anchors[0]}/why", "/topologies/words/stuck"):
         refused = client.get(path, params={"cursor": "abc"})
         assert (refused.status_code, refused.json()["type"]) == (404, "urn:acker:unknown-cursor")

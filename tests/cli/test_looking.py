@@ -16,7 +16,7 @@ from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from acker.streams.places import holders
 from acker.streams.subscriptions import Range
-from api.models.places import StuckPage, Why
+from api.models.places import Drops, StuckPage, Why
 from api.models.topologies import Stored, StreamState, Topologies, TopologyState
 from api.models.trees import Tree, Trees
 from tests.helpers.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
@@ -95,6 +95,7 @@ def test_programs_get_the_same_objects_as_over_http(acker: Acker, ledger: Ledger
         (Tree, ("tree", "words", first)),
         (Why, ("why", "words", first, "--rows")),
         (StuckPage, ("stuck", "words")),
+        (Drops, ("drops", "words")),
     ):
         found = good(acker(*arguments, "--json"))
         assert model.model_validate(found).model_dump(mode="json") == found
@@ -141,6 +142,12 @@ def test_why_says_where_a_tree_is_and_who_has_taken_it(acker: Acker, ledger: Led
     assert "expected" in one_error(acker("why", "words", "x"), 2)
     open_ledger(Store(ledger.store.url), "empty", ackers=1)
     assert acker("stuck", "empty").out == "nothing is stuck\n"
+    assert acker("drops", "empty").out == "nothing was dropped\n"
+    Stream(ledger, "lines").unsubscribe("split")
+    assert re.fullmatch(
+        r"stream lines dropped 1 segment \(1 rows\) at ..:..:.. UTC: subscription split was dropped *\n",
+        acker("drops", "words").out,
+    )
     assert "the store knows no such tree" in acker("why", "empty", anchor).out
 
 

@@ -13,6 +13,7 @@ from acker.inspect.steps import MOST_STEPS
 from acker.ledger.config import MAX_SPOUTS
 from acker.ledger.histogram import MOST_BUCKET, PER_DOUBLING
 from acker.ledger.marks import MOST_STEPS as MOST_NUMBERS
+from acker.streams.lua import MOST_DROPS
 
 PERMANENT = {
     "acker:topologies": "set",
@@ -36,6 +37,7 @@ PERMANENT = {
     "letters": "hash",
     "history": "stream",
     "subscriptions": "hash",
+    "drops": "stream",
     "recent": "stream",
 }
 """What stays when all trees are finished, confirmed and forgotten; streams of outcomes are empty then."""
@@ -79,6 +81,7 @@ MOST = {
     "step_counts": (MOST_NUMBERS + 1) * (MOST_BUCKET + 4),
     "health": len(THRESHOLDS) + len(CODES),
     "history": 30 * 144,
+    "drops": MOST_DROPS,
     "writers": 1_000_000,
     "writers_before": 1_000_000,
 }

@@ -3,11 +3,16 @@
 import pytest
 
 from acker.errors import ValidationError
+from acker.inspect import failures
+from acker.ledger import tick
 from acker.ledger.client import Ledger
 from acker.streams import Stream, retention
 from acker.streams.commits import commit as commits
 from acker.streams.commits import publishing
 from acker.streams.commits.commit import Commit
+from acker.streams.places.drops import drops
+from acker.streams.places.reasons import explain
+from acker.streams.places.why import why
 from tests.helpers.servers import raw_client, wait_until
 from tests.helpers.streaming import ack, commit, consume, counters, emit, kept, readable, rows, stage, take
 
@@ -67,7 +72,7 @@ def test_a_driver_that_comes_late_with_its_hold_does_not_publish_twice(ledger: L
 def test_a_stream_over_its_size_drops_the_oldest_and_their_trees_expire(ledger: Ledger, url: str) -> None:
     stream = Stream(ledger, "lines")
     stream.subscribe("slow")
-    emit(ledger, 100)
+    anchors = emit(ledger, 100)
     size = stream.totals().bytes
     stream.limit(max_bytes=2 * size + size // 2)
     for _ in range(3):
@@ -77,10 +82,21 @@ def test_a_stream_over_its_size_drops_the_oldest_and_their_trees_expire(ledger: 
     assert totals.bytes <= 2 * size + size // 2
     [slow] = totals.subscriptions
     assert (slow.rows_published, slow.rows_dropped, slow.rows_behind) == (400, 200, 200)
+    assert [(one.segments, one.rows, one.why) for one in ledger.run(drops(ledger.core))] == [
+        (1, 100, "over max_bytes"),
+        (1, 100, "over max_bytes"),
+    ]
+    answer = ledger.run(why(ledger.core, int(anchors[0])))
+    assert answer.complete is False
+    assert "stream lines dropped 1 segment (100 rows) at " in answer.rest
     consume(ledger, "lines", "slow")
     for _ in range(3):
-        ledger.tick(force=True)
+        ledger.run(tick.tick(ledger.core, force=True, explain=explain))
     assert counters(ledger) == {"tracked": 400, "acked": 200, "expired": 200, "rotations": 9}
+    ended = ledger.run(failures.find(ledger.core, int(anchors[0])))
+    assert ended is not None
+    assert "stream lines dropped 1 segment (100 rows) at " in ended.cause.reason
+    assert ended.cause.reason.endswith(": over max_bytes")
     assert not kept(url, b"staged")
     assert not kept(url, b"owed")
 

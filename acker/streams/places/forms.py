@@ -5,6 +5,7 @@ from typing import Any
 
 from acker.inspect import forms
 from acker.inspect.plain import instant
+from acker.streams.places.drops import Drop
 from acker.streams.places.graph import Graph
 from acker.streams.places.holders import Holder
 from acker.streams.places.place import Place
@@ -60,6 +61,11 @@ def stuck(one: Stuck) -> dict[str, Any]:
         "partly": one.partly,
         "shares": [share(each) for each in one.shares],
     }
+
+
+def drop(one: Drop) -> dict[str, Any]:
+    """What a stream has dropped at once."""
+    return {**asdict(one), "at": instant(one.at), "text": one.text()}
 
 
 def share(one: Share) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 from acker.streams import segments
-from acker.streams.places import lying, place, search
+from acker.streams.places import drops, lying, place, search
 from acker.streams.places.lying import Found, Lying
 
 MOST_SLABS = 10_000
@@ -56,6 +56,9 @@ def explain(core: Core) -> Operation[Reasons]:
         for index in one.indexes.tolist():
             trees.setdefault(index, set()).add(text)
     otherwise = IN_NO_STREAM if whole else ""
+    lately = yield from drops.since(core, known.named, 3 * core.config.message_timeout)
+    if whole and lately is not None:
+        otherwise = f"{IN_NO_STREAM}: {lately.text()}"
     return _coded(of_trees, wanted, otherwise, (yield from _seen(core, wanted, end)))
 
 

@@ -14,7 +14,7 @@ from acker.inspect.trees import Tree
 from acker.ledger import ids
 from acker.ledger.core import Core
 from acker.store.operation import Operation
-from acker.streams.places import place, search
+from acker.streams.places import drops, place, search
 from acker.streams.places.place import Place
 from acker.streams.places.search import Walk
 
@@ -84,6 +84,8 @@ def why(core: Core, anchor: int, *, rows: bool = False, cursor: str | None = Non
     elif not moved:
         complete = begun.xor == begun.value
         rest = "" if complete else NO_TRACK if tree.state == "waiting" else IN_NO_STREAM
+        if rest == IN_NO_STREAM and (lately := (yield from drops.since(core, known.named, tree.age))):
+            rest = f"{rest}: {lately.text()}"
     next_page = begun.text(anchor) if more else None
     [seen] = yield from marks.seen(core, core.shards[tree.shard], [ids.slab_of(anchor)])
     return Why(anchor, tree, None, shown, complete, rest, begun.looked, most, next_page, tuple(seen))
