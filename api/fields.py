@@ -118,6 +118,9 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+REASON = "Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known."
+
+
 class Numbers(Model):
     """A body of numbers, and of choices: JSON's true is no 1, and "1" is none either."""
 

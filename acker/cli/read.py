@@ -175,7 +175,9 @@ def tree(
         ended = ledger.run(failures.find(ledger.core, number))
         how = "never tracked, or finished and confirmed"
         if ended is not None:
-            why = f": {ended.cause.reason}" if ended.cause.reason else ""
+            batch = f", batch {ended.cause.batch}" if ended.cause.batch >= 0 else ""
+            why = f", by {ended.cause.step}{batch}" if ended.cause.step else ""
+            why += f": {ended.cause.reason}" if ended.cause.reason else ""
             how = f"it {ended.status} at {instant(ended.at)}, {duration(ended.age)} after its track{why}"
         raise AckerError(f"topology {topology!r} knows no tree {number}: {how}")
     if as_json:

@@ -217,7 +217,14 @@ class Inbox:
             if mark == PENDING:
                 why, taken = entry.cause, outcome.latency
                 found = Outcome(
-                    message_ids[index], anchor, entry.status, why.reason, taken, why.step, why.retry
+                    message_ids[index],
+                    anchor,
+                    entry.status,
+                    why.reason,
+                    taken,
+                    why.step,
+                    why.retry,
+                    why.batch,
                 )
                 self.pending.report(slab, index, found)
 

@@ -1,7 +1,8 @@
 """Causes: why a tree was failed, by which step, and whether another attempt is of use.
 
 The ledger keeps a cause as one text, which it never looks into: the reason alone where there is nothing else
-to say. Otherwise a NUL follows, "!" where no attempt is to follow, and the name of the step.
+to say. Otherwise a NUL follows, "!" where no attempt is to follow, the name of the step, and after a space
+its batch.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ _FOR_GOOD = "!"
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a tree was failed. step: the name of who failed it, "" where not known.
+    """Why a tree was failed. step: the name of who failed it, "" where not known; batch: of its query, or -1.
 
     retry: whether another attempt is of use. Who says no has failed the record for good.
     """
@@ -23,13 +24,15 @@ class Cause:
     reason: str = ""
     step: str = ""
     retry: bool = True
+    batch: int = -1
 
     def text(self) -> str:
         """The cause as text; the inverse of `parse`. The reason is cut to 1 KiB."""
         said = bounded_reason(self.reason)
         if self.retry and not self.step and _END not in said:
             return said
-        return f"{said}{ending(retry=self.retry)}{self.step}"
+        batch = f" {self.batch}" if self.step and self.batch >= 0 else ""
+        return f"{said}{ending(retry=self.retry)}{self.step}{batch}"
 
     def encode(self) -> bytes:
         """The same as the ledger keeps it."""
@@ -41,7 +44,9 @@ class Cause:
         reason, end, rest = text.rpartition(_END)
         if not end:
             return cls(text)
-        return cls(reason, rest.removeprefix(_FOR_GOOD), not rest.startswith(_FOR_GOOD))
+        step, _, batch = rest.removeprefix(_FOR_GOOD).partition(" ")
+        number = int(batch) if batch.isascii() and batch.isdigit() and len(batch) < 20 else -1
+        return cls(reason, step, not rest.startswith(_FOR_GOOD), number)
 
     @classmethod
     def decode(cls, stored: bytes) -> "Cause":
@@ -62,16 +67,16 @@ def checked(reason: object, step: str = "", *, retry: bool = True) -> bytes:
 def checked_text(text: str) -> bytes:
     """A cause's text as the ledger keeps it. Raises ValidationError for a reason of more than 1 KiB."""
     cause = Cause.parse(text)
-    return checked(cause.reason, cause.step, retry=cause.retry)
+    return replace(cause, reason=check_reason(cause.reason).decode()).encode()
 
 
-def texts(reasons: Iterable[str | None], step: str) -> list[str]:
-    """Texts of causes, with the name of a step in each that names none."""
+def texts(reasons: Iterable[str | None], step: str, batch: int = -1) -> list[str]:
+    """Texts of causes, with the name of a step and its batch in each that names none."""
     found = [text or "" for text in reasons]
-    whole = {text: _by(step, text) for text in set(found)}
+    whole = {text: _by(step, batch, text) for text in set(found)}
     return [whole[text] for text in found]
 
 
-def _by(step: str, text: str) -> str:
+def _by(step: str, batch: int, text: str) -> str:
     cause = Cause.parse(text)
-    return replace(cause, step=cause.step or step).text()
+    return text if cause.step else replace(cause, step=step, batch=batch).text()

@@ -35,7 +35,7 @@ STALE_SECONDS = 10.0
 _LAST_SECONDS = 60
 """Seconds before a key is forgotten in which it is not used any more: its writer may be, a little later."""
 _NAME_BYTES = 16
-_OF_STEPS = ("acks_by", "fails_by")
+_OF_STEPS = _ACKS, _FAILS = "acks_by", "fails_by"
 _log = logging.getLogger(__name__)
 
 
@@ -82,8 +82,8 @@ class Messages:
                 [(int(anchor), int(delta)) for anchor, delta in stored["acks"]],
                 [(int(anchor), str(cause)) for anchor, cause in stored["fails"]],
                 [int(anchor) for anchor in stored["resets"]],
-                [(int(anchor), int(delta), _step(by)) for anchor, delta, by in stored.get("acks_by", ())],
-                [(int(anchor), str(cause), _step(by)) for anchor, cause, by in stored.get("fails_by", ())],
+                tuple((int(anchor), int(delta), _step(by)) for anchor, delta, by in stored.get(_ACKS, ())),
+                tuple((int(anchor), str(why), _step(by)) for anchor, why, by in stored.get(_FAILS, ())),
             )
 
 

@@ -94,7 +94,9 @@ class Bolt(Shipped):
             collector = Collector(batch.sparkSession, self._options, at)
             with _discarding(ledger, collector), plans.settled(batch, plan):
                 failed = _failure(
-                    self.name, lambda: functions.call(self.function, self.name, batch, collector)
+                    self.name,
+                    at.number,
+                    lambda: functions.call(self.function, self.name, batch, collector),
                 )
                 collector.life.end(wait=failed is None)
                 inputs = self._inputs(ledger, batch, at, plan, failed is not None, bool(collector.staged))
@@ -347,17 +349,17 @@ def _discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
         collector.release()
 
 
-def _failure(step: str, call: Callable[[], object]) -> str | None:
+def _failure(step: str, batch: int, call: Callable[[], object]) -> str | None:
     """The cause, as text, for which a batch failed as a whole, or None."""
     try:
         call()
     except FailedException as error:
-        return _cause(step, error)
+        return _cause(step, error, batch)
     return None
 
 
-def _cause(step: str, error: FailedException) -> str:
-    return Cause(str(error) or "failed", step, not isinstance(error, PermanentFailure)).text()
+def _cause(step: str, error: FailedException, batch: int = -1) -> str:
+    return Cause(str(error) or "failed", step, not isinstance(error, PermanentFailure), batch).text()
 
 
 _NO_COLUMN = (

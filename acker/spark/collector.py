@@ -79,7 +79,8 @@ class Collector:
         self.holds: set[str] = set()
         self._subscription = options.subscription
         self._ledger: Ledger = options.ledger()
-        self._how = replace(options.staging(), step=options.stream)
+        number = -1 if job else batch.number
+        self._how = replace(options.staging(), step=options.stream, batch=number)
         self._batch = batch
         self._used_once = False
         self._cached: list[DataFrame] = []

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from acker.inspect.failures import Recent
 from acker.inspect.plain import message_id_fields
-from api.fields import Answer, Cursor, Id, Instant, MessageIdFields, Name, Seconds, instant
+from api.fields import REASON, Answer, Cursor, Id, Instant, MessageIdFields, Name, Seconds, instant
 
 
 class Outcome(MessageIdFields):
@@ -14,8 +14,9 @@ class Outcome(MessageIdFields):
 
     id: str = Field(description="Names it among the outcomes of its topology.", examples=["2-1041-0"])
     status: Literal["failed", "expired"]
-    reason: str = Field(description="Of a failure; anybody's text.")
+    reason: str = Field(description=REASON)
     step: str = Field(description="The bolt that has failed it; empty where that is not known.")
+    batch: int = Field(ge=-1, description="The batch of its query; -1 where that is not known.")
     anchor: Id
     spout: Name | None
     at: Instant
@@ -37,6 +38,7 @@ def outcome(tree: Recent) -> Outcome:
         status=tree.status,
         reason=tree.cause.reason,
         step=tree.cause.step,
+        batch=tree.cause.batch,
         anchor=str(tree.anchor),
         spout=tree.spout,
         at=instant(tree.at),

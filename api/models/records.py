@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from api.fields import Answer, Count, Cursor, Id, Instant, MessageIdFields, Name
+from api.fields import REASON, Answer, Count, Cursor, Id, Instant, MessageIdFields, Name
 from api.models.dead_letters import DeadLetterHead
 
 
@@ -16,7 +16,7 @@ class FoundAttempt(Answer):
     state: Literal["pending", "finished", "acked", "failed", "expired"] = Field(
         description="`finished`: it is over, and how is not kept."
     )
-    reason: str = Field(description="Of a failure; anybody's text.")
+    reason: str = Field(description=REASON)
     step: str = Field(description="The bolt that has failed it; empty where that is not known.")
     tracked_at: Instant | None = Field(description="null where it is not kept.")
     at: Instant | None = Field(description="When it ended; null in flight, and where it is not kept.")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from acker.inspect.outcome_pages import RECEIPT_PATTERN, RECEIPTS
-from api.fields import Answer, Count, Cursor, Id, Instant, MessageIdFields, Model, Name, Seconds
+from api.fields import REASON, Answer, Count, Cursor, Id, Instant, MessageIdFields, Model, Name, Seconds
 
 Receipt = Annotated[str, Field(pattern=RECEIPT_PATTERN, examples=["2-1795230245678-0-0123456789abcdef"])]
 
@@ -31,8 +31,9 @@ class SpoutOutcomes(Answer):
         description="Confirms them, and those before them that came with null: they ended together."
     )
     status: Literal["acked", "failed", "expired"]
-    reason: str = Field(description="Of a failure; anybody's text.")
+    reason: str = Field(description=REASON)
     step: str = Field(description="The bolt that has failed them; empty where that is not known.")
+    batch: int = Field(ge=-1, description="The batch of its query; -1 where that is not known.")
     retry: bool = Field(description="false: failed for good, so another attempt is of no use.")
     at: Instant
     trees: list[EndedTree]

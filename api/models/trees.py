@@ -5,7 +5,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from acker.inspect.buckets import Bucket
-from api.fields import Answer, Cursor, Id, Instant, MessageIdFields, Model, Name, Reason, Retry, Seconds
+from api.fields import (
+    REASON,
+    Answer,
+    Cursor,
+    Id,
+    Instant,
+    MessageIdFields,
+    Model,
+    Name,
+    Reason,
+    Retry,
+    Seconds,
+)
 
 ANCHORS = 1_000
 """Most trees that one call fails or resets."""
@@ -18,8 +30,9 @@ class TreeOutcome(Answer):
     """How a tree ended."""
 
     status: Status
-    reason: str = Field(description="Of a failure; anybody's text.")
+    reason: str = Field(description=REASON)
     step: str = Field(description="The bolt that has failed it; empty where that is not known.")
+    batch: int = Field(ge=-1, description="The batch of its query; -1 where that is not known.")
     at: Instant | None = Field(description="When it ended; null where that is not kept.")
     age: Seconds | None = Field(description="Seconds from its track to its end; null where that is not kept.")
 

@@ -119,11 +119,12 @@ def _outcome(ended: Recent | Literal["acked"] | None) -> TreeOutcome | None:
     if ended is None:
         return None
     if ended == "acked":
-        return TreeOutcome(status="acked", reason="", step="", at=None, age=None)
+        return TreeOutcome(status="acked", reason="", step="", batch=-1, at=None, age=None)
     return TreeOutcome(
         status=ended.status,
         reason=ended.cause.reason,
         step=ended.cause.step,
+        batch=ended.cause.batch,
         at=instant(ended.at),
         age=ended.age,
     )

@@ -183,6 +183,7 @@ def outcome(found: EntryOutcomes) -> SpoutOutcomes:
         status=found.status,  # type: ignore[arg-type]
         reason=found.cause.reason,
         step=found.cause.step,
+        batch=found.cause.batch,
         retry=found.cause.retry,
         at=instant(found.at),
         trees=[

@@ -71,9 +71,9 @@ def test_many_slabs_are_paged_whatever_becomes_of_them_in_between(ledger: Ledger
 
 def test_what_expires_next_comes_first(ledger: Ledger) -> None:
     for _ in range(3):
-        track_singles(ledger, 20)
+        track_singles(ledger, 60)
         ledger.run(tick.rotate(ledger.core, force=True))
-    track_singles(ledger, 20)
+    track_singles(ledger, 60)
     assert len({tree.shard for tree in listed(ledger)}) == 4
     for shard in (None, 0, 1, 2, 3):  # over all shards, too
         order = [BUCKETS.index(tree.bucket) for tree in listed(ledger, 7, shard=shard) if tree.bucket]

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
-from acker.inspect import aio, health, history, steps
+from acker.inspect import aio, health, history, marks, steps
 from acker.inspect.removal import remove
 from acker.inspect.steps import Step
-from acker.ledger import tick, topologies
+from acker.ledger import ids, tick, topologies
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.core import Core
 from acker.store import keys
@@ -69,12 +69,15 @@ def filled(url: str, name: str) -> Ledger:
     ledger.run(giving_back.give_back(core, "lines", batch.slot, batch.reader))
     take(ledger, "lines", "two")
     ledger.run(steps.register(core, Step("split", "bolt", "app")))
+    by = ledger.run(marks.mark(core, "split"))
+    ledger.submit(core.update(Trees(900).track(ledger).anchors, ids.new_ids(900), 0, by, 900).calls)
     ledger.run(health.set_thresholds(core, {"failed": 0}))
     assert ledger.run(history.record(core)) is not None
     for _ in range(3):
         ledger.run(tick.rotate(core, force=True))  # sets aside what nobody drains
     Trees(1).track(ledger)
     ledger.store.send([command("HSET", keys.journal(name), b"call", b"messages")])
+    ledger.store.send([command("XADD", keys.Stream(name, "words").drops, "*", "segments", 1, "rows", 2)])
     return ledger
 
 

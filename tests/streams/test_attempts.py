@@ -262,13 +262,18 @@ def test_a_wait_is_doubled_each_time_up_to_its_limit_and_the_same_for_all(
 REASONS = st.text(max_size=1200)
 
 
-@given(reason=REASONS, step=st.sampled_from(["", "split", "a.b-c_1"]), retry=st.booleans())
+@given(
+    reason=REASONS,
+    step=st.sampled_from(["", "split", "a.b-c_1"]),
+    retry=st.booleans(),
+    batch=st.integers(-1, 2**63),
+)
 def test_a_cause_is_the_same_after_it_was_stored_whatever_its_reason(
-    reason: str, step: str, retry: bool
+    reason: str, step: str, retry: bool, batch: int
 ) -> None:
-    cause = Cause(reason, step, retry)
+    cause = Cause(reason, step, retry, batch)
     found = Cause.decode(cause.encode())
-    assert (found.step, found.retry) == (step, retry)
+    assert (found.step, found.retry, found.batch) == (step, retry, batch if step else -1)
     assert found.reason == bounded_reason(reason)
 
 

@@ -79,7 +79,7 @@ class Staging:
 
     rows, bytes: after so many of them (bytes before compression) a new segment starts. ttl: seconds.
     failures_only: rows that did not fail are passed over. effects_horizon: the digests of these are recorded
-    as effects for so long (ms); None: they are recorded already. step: the name of who fails rows.
+    as effects for so long (ms); None: they are recorded already. step, batch: of who fails rows.
     """
 
     stream: str
@@ -90,6 +90,7 @@ class Staging:
     failures_only: bool = False
     effects_horizon: int | None = None
     step: str = ""
+    batch: int = -1
 
 
 @dataclass(slots=True)
@@ -127,7 +128,7 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
         if bad:
             unfailed += _count(segments.unanchored, bad)
             treeless += _count(segments.treeless, bad)
-            failures += yield from stage_failures(core, how.ttl, *_failures_of(bad, how.step))
+            failures += yield from stage_failures(core, how.ttl, *_failures_of(bad, how))
         if kept and not how.failures_only:
             unanchored += _count(segments.unanchored, kept)
             treeless += _count(segments.treeless, kept)
@@ -179,19 +180,21 @@ def _split_failed(batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], 
     return kept, bad
 
 
-def _failures_of(rows: list[pa.RecordBatch], step: str) -> tuple[Ids, list[str]]:
+def _failures_of(rows: list[pa.RecordBatch], how: Staging) -> tuple[Ids, list[str]]:
     """Anchors with their causes of rows that failed."""
-    found = [rows_failures(one.column(ANCHORS), one.column(FAILED), step) for one in rows]
+    found = [rows_failures(one.column(ANCHORS), one.column(FAILED), how.step, how.batch) for one in rows]
     return np.concatenate([anchors for anchors, _ in found]), [why for _, whys in found for why in whys]
 
 
-def rows_failures(anchors: pa.Array, reasons: pa.Array, step: str = "") -> tuple[Ids, list[str]]:
+def rows_failures(
+    anchors: pa.Array, reasons: pa.Array, step: str = "", batch: int = -1
+) -> tuple[Ids, list[str]]:
     """Anchors of rows and a cause for each, from a column of anchors and one of causes.
 
     See `acker.ledger.causes`.
     """
     found, places = segments.edges(anchors)
-    causes = texts(segments.texts(reasons), step)
+    causes = texts(segments.texts(reasons), step, batch)
     if len(found) == len(causes) and pa.types.is_int64(anchors.type):
         return found, causes
     if pa.types.is_int64(anchors.type):

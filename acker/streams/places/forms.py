@@ -25,6 +25,7 @@ def why(one: Why) -> dict[str, Any]:
             "status": ended.status,
             "reason": ended.cause.reason,
             "step": ended.cause.step,
+            "batch": ended.cause.batch,
             "at": instant(ended.at),
             "age": ended.age,
         },

@@ -1415,7 +1415,7 @@ export interface components {
             number: number | null;
             /**
              * Reason
-             * @description Of a failure; anybody's text.
+             * @description Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known.
              */
             reason: string;
             /**
@@ -1859,6 +1859,11 @@ export interface components {
              */
             at: string;
             /**
+             * Batch
+             * @description The batch of its query; -1 where that is not known.
+             */
+            batch: number;
+            /**
              * Id
              * @description Names it among the outcomes of its topology.
              * @example 2-1041-0
@@ -1876,7 +1881,7 @@ export interface components {
             message_id_base64: string | null;
             /**
              * Reason
-             * @description Of a failure; anybody's text.
+             * @description Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known.
              */
             reason: string;
             /** Shard */
@@ -2406,8 +2411,13 @@ export interface components {
              */
             at: string;
             /**
+             * Batch
+             * @description The batch of its query; -1 where that is not known.
+             */
+            batch: number;
+            /**
              * Reason
-             * @description Of a failure; anybody's text.
+             * @description Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known.
              */
             reason: string;
             /**
@@ -3274,8 +3284,13 @@ export interface components {
              */
             at: string | null;
             /**
+             * Batch
+             * @description The batch of its query; -1 where that is not known.
+             */
+            batch: number;
+            /**
              * Reason
-             * @description Of a failure; anybody's text.
+             * @description Of a failure: anybody's text. Of an expired tree: where it was then, as far as that is known.
              */
             reason: string;
             /**

@@ -9,7 +9,7 @@ import { RefreshControl } from "../components/RefreshControl";
 import { MessageId, Reason } from "../components/Text";
 import { useRefresh } from "../hooks/refresh";
 import { useTopology } from "../hooks/topology";
-import { duration, instant } from "../lib/format";
+import { count, duration, instant } from "../lib/format";
 import { findPath } from "../lib/records";
 import { TreeAction, type Action } from "./actions";
 import { timeLeft } from "./Trees";
@@ -172,6 +172,8 @@ function History({ of }: { of: Schemas["TreeState"] }) {
             <span>
               {instant(outcome.at)}
               {outcome.age === null ? "" : `, ${duration(outcome.age)} after its track`}
+              {outcome.step === "" ? "" : `, by ${outcome.step}`}
+              {outcome.batch < 0 ? "" : `, batch ${count(outcome.batch)}`}
             </span>
             {outcome.reason !== "" && (
               <span>
