@@ -4,7 +4,8 @@
 -- KEYS  those of includes/shard.lua, then
 --       1 staged      hash (lua/stage.lua)
 --       2 made        of a commit that needs something (includes/made.lua), else left out
---       3 step_counts, 4 mark, 5 mark, 6 mark, 7 mark  where it is known who acks (includes/marks.lua), else left out
+--       3 step_counts, 4 mark, 5 mark, 6 mark, 7 mark  where it is known who acks (includes/marks.lua),
+--                   else left out
 --       ... vector    of each slab of the chunk that is not of one; no slab twice
 -- ARGV  1 spouts
 --       2 chunk       0 ...

@@ -33,7 +33,7 @@ function marks.acked(keys, by, tuples, many, trees, ones)
   end
   local last, ms
   -- Adds n trees of a slab, which is mostly one that was tracked with the slab before it.
-  local function add(header, n)
+  local function count(header, n)
     local fixed = header and sub(header, 1, HEADER_BYTES)
     if fixed ~= last then
       local facts = header and slabs.facts(header)
@@ -45,12 +45,12 @@ function marks.acked(keys, by, tuples, many, trees, ones)
     local headers = call('HMGET', SLABS, unpack(many))
     for k = 1, m do
       local low, high = byte(trees, 2 * k - 1, 2 * k)
-      add(headers[k], low + 256 * high)
+      count(headers[k], low + 256 * high)
     end
   end
   if #ones > 0 then
     local headers = call('HMGET', SLABS, unpack(ones))
-    for k = 1, #ones do add(headers[k], 1) end
+    for k = 1, #ones do count(headers[k], 1) end
   end
   local buckets = {}
   for age, n in pairs(ages) do
