@@ -59,6 +59,12 @@ def test_a_record_is_found_by_its_id_or_an_anchor_and_leads_to_its_attempts_and_
         expect(rows).to_have_count(2)
         expect(page.get_by_text("Nothing is known of this message id")).to_be_visible()
         tree.get_by_role("link").click()
+        # A tree's page has the attempts, too: a replay is a tree of its own.
+        expect(rows.first).to_contain_text("this one")
+        expect(rows.last.get_by_role("link")).to_be_visible()
+        expect(page.get_by_role("region", name="Attempts", exact=True)).to_contain_text("Dead letter since")
+        assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]  # type: ignore[index]
+        assert axe(page) == []
         page.get_by_role("link", name="its attempts and dead letters").click()
         expect(rows).to_have_count(2)
         page.go_back()

@@ -122,8 +122,10 @@ def test_windows_and_the_refresh_rate_are_in_the_url_and_the_back_button_undoes_
 
 def test_the_cursor_reads_a_chart_out_by_pointer_and_by_keyboard(new_page: NewPage) -> None:
     page = new_page("/t/words?paused=1")
+    wait_until_complete(page)
     plots = page.get_by_role("slider")
     expect(plots).to_have_count(5)
+    plots.first.scroll_into_view_if_needed()
     times = page.locator(".chart time")
     latest = times.all_text_contents()
     box = plots.first.bounding_box()

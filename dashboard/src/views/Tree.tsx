@@ -10,8 +10,9 @@ import { MessageId, Reason } from "../components/Text";
 import { useRefresh } from "../hooks/refresh";
 import { useTopology } from "../hooks/topology";
 import { count, duration, instant } from "../lib/format";
-import { findPath } from "../lib/records";
+import { findPath, messageIdText } from "../lib/records";
 import { TreeAction, type Action } from "./actions";
+import { Search } from "./Search";
 import { timeLeft } from "./Trees";
 import { Where } from "./Where";
 
@@ -71,6 +72,15 @@ export function Tree() {
             </div>
           )}
           {flies && <Where topology={topology} anchor={anchor} />}
+          {found.data && found.data.message_id_base64 !== null && (
+            <Search
+              // Another state is a reason to look again.
+              key={found.data.outcome?.status ?? found.data.tree?.state}
+              topology={topology}
+              id={messageIdText(found.data)}
+              tree={anchor}
+            />
+          )}
         </Loaded>
       )}
       {action !== null && tree !== null && (
