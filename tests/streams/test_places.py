@@ -22,6 +22,7 @@ from acker.streams.commits.staging import Staging
 from acker.streams.places import holders, search
 from acker.streams.places import stuck as stuck_places
 from acker.streams.places import why as looking
+from acker.streams.places.search import Walk
 from acker.streams.places.stuck import StuckPage, stuck
 from acker.streams.places.why import Why, why
 from acker.streams.spouts.replays import emit_recorded
@@ -95,6 +96,18 @@ def test_it_names_the_query_and_the_batch_that_have_taken_a_row_and_the_step_whe
     assert ask(ledger, other).places[0].taken_by.batch is None  # type: ignore[union-attr]
     Stream(ledger, "lines").give_back("reader")
     assert [place.taken_by for place in ask(ledger, anchor).places] == [None]
+
+
+def test_a_stream_with_the_name_of_the_bolt_that_emits_it_is_not_held_by_that_bolt(ledger: Ledger) -> None:
+    [anchor] = emit(ledger, 1)
+    Stream(ledger, "split.words").subscribe("default")
+    pieces = (stage(ledger, [anchor], "split.words"), stage(ledger, [anchor], "split.held"))
+    batch = take(ledger, "split.held", reader="split")  # as collector.held does
+    commit(ledger, 0, Commit(pieces, (take(ledger, "lines"), batch)))
+    step = Step("split", "bolt", query_id="5f0c", emits=("split.words", "split.held"))
+    ledger.run(steps.register(ledger.core, step))
+    found = {place.stream: place.held_by for place in ask(ledger, anchor).places}
+    assert found == {"split.words": "", "split.held": "held by bolt split for a later batch"}
 
 
 def test_what_a_commit_has_applied_and_not_published_is_found_too(ledger: Ledger, url: str) -> None:
@@ -200,7 +213,8 @@ def test_more_segments_than_one_call_looks_at_come_page_by_page_and_the_last_one
     while rest.cursor:
         rest = ask(ledger, anchor, cursor=rest.cursor)
     assert (rest.complete, rest.rest) == (None, looking.MOVED)
-    for bad in ("", "x", "é", "MA", first.cursor[:-8], first.cursor * 2000):
+    far = Walk(1, "lines", f"{1 << 64}-0").text(int(anchor))
+    for bad in ("", "x", "é", "MA", far, first.cursor[:-8], first.cursor * 2000):
         with pytest.raises(ValidationError, match="cursor"):
             ask(ledger, anchor, cursor=bad)
     with pytest.raises(ValidationError, match="cursor"):

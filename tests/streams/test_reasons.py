@@ -1,7 +1,9 @@
 """Why a tree expired: the reason says where its tuples were when a ticker looked."""
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +12,17 @@ import redis
 from acker.inspect import failures, marks
 from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.ticker import Ticker
 from acker.ledger.ticker import explain as guarded
 from acker.store.client import Store
 from acker.streams import Stream
 from acker.streams.commits.commit import Commit
-from acker.streams.places import holders, reasons
+from acker.streams.commits.commit import commit as committing
+from acker.streams.places import holders, lying, reasons
+from acker.streams.places.lying import Lying
+from acker.streams.places.place import Place
 from acker.streams.places.reasons import IN_NO_STREAM, explain
 from acker.streams.places.why import why
 from tests.helpers.servers import raw_client, wait_until
@@ -136,6 +142,41 @@ def test_more_reasons_than_a_tick_tells_apart_keep_the_most_frequent(ledger: Led
     assert reason(ledger, anchors[99]).startswith("in stream many for")
     found = Counter(reason(ledger, anchor)[:10] for anchor in anchors[:40])
     assert found == {"in stream ": tick.MOST_REASONS - 2, "": 40 - (tick.MOST_REASONS - 2)}
+
+
+def test_trees_in_a_commit_that_its_driver_left_half_done_are_said_to_be_there(ledger: Ledger) -> None:
+    [anchor] = emit(ledger, 1)
+    batch = take(ledger, "lines")
+    what = Commit((stage(ledger, [anchor]),), (batch,))
+    places: Sequence[Place] = ()
+    for after in range(40):
+        assert run_cut(ledger, committing(ledger.core, "writer", 0, what), after)
+        places = ledger.run(why(ledger.core, int(anchor))).places
+        if {place.stream: place.commit for place in places} == {"words": "query writer, batch 0"}:
+            break
+    assert expire(ledger) == 1
+    assert reason(ledger, anchor) == "; ".join(place.text(timed=False) for place in places)
+
+
+def test_a_look_at_many_large_segments_takes_a_bounded_number_of_their_trees_at_a_time(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reasons, "_MOST_ROWS", 20)
+    monkeypatch.setattr(reasons, "MOST_TREES", 30)
+    looks: list[int] = []
+    seen = lying.look
+
+    def look(core: Core, there: Sequence[Lying], slabs: Any) -> Any:
+        looks.append(sum(one.segment.rows for one in there))
+        return seen(core, there, slabs)
+
+    monkeypatch.setattr(lying, "look", look)
+    emitted = [emit(ledger, 15) for _ in range(5)]
+    assert expire(ledger) == 75
+    assert max(looks) == 30
+    texts = [{reason(ledger, anchor) for anchor in anchors} for anchors in emitted]
+    where = "in stream lines for its first subscription, taken by nobody"
+    assert texts == [{where}] * 4 + [{""}]
 
 
 def test_what_a_tick_has_no_time_to_look_for_expires_all_the_same(

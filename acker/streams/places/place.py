@@ -71,9 +71,11 @@ def shown(
 ) -> Operation[tuple[Place, ...]]:
     """The places of what was found: who has taken them, since when, and how many rows they have."""
     takers: dict[tuple[str, int], dict[str, Holder]] = {}
+    keepers: dict[tuple[str, int], str] = {}
     for stream, slot in sorted({(one.lying.stream, one.lying.slot) for one in found if one.lying.entry}):
         there = [one.lying.entry for one in found if (one.lying.stream, one.lying.slot) == (stream, slot)]
         takers[stream, slot] = yield from holders.find(core, stream, slot, there, at_work)
+        keepers[stream, slot] = yield from _held_by(core, stream, slot, at_work)
     [instant] = yield [Request(keys.config(core.config.name), ["TIME"])]
     now = seconds(instant)
     shown = []
@@ -88,7 +90,7 @@ def shown(
                 lying.segment.token,
                 lying.entry,
                 takers.get((lying.stream, lying.slot), {}).get(lying.entry),
-                _held_by(core, lying.stream, at_work),
+                keepers.get((lying.stream, lying.slot), ""),
                 lying.commit,
             )
         )
@@ -102,14 +104,16 @@ def shown(
     return tuple(shown)
 
 
-def _held_by(core: Core, stream: str, at_work: Sequence[Step]) -> str:
+def _held_by(core: Core, stream: str, slot: int, at_work: Sequence[Step]) -> Operation[str]:
     """Whose own stream it is: that of rows which a bolt holds, or of a spout's replays; "" for any other."""
     if any(stream == roots.replays_stream(spout) for spout in core.spouts):
         return f"waits to be replayed by spout {stream.rpartition('.')[0]}"
     bolt = stream.rpartition(".")[0]
-    if any(bolt == step.name and step.kind != "spout" for step in at_work):
-        return f"held by bolt {bolt} for a later batch"
-    return ""
+    if not any(bolt == step.name and step.kind != "spout" for step in at_work):
+        return ""
+    # Any stream may have such a name. What a bolt holds it takes itself, under its own name.
+    [takes] = yield [command("HEXISTS", keys.Stream(core.config.name, stream).readers(slot), bolt)]
+    return f"held by bolt {bolt} for a later batch" if takes else ""
 
 
 def _with_rows(core: Core, anchor: int, place: Place) -> Operation[Place]:

@@ -4,13 +4,20 @@ The look has bounds of slabs, segments and time, for trees must expire in time: 
 expires without a reason.
 """
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from acker.errors import StoreError
 from acker.inspect import marks, steps
 from acker.inspect.marks import Seen
+from acker.inspect.steps import Step
 from acker.ledger import ids, tick
 from acker.ledger.config import bounded_reason
 from acker.ledger.core import Core
@@ -24,12 +31,19 @@ from acker.streams.places.lying import Found, Lying
 
 MOST_SLABS = 10_000
 """Slabs of which one tick looks where they are."""
+MOST_TREES = 1 << 22
+"""Trees of which it notes a place, each time that it finds one."""
 SECONDS = 2.0
 """For which a tick looks, about."""
 _PAGE = 500
+_MOST_ROWS = 1 << 20
+_MOST_PARTS = 1 << 16
 _MOST_PLACES = 3
-_TREES = 1 << 17
+_MOST_SETS = 1 << 12
 _MOST_STEPS = 32
+Numbers: TypeAlias = npt.NDArray[np.uint16]
+Part: TypeAlias = tuple[bytes, Numbers, int]
+"""A slab, the indexes of some of its trees, and the number of the place where these are."""
 IN_NO_STREAM = (
     "in no stream: a bolt in plain Python had a tuple of it, or a job had emitted it outside acker, or it "
     "was lost, as by a stream's limits"
@@ -44,26 +58,87 @@ def explain(core: Core) -> Operation[Reasons]:
     end = time.monotonic() + SECONDS
     known = yield from search.streams(core)
     if not known.named:
-        return _coded({}, wanted, "", (yield from _seen(core, wanted, end)))
-    found, whole = yield from _look(core, known, wanted, end)
+        return _coded([], [], wanted, "", (yield from _seen(core, wanted, end)))
     at_work = yield from steps.steps(core)
-    lies = {_key(one): one for one in found}  # one of the slabs of each place stands for all
-    places = yield from place.shown(core, 0, list(lies.values()), known, at_work, rows=False)
-    texts = {key: where.text(timed=False) for key, where in zip(lies, places, strict=True)}
-    of_trees: dict[bytes, dict[int, set[str]]] = {}
-    for one in found:
-        text, trees = texts[_key(one)], of_trees.setdefault(one.slab, {})
-        for index in one.indexes.tolist():
-            trees.setdefault(index, set()).add(text)
+    look = _Look(core, wanted, end)
+    whole = yield from look.at_all(known, at_work)
+    there = [one for _, one in look.places.values()]
+    places = yield from place.shown(core, 0, there, known, at_work, rows=False)
+    texts = [where.text(timed=False) for where in places]
     otherwise = IN_NO_STREAM if whole else ""
     lately = yield from drops.since(core, known.named, 3 * core.config.message_timeout)
     if whole and lately is not None:
         otherwise = f"{IN_NO_STREAM}: {lately.text()}"
-    return _coded(of_trees, wanted, otherwise, (yield from _seen(core, wanted, end)))
+    return _coded(look.parts, texts, wanted, otherwise, (yield from _seen(core, wanted, end)))
 
 
-def _key(one: Found) -> tuple[str, int, str]:
-    return one.lying.stream, one.lying.slot, one.lying.entry
+@dataclass(slots=True)
+class _Look:
+    """What was found so far. places: their numbers, and what lies there; parts: trees of a slab in a place.
+
+    seen: the tokens of segments that were found before they were published, with their slots.
+    """
+
+    core: Core
+    wanted: Mapping[int, frozenset[bytes]]
+    end: float
+    places: dict[tuple[str, int, str], tuple[int, Found]] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+    seen: set[tuple[str, int]] = field(default_factory=set)
+    trees: int = 0
+
+    def at_all(self, known: search.Streams, at_work: Sequence[Step]) -> Operation[bool]:
+        """Looks at commits that are under way and at streams; whether that is all there is."""
+        # Before the streams: what is published meanwhile is found twice, and counts once.
+        pending = yield from lying.under_way(self.core, known.named, at_work)
+        if not (yield from self._at(pending)):
+            return False
+        self.seen = {(one.lying.segment.token, one.lying.slot) for _, one in self.places.values()}
+        looked = 0
+        for name in known.named:
+            own, entry = keys.Stream(self.core.config.name, name), "0-0"
+            while True:
+                if looked >= search.MOST_SEGMENTS:
+                    return False
+                [page] = yield [command("XRANGE", own.entries, f"({entry}", "+", "COUNT", _PAGE)]
+                if not page:
+                    break
+                entry, looked = page[-1][0].decode(), looked + len(page)
+                there = []
+                for number, values in page:
+                    segment = segments.readable(pairs(values).get(b"segment", b""))
+                    there += [
+                        Lying(name, slot, segment, number.decode())
+                        for slot in segment.slots
+                        if (segment.token, slot) not in self.seen
+                    ]
+                if not (yield from self._at(there)):
+                    return False
+                if len(page) < _PAGE:
+                    break
+        return True
+
+    def _at(self, lying_there: Sequence[Lying]) -> Operation[bool]:
+        """Looks at segments, some rows at a time; whether bounds let it look at all of them."""
+        start = 0
+        while start < len(lying_there):
+            if len(self.parts) > _MOST_PARTS or self.trees > MOST_TREES or time.monotonic() > self.end:
+                return False
+            stop, rows = start, 0
+            while stop < len(lying_there) and (stop == start or rows < _MOST_ROWS):
+                rows += lying_there[stop].segment.rows
+                stop += 1
+            for one in (yield from lying.look(self.core, lying_there[start:stop], self.wanted)):
+                self._add(one)
+            start = stop
+        return True
+
+    def _add(self, one: Found) -> None:
+        where = one.lying.stream, one.lying.slot, one.lying.entry or one.lying.segment.token
+        none = one.indexes[:0]
+        number, _ = self.places.setdefault(where, (len(self.places), replace(one, indexes=none, words=none)))
+        self.parts.append((one.slab, one.indexes.astype(np.uint16), number))
+        self.trees += len(one.indexes)
 
 
 def _set_aside(core: Core) -> Operation[dict[int, frozenset[bytes]]]:
@@ -86,33 +161,6 @@ def _set_aside(core: Core) -> Operation[dict[int, frozenset[bytes]]]:
     return found
 
 
-def _look(
-    core: Core, known: search.Streams, wanted: Mapping[int, frozenset[bytes]], end: float
-) -> Operation[tuple[list[Found], bool]]:
-    """What lies in streams of slabs, and whether all was looked at."""
-    found: list[Found] = []
-    looked = trees = 0
-    for name in known.named:
-        own, entry = keys.Stream(core.config.name, name), "0-0"
-        while True:
-            if looked >= search.MOST_SEGMENTS or trees > _TREES or time.monotonic() > end:
-                return found, False
-            [page] = yield [command("XRANGE", own.entries, f"({entry}", "+", "COUNT", _PAGE)]
-            if not page:
-                break
-            entry, looked = page[-1][0].decode(), looked + len(page)
-            there = []
-            for number, values in page:
-                segment = segments.readable(pairs(values).get(b"segment", b""))
-                there += [Lying(name, slot, segment, number.decode()) for slot in segment.slots]
-            new = yield from lying.look(core, there, wanted)
-            found += new
-            trees += sum(len(one.indexes) for one in new)
-            if len(page) < _PAGE:
-                break
-    return found, True
-
-
 def _seen(
     core: Core, wanted: Mapping[int, frozenset[bytes]], end: float
 ) -> Operation[dict[bytes, Sequence[Seen]]]:
@@ -129,50 +177,92 @@ def _seen(
     return found
 
 
+@dataclass(slots=True)
+class _Sets:
+    """Which of some texts a tree has, as a number: 0 for none. One that is not known any more has no text."""
+
+    sets: list[frozenset[int] | None] = field(default_factory=lambda: [frozenset(), None])
+    numbers: dict[frozenset[int], int] = field(default_factory=dict)
+    known: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def more(self, before: int, text: int) -> int:
+        """The number of a set and one text more; 1 where there are too many."""
+        if (before, text) not in self.known:
+            there = self.sets[before]
+            if there is None or len(self.sets) > _MOST_SETS:
+                return before if there is not None and text in there else 1
+            number = self.numbers.setdefault(there | {text}, len(self.sets))
+            if number == len(self.sets):
+                self.sets.append(there | {text})
+            self.known[before, text] = number
+        return self.known[before, text]
+
+
 def _coded(
-    of_trees: Mapping[bytes, Mapping[int, Set[str]]],
+    parts: Sequence[Part],
+    of_places: Sequence[str],
     wanted: Mapping[int, frozenset[bytes]],
     otherwise: str,
     seen: Mapping[bytes, Sequence[Seen]],
 ) -> Reasons:
     """Reasons as a drain takes them: the most frequent ones, and for each slab which of its trees has which.
 
-    otherwise: what is said of trees that were found nowhere. seen: who has acked tuples of each slab; in
-    which batch is not said where that differs from slab to slab.
+    of_places: their texts, by number. otherwise: what is said of trees that were found nowhere. seen: who has
+    acked tuples of each slab; in which batch is not said where that differs from slab to slab.
     """
     slabs = [slab for members in wanted.values() for slab in members]
     ends = {slab: marks.text(seen.get(slab, ())) for slab in slabs}
     if len(set(ends.values())) > MOST_REASONS // 2:
         ends = {slab: marks.text(seen.get(slab, ()), batch=False) for slab in slabs}
-    said = {
-        slab: {index: _reason(texts, ends[slab]) for index, texts in of_trees.get(slab, {}).items()}
-        for slab in slabs
-    }
-    nowhere = {otherwise} if otherwise else set[str]()
-    others = {slab: _reason(nowhere, ends[slab]) for slab in slabs}
-    counted = Counter(reason for trees in said.values() for reason in trees.values())
-    counted.update(others.values())
-    first = _reason(nowhere, "")
-    texts = [reason for reason, _ in counted.most_common() if reason != first][: MOST_REASONS - 1]
-    numbers = {reason: number for number, reason in enumerate([first, *texts], start=1)}
+    said, where = _merged(parts, of_places)
+    where[0] = {otherwise} if otherwise else set[str]()
+
+    @functools.cache
+    def reason(end: str, number: int) -> str:
+        return _reason(where[number], end)
+
+    counted = Counter(reason(end, 0) for end in ends.values())
+    there = {slab: np.flatnonzero(np.bincount(numbers)).tolist() for slab, numbers in said.items()}
+    for slab, numbers in said.items():
+        counts = np.bincount(numbers)
+        counted.update({reason(ends[slab], one): int(counts[one]) for one in there[slab] if one})
+    first = reason("", 0)
+    texts = [text for text, _ in counted.most_common() if text != first][: MOST_REASONS - 1]
+    coded = {text: number for number, text in enumerate([first, *texts], start=1)}
     codes = {}
     for slab in slabs:
-        code = bytearray([numbers.get(others[slab], 1)])
-        start = last = number = -1
-        for index, reason in sorted(said[slab].items()):
-            if index != last + 1 or numbers.get(reason, 0) != number:
-                code += _run(start, last, number)
-                start, number = index, numbers.get(reason, 0)
-            last = index
-        codes[slab] = bytes(code + _run(start, last, number))
+        own = np.zeros(len(where), dtype=np.uint16)
+        own[0] = coded.get(reason(ends[slab], 0), 1)
+        for one in there.get(slab, ()):
+            own[one] = coded.get(reason(ends[slab], one), 0) if one else own[0]
+        codes[slab] = _code(own, said.get(slab, np.zeros(0, dtype=np.uint16)))
     return Reasons((first, *texts), codes)
 
 
-def _run(start: int, last: int, number: int) -> bytes:
-    """Trees that follow each other and have the same reason."""
-    if start < 0:
-        return b""
-    return start.to_bytes(2, "little") + (last - start + 1).to_bytes(2, "little") + bytes([number])
+def _merged(parts: Sequence[Part], of_places: Sequence[str]) -> tuple[dict[bytes, Numbers], list[Set[str]]]:
+    """For each slab which texts its trees have, as numbers, and the texts of each number."""
+    known = {text: number for number, text in enumerate(dict.fromkeys(of_places))}
+    distinct = list(known)
+    sets, said = _Sets(), dict[bytes, Numbers]()
+    for slab, indexes, number in parts:
+        before = said.get(slab, np.zeros(0, dtype=np.uint16))
+        if len(indexes) and int(indexes.max()) >= len(before):
+            more = np.zeros(int(indexes.max()) + 1 - len(before), dtype=np.uint16)
+            before = np.concatenate((before, more))
+        for one in np.unique(before[indexes]).tolist():
+            before[indexes[before[indexes] == one]] = sets.more(one, known[of_places[number]])
+        said[slab] = before
+    return said, [{distinct[one] for one in there or ()} for there in sets.sets]
+
+
+def _code(codes: Numbers, said: Numbers) -> bytes:
+    """The reasons of a slab's trees: that of all which are not named, then runs of trees with another one."""
+    numbers = codes[said]
+    ends = np.append(np.flatnonzero(np.diff(numbers)) + 1, len(numbers))[: len(numbers)]
+    runs = np.zeros(len(ends), dtype=[("from", "<u2"), ("n", "<u2"), ("number", "u1")])
+    runs["n"] = np.diff(ends, prepend=0)
+    runs["from"], runs["number"] = ends - runs["n"], numbers[ends - 1]
+    return bytes([codes[0]]) + bytes(runs[runs["number"] != codes[0]].tobytes())
 
 
 def _reason(texts: Set[str], seen: str) -> str:

@@ -108,7 +108,7 @@ class Walk:
                 )  # fmt: skip
         except UnreadableRecord as error:
             raise malformed() from error
-        if of != anchor or min(millis, number, walk.looked) < 0:
+        if of != anchor or min(millis, number, walk.looked) < 0 or max(millis, number) >= 1 << 64:
             raise malformed()
         return walk
 
