@@ -17,6 +17,7 @@ class GraphNode(Answer):
     age: Seconds | None = Field(description="Seconds since one who runs it was seen last.")
     rows: Count | None = Field(description="Of a stream: published for one subscription so far, at most.")
     trees: Count | None = Field(description="Of a topology's only spout: tracked so far. null for others.")
+    tuples: Count | None = Field(description="Acked so far by a step. null where none are counted.")
     rows_behind: Count = Field(description="Rows still to be acked.")
     oldest: Seconds | None = Field(description="Seconds since the oldest segment that nobody has taken.")
     failed: Count = Field(

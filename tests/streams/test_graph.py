@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from acker.inspect import health, steps
+from acker.inspect import health, marks, steps
 from acker.inspect.steps import Step
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
@@ -136,6 +136,14 @@ def test_failures_are_counted_where_they_happened_and_named(ledger: Ledger) -> N
     assert [(one.kind, one.source, one.target) for one in found.edges] == [
         ("fails", "spout:s", f"step:{name}") for name in ("parse", "python", "store")
     ]
+
+
+def test_a_step_has_the_tuples_that_it_has_acked(ledger: Ledger) -> None:
+    work(ledger, Step("parse", "bolt"), Step("store", "bolt"))
+    anchors = track(ledger, np.ones(3, dtype=np.int64))
+    by = ledger.run(marks.mark(ledger.core, "parse"))
+    ledger.submit(ledger.core.update(anchors, np.ones(3, dtype=np.int64), 0, by, 3).calls)
+    assert [node.tuples for node in look(ledger).nodes] == [None, 3, None]
 
 
 def test_the_worst_is_named_with_the_edge_that_leads_there(ledger: Ledger) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from acker.inspect import failures
+from acker.inspect import failures, marks
 from acker.inspect.failures import Counted
 from acker.inspect.health import WINDOW, Health, health, words
 from acker.inspect.steps import Step, steps
@@ -37,6 +37,7 @@ class Node:
         stream, and for a spout or bolt in plain Python.
     rows: of a stream, published so far for the subscription that was given most. trees: tracked so far, of
         the only spout of a topology; None for all others, since trees are not counted by spout.
+    tuples: acked so far by a step; None where none are counted.
     rows_behind: rows that are still to be acked; oldest: seconds since the oldest segment was published that
         no reader has taken.
     failed, expired: trees since `Graph.failures_since`: what a step has failed; of a spout, all of its own.
@@ -55,6 +56,7 @@ class Node:
     expired: int = 0
     dead_letters: int = 0
     dropped: int = 0
+    tuples: int | None = None
 
     @property
     def age(self) -> float | None:
@@ -115,7 +117,8 @@ def graph(core: Core, found: Health | None = None) -> Operation[Graph]:
     readers = yield from _readers(core, found.streams)
     ended = yield from failures.counted(core, found.at - WINDOW)
     counted = yield from counts.counters(core)
-    made = _Drawing(found, at_work, readers, ended, sorted(core.spouts), counted["tracked"])
+    acked = {one.step: one.tuples for one in (yield from marks.totals(core))}
+    made = _Drawing(found, at_work, readers, ended, sorted(core.spouts), counted["tracked"], acked)
     return made.graph(core.config)
 
 
@@ -155,6 +158,7 @@ class _Drawing:
     ended: Counted
     spouts: Sequence[str]
     tracked: int
+    acked: Mapping[str, int]
     nodes: dict[str, Node] = field(default_factory=dict)
     edges: dict[str, Edge] = field(default_factory=dict)
 
@@ -204,7 +208,7 @@ class _Drawing:
 
     def _failing(self, name: str) -> Node:
         failed = sum(count for (_, by), count in self.ended.failed.items() if by == name)
-        return self._node("step", name, failed=failed)
+        return self._node("step", name, failed=failed, tuples=self.acked.get(name))
 
     def _stream(self, stream: StreamTotals) -> None:
         own = stream.subscriptions
@@ -289,10 +293,11 @@ class _Drawing:
         expired: int = 0,
         dead_letters: int = 0,
         dropped: int = 0,
+        tuples: int | None = None,
     ) -> Node:
         made = Node(
             f"{kind}:{name}", kind, name, (), rows, trees, rows_behind, oldest, failed, expired, dead_letters,
-            dropped,
+            dropped, tuples,
         )  # fmt: skip
         return self.nodes.setdefault(made.id, made)
 

@@ -1607,6 +1607,11 @@ export interface components {
              * @description Of a topology's only spout: tracked so far. null for others.
              */
             trees: number | null;
+            /**
+             * Tuples
+             * @description Acked so far by a step. null where none are counted.
+             */
+            tuples: number | null;
         };
         /**
          * GraphWorst

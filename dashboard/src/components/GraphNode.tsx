@@ -76,6 +76,7 @@ function facts(of: Seen, node: Node): [string, string][] {
   const { kind } = node;
   const rows = flow(of, node);
   add(rows !== null && kind !== "stream", "Rows a second", compact(rows));
+  add(node.tuples !== null, "Tuples acked", count(node.tuples));
   add(kind !== "spout", "Rows behind", count(node.rows_behind));
   add(kind !== "spout", "Oldest not taken", duration(node.oldest));
   add(kind === "stream", "Rows published", count(node.rows));

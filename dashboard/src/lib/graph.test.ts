@@ -10,6 +10,7 @@ const NODE: Node = {
   age: null,
   rows: null,
   trees: null,
+  tuples: null,
   rows_behind: 0,
   oldest: null,
   failed: 0,

@@ -28,7 +28,7 @@ export function seen(graph: Graph, before: Seen | undefined): Seen {
   const at = Date.parse(graph.at);
   const counts: Record<string, number> = {};
   for (const one of [...graph.nodes, ...graph.edges]) {
-    const counted = one.rows ?? ("trees" in one ? one.trees : null);
+    const counted = one.rows ?? ("trees" in one ? (one.trees ?? one.tuples) : null);
     if (counted !== null) counts[one.id] = counted;
   }
   const earlier = (before?.readings ?? []).filter((one) => one.at < at);
@@ -103,7 +103,7 @@ function passing(of: Seen, node: Node): string {
     case "stream":
       return perSecond(rate(of, node.id), "rows") || (node.rows === null ? "" : plural(node.rows, "row"));
     case "step":
-      return seen;
+      return perSecond(rate(of, node.id), "tuples") || seen;
     case "subscription":
       return "no step is known";
   }
