@@ -9,9 +9,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         import rich  # noqa: F401 - only whether it is there
         import typer  # noqa: F401
-    except ImportError:
+
+        from acker.cli.app import run
+    except ModuleNotFoundError as error:
+        if error.name not in ("rich", "typer"):
+            raise
         sys.stderr.write("acker: the command line is not installed: pip install 'acker[cli]'\n")
         sys.exit(1)
-    from acker.cli.app import run
+    except KeyboardInterrupt:  # nothing has begun yet
+        sys.exit(130)
 
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))

@@ -143,3 +143,11 @@ main()
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr == "acker: the command line is not installed: pip install 'acker[cli]'\n"
+
+
+def test_an_interruption_while_the_command_line_is_still_loading_says_nothing() -> None:
+    interrupted = "import builtins, sys; from acker.cli import main; load = builtins.__import__\n"
+    interrupted += "def stop(name, *how):\n    if name == 'acker.cli.app': raise KeyboardInterrupt\n"
+    interrupted += "    return load(name, *how)\nbuiltins.__import__ = stop; main(['demo'])"
+    run = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
