@@ -78,9 +78,12 @@ def test_rows_are_followed_from_the_spout_to_the_last_step(ledger: Ledger) -> No
 
 def test_a_subscription_is_that_of_the_step_whose_query_takes_it(ledger: Ledger) -> None:
     lines = Stream(ledger, "lines")
-    for name in ("a", "b", "nobody"):
+    for name in ("a", "b", "nobody", "count"):
         lines.subscribe(name)
     emit(ledger, 3)
+    work(
+        ledger, Step("count", "bolt", query_id="q3", reads=("lines",))
+    )  # has taken nothing, but its name tells
     for name, query in (("a", "q1"), ("b", "q2")):
         batch = take(ledger, "lines", name, reader=f"r{name}")
         ledger.store.send([holders.noting(ledger.core, batch, query, 0)])
@@ -89,6 +92,7 @@ def test_a_subscription_is_that_of_the_step_whose_query_takes_it(ledger: Ledger)
             ack(ledger, batch)
     found = look(ledger)
     assert [(one.target, one.subscription, one.rows, one.rows_behind) for one in found.edges] == [
+        ("step:count", "count", 0, 3),
         ("step:step-a", "a", 3, 0),
         ("step:step-b", "b", 0, 3),
         ("subscription:lines/nobody", "nobody", 0, 3),

@@ -237,7 +237,8 @@ class _Drawing:
         readers = [step for step in self.at_work if stream.name in step.reads]
         if len(stream.subscriptions) > 1:
             queries = self.readers.get((stream.name, own.slot), frozenset())
-            readers = [step for step in readers if step.query_id in queries]
+            named = [step for step in readers if step.name == own.name]
+            readers = [step for step in readers if step.query_id in queries] or named
         behind = max(0, own.rows_behind)
         targets = {_id_of(step) for step in readers} if own.name is not None else set[str]()
         if not targets:
