@@ -18,7 +18,7 @@ ACKERS = 2
 STEP = 0.1
 """Seconds between two steps."""
 WRITERS = 1_000_000
-"""Writers that a shard remembers, if it is told nothing else (lua/includes/once.lua)."""
+"""Writers that a shard remembers, if nothing else is set (lua/includes/once.lua)."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ Work = Callable[[Topology, Sizes], Iterator[bool]]
 
 
 def overload(topology: Topology, sizes: Sizes) -> Iterator[bool]:
-    """A spout that confirms what it is told, and emits whatever the mark says."""
+    """A spout that confirms what it learns, and emits whatever the mark says."""
     spout, rejected = topology.spout("lines"), 0
     while True:
         spout.emit_many(_records(sizes))

@@ -3,7 +3,7 @@
     uv run python -m benchmarks peers [--peers-only celery,streams] [--peers-parents 2000] ...
 
 The work: parents of 10 children each; a child does nothing; a parent is complete when all of its children
-are, and somebody is told. All is enqueued first, with no worker running: memory of the server for each
+are, and somebody learns it. All is enqueued first, with no worker running: memory of the server for each
 parent in flight is taken then. Workers work it off after. Children per second are all children over the
 seconds of both: of enqueueing, and from the begin of the first child until the last parent is complete;
 starting of processes is left out. Each has the settings that its manual recommends for many short tasks;
@@ -19,8 +19,8 @@ those that get through more are given more parents. On Redis of PATH, else on th
     streams     XADD, XREADGROUP, XACK in pipelines of 1,000, and HINCRBY to count a parent down. Carries the
                 entries, which can be claimed after a crash; then a parent may be counted down twice
     acker-streams       the same stream with acker's tuples in it: a spout emits with ten targets, workers
-                `bolt.ack` each tuple, the spout, a process more, is told each parent's outcome and confirms
-                it. Nothing is counted twice by a resent call, and what a crash lost expires and is told
+                `bolt.ack` each tuple, the spout, a process more, learns each parent's outcome and confirms
+                it. Nothing is counted twice by a resent call, and what a crash lost expires and is reported
     acker-collectors    the same without a stream: one process emits, acks, and takes the outcomes. acker is
                 no queue: this is the tracking alone
     acker-vectors       the same by vectors, `emit_many` and `ledger.update`, one child of each parent to a

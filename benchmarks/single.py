@@ -2,7 +2,7 @@
 
     uv run python -m benchmarks single [--single-trees 2000] [--single-rounds 5]
 
-A spout emits a record, a bolt emits two tuples anchored to it and acks all three, and the spout is told the
+A spout emits a record, a bolt emits two tuples anchored to it and acks all three, and the spout learns the
 outcome; then the next one. Spout and bolt have a `Topology` each, as they would in processes of their own;
 the PING is sent by redis-py, which acker uses too.
 

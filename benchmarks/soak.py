@@ -7,7 +7,7 @@ Each kind has a server and a client process of its own, and goes on at a rate th
     overload     records come more than twice as fast as trees expire: most are over the high-water mark
     orphans      acks and fails of trees that nobody tracks
     early        the same of the last trees of large slabs, with long reasons
-    unconfirmed  a spout confirms none of the outcomes it is told, until all other records are rejected
+    unconfirmed  a spout confirms none of the outcomes it gets, until all other records are rejected
     never-acked  a bolt acks nothing: every tree expires
     writers      each call comes from a writer that never sent before: a million, until no more are taken
 

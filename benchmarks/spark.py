@@ -12,7 +12,7 @@ Job one reads lines from a stream and emits their words, ten to a line, to anoth
 into a sink that drops them. As it derives nothing from them, it reads them without the column `_acker`, which
 an ack has no need of. Measured is from the start of the first query to the end of the last, so queries'
 starts, checkpoints, commits and acks are part of it. The lines are there before: making and tracking them is
-not measured, but told ("spout"). After each tracked run all trees must be acked. Both halves have the
+not measured, but reported ("spout"). After each tracked run all trees must be acked. Both halves have the
 settings of `acker.spark.tuned`, or with --untuned Spark's own.
 
 The untracked half is the same bolts on the same transport with the same rows, options and server, in a

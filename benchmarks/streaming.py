@@ -162,12 +162,12 @@ def measure(spark: SparkSession, url: str, directory: Path, rate: int, seconds: 
         latencies(spout, WARM_UP)
         since, appending.late = time.time(), 0.0
         found = latencies(spout, seconds)
-        told = {}
+        reported = {}
         for name, query, timed in (("split", queries[0], split), ("read", queries[1], read)):
             done = batches(query, since)
             parts = medians(done)
             own = parts.get("latestOffset", 0) + 1000 * timed.own(min(len(done), len(timed.jobs)))
-            told[name] = {
+            reported[name] = {
                 "batches": len(done),
                 "ms": parts["triggerExecution"],
                 "acker_ms": own,
@@ -178,7 +178,7 @@ def measure(spark: SparkSession, url: str, directory: Path, rate: int, seconds: 
         for query in queries:
             query.stop()
     p50, p99 = np.percentile(found, [50, 99])
-    return {"lines": len(found), "p50": p50, "p99": p99, "late": late, **told}
+    return {"lines": len(found), "p50": p50, "p99": p99, "late": late, **reported}
 
 
 def emit(batch: DataFrame, collector: Collector) -> None:

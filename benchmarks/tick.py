@@ -66,7 +66,7 @@ def samples(sizes: Sizes) -> Iterator[Sample]:
 
 
 def ping(url: str, pipe: Connection) -> None:
-    """Pings until told to stop; sends the round trips in seconds."""
+    """Pings until it is to stop; sends the round trips in seconds."""
     host, port = url.removeprefix("redis://").split("/")[0].split(":")
     taken: list[float] = []
     with socket.create_connection((host, int(port))) as server:

@@ -4,7 +4,7 @@ r"""Kafka to Kafka: every message is tracked until its result is in the other to
         --servers localhost:9092 --source orders --sink invoices
 
 Needs Spark's package org.apache.spark:spark-sql-kafka-0-10 of Spark's version (`spark-submit --packages`).
-Spark keeps its own offsets in the checkpoint. What may be told to others, who watch a consumer group or
+Spark keeps its own offsets in the checkpoint. What may be said to others, who watch a consumer group or
 clean up, is the watermark: all messages below it are acked or dead letters.
 """
 

@@ -2,7 +2,7 @@
 //
 //     ACKER_TOKEN=... node spout.ts http://127.0.0.1:8080 lines < poem.txt
 //
-// A line without words fails. Every line is told once it has its outcome, and confirmed after that. The program
+// A line without words fails. Every line is printed once it has its outcome, and confirmed after that. The program
 // ends when all have theirs. What it sends it sends until it is answered, under a key: so it takes effect once.
 
 import { createInterface } from "node:readline";
@@ -95,14 +95,14 @@ async function emit(messageId: string, line: string, timeout: number): Promise<v
 }
 
 /** Tells of outcomes, and confirms them. They come at least once: one of a tree that is gone is no news. */
-async function take(told: Outcomes): Promise<void> {
-  for (const tree of told.trees) {
+async function take(reported: Outcomes): Promise<void> {
+  for (const tree of reported.trees) {
     const own = pending.get(tree.anchor);
     const name = own?.messageId ?? tree.message_id ?? tree.anchor;
-    console.log(`${name} ${told.status} ${told.reason}`.trim());
+    console.log(`${name} ${reported.status} ${reported.reason}`.trim());
   }
-  if (told.receipt) await send("POST", `${spout}/outcomes/confirm`, { receipts: [told.receipt] });
-  for (const tree of told.trees) pending.delete(tree.anchor);
+  if (reported.receipt) await send("POST", `${spout}/outcomes/confirm`, { receipts: [reported.receipt] });
+  for (const tree of reported.trees) pending.delete(tree.anchor);
   settle();
 }
 
@@ -126,7 +126,7 @@ async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<[string
   }
 }
 
-/** Reads outcomes until it is told to stop: where the stream ends, after its last event. */
+/** Reads outcomes until it is to stop: where the stream ends, after its last event. */
 async function listen(stop: AbortSignal): Promise<void> {
   let last = "";
   while (!stop.aborted) {
@@ -160,7 +160,7 @@ while (pending.size) {
   const now = Date.now();
   for (const [anchor, tree] of pending)
     if (tree.due < now) {
-      console.log(`${tree.messageId} expired: the service has told nothing of it`);
+      console.log(`${tree.messageId} expired: the service has reported nothing of it`);
       pending.delete(anchor);
     }
   await Promise.race([pause(), new Promise<void>((resolve) => (settle = resolve))]);

@@ -82,7 +82,7 @@ def test_without_an_advisory_all_is_well() -> None:
         assert audited(url) == (0, "npm packages: no vulnerability is known\n")
 
 
-def test_a_service_that_does_not_answer_is_told_and_fails_nothing() -> None:
+def test_a_service_that_does_not_answer_is_reported_and_fails_nothing() -> None:
     with registry({}) as url:
         pass
     status, said = audited(url)

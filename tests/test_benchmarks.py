@@ -175,7 +175,7 @@ class Broken:
         raise RuntimeError("the server is gone")
 
 
-def test_what_was_measured_before_a_part_broke_is_kept_and_the_reason_told() -> None:
+def test_what_was_measured_before_a_part_broke_is_kept_and_the_reason_reported() -> None:
     report = program.measure(program.Part("broken", Broken), Broken.Sizes())  # type: ignore[arg-type]
     assert [row["name"] for row in report["rows"]] == ["one"]
     assert report["missing"] == ["RuntimeError: the server is gone"]

@@ -19,13 +19,13 @@ from tests.chaos.records import (
     FALSE_ACK,
     OTHER_TREE,
     POISON,
-    TOLD_AGAIN,
+    REPORTED_AGAIN,
     TWO_OUTCOMES,
     UNKNOWN,
     Oddity,
     Record,
     Records,
-    Told,
+    Reported,
     Tree,
     line_of,
     words,
@@ -89,8 +89,8 @@ def records(tmp_path: Path) -> Iterator[Records]:
     made.close()
 
 
-def told(name: str, status: str, *, ledger: bool = True) -> Told:
-    return Told(name, status, "a reason", ledger)
+def reported(name: str, status: str, *, ledger: bool = True) -> Reported:
+    return Reported(name, status, "a reason", ledger)
 
 
 def states(records: Records) -> list[tuple[int, str, int]]:
@@ -106,10 +106,10 @@ def test_a_record_is_tried_again_until_it_is_acked_or_has_failed_so_often(record
         assert [(name, number) for name, _, number in emitted] == [
             (f"{record}/{attempt}", attempt) for record in (1, 2)
         ]
-        records.tell([told(f"1/{attempt}", "failed"), told(f"2/{attempt}", "expired")], 1)
+        records.tell([reported(f"1/{attempt}", "failed"), reported(f"2/{attempt}", "expired")], 1)
     assert states(records) == [(1, "dead", FAILURES), (2, "waiting", FAILURES)]
     records.emit(10, 10, life=1)
-    records.tell([told(f"2/{FAILURES + 1}", "acked")], 1)
+    records.tell([reported(f"2/{FAILURES + 1}", "acked")], 1)
     assert records.states() == {"dead": 1, "acked": 1}
     assert not records.oddities()
 
@@ -126,9 +126,9 @@ def test_what_a_late_outcome_of_an_earlier_attempt_says_changes_nothing(records:
     records.emit(1, 1, life=1)
     assert records.silent(life=2, before=float("inf")) == ["1/1"]
     assert not records.silent(life=1, before=float("inf"))
-    records.tell([told("1/1", "expired", ledger=False)], 1)
+    records.tell([reported("1/1", "expired", ledger=False)], 1)
     records.emit(1, 1, life=2)
-    records.tell([told("1/1", "failed")], 2)
+    records.tell([reported("1/1", "failed")], 2)
     assert states(records) == [(1, "flying", 2)]
     assert not records.oddities()
 
@@ -136,7 +136,7 @@ def test_what_a_late_outcome_of_an_earlier_attempt_says_changes_nothing(records:
 def test_outcomes_that_contradict_each_other_or_are_of_nothing_are_noted(records: Records) -> None:
     records.add(1)
     records.emit(1, 1, life=1)
-    records.tell([told("1/1", "acked"), told("1/1", "expired"), told("9/1", "acked")], 1)
+    records.tell([reported("1/1", "acked"), reported("1/1", "expired"), reported("9/1", "acked")], 1)
     assert [(one.kind, one.what) for one in records.oddities()] == [
         (TWO_OUTCOMES, "1/1: acked, expired"),
         (UNKNOWN, "9/1 acked"),
@@ -147,13 +147,13 @@ def test_outcomes_that_contradict_each_other_or_are_of_nothing_are_noted(records
 def test_an_outcome_that_comes_again_in_one_life_is_noted(records: Records) -> None:
     records.add(1)
     records.emit(1, 1, life=1)
-    records.tell([told("1/1", "expired", ledger=False)], 1)
-    records.tell([told("1/1", "acked")], 1)
+    records.tell([reported("1/1", "expired", ledger=False)], 1)
+    records.tell([reported("1/1", "acked")], 1)
     assert not records.oddities()
-    records.tell([told("1/1", "acked")], 2)  # it was not confirmed in the life before
+    records.tell([reported("1/1", "acked")], 2)  # it was not confirmed in the life before
     assert not records.oddities()
-    records.tell([told("1/1", "acked")], 2)
-    assert [(one.kind, one.what) for one in records.oddities()] == [(TOLD_AGAIN, "1/1: acked")]
+    records.tell([reported("1/1", "acked")], 2)
+    assert [(one.kind, one.what) for one in records.oddities()] == [(REPORTED_AGAIN, "1/1: acked")]
     assert records.oddities()[0].since is not None
 
 
@@ -162,9 +162,9 @@ def test_an_outcome_of_another_tree_than_the_one_tracked_is_noted(records: Recor
     records.emit(2, 2, life=1)
     records.track({"1/1": -(2**63) + 1, "2/1": 5})
     assert records.flying(1) == ["1/1"]
-    records.tell([Told("1/1", "acked", "", ledger=True, anchor=-(2**63) + 1)], 1)
+    records.tell([Reported("1/1", "acked", "", ledger=True, anchor=-(2**63) + 1)], 1)
     assert not records.oddities()
-    records.tell([Told("2/1", "acked", "", ledger=True, anchor=7)], 1)
+    records.tell([Reported("2/1", "acked", "", ledger=True, anchor=7)], 1)
     assert [(one.kind, one.what) for one in records.oddities()] == [(OTHER_TREE, "2/1: 7, not 5")]
 
 
@@ -218,9 +218,9 @@ TWICE = Oddity(TWO_OUTCOMES, "1/2: acked, expired", since=50.0, at=60.0)
         ({"sink": {**good().sink, "7/1": [(0, "r7x0")]}}, "words in the sink are of no record: 7/1"),
         ({"sink": {**good().sink, "1/1": [(0, "r2x0")]}}, "words in the sink are of no record: 1/1"),
         ({"sink": {**good().sink, "1/1": [(9, "r1x0")]}}, "words in the sink are of no record: 1/1"),
-        ({"trees": [TREES[0]._replace(told=None), *TREES[1:]]}, "trees have no outcome: 1/1"),
+        ({"trees": [TREES[0]._replace(reported=None), *TREES[1:]]}, "trees have no outcome: 1/1"),
         (
-            {"trees": [TREES[0]._replace(told=136.0), *TREES[1:]]},
+            {"trees": [TREES[0]._replace(reported=136.0), *TREES[1:]]},
             "within 35 s after the faults: 1/1 (36.0 s)",
         ),
         ({"oddities": [Oddity(FALSE_ACK, "1/2: nothing", None, 5.0)]}, "false ack: 1/2: nothing"),
@@ -234,7 +234,7 @@ TWICE = Oddity(TWO_OUTCOMES, "1/2: acked, expired", since=50.0, at=60.0)
         ({"held": -2}, "2 trees more were confirmed than were tracked"),
         ({"trees": [TREES[0]._replace(status="failed"), *TREES[1:]]}, "trees failed that should not: 1/1"),
         ({"trees": [TREES[0]._replace(ledger="failed"), *TREES[1:]]}, "trees failed that should not: 1/1"),
-        ({"oddities": [TWICE._replace(kind=TOLD_AGAIN)]}, "outcome told again in one life"),
+        ({"oddities": [TWICE._replace(kind=REPORTED_AGAIN)]}, "outcome reported again in one life"),
         ({"service": None}, "the service does not answer"),
         ({"service": {**good().counters, "acked": 2}}, "the service tells other counters: acked"),
         ({"service": {**good().counters, "rotations": 6}}, "the service tells other counters: rotations"),
@@ -246,7 +246,7 @@ def test_each_violation_is_found(changes: dict[str, object], problem: str) -> No
     assert any(problem in one for one in problems), problems
 
 
-def test_a_store_that_lost_what_it_told_may_tell_something_else() -> None:
+def test_a_store_that_lost_what_it_reported_may_tell_something_else() -> None:
     assert judge(replace(good(), oddities=[TWICE], rollbacks=[(55.0, 56.0)])) == []
     assert judge(replace(good(), oddities=[TWICE], rollbacks=[(40.0, 52.0)])) == []
 
@@ -314,10 +314,10 @@ class Chaos(Run):
 @pytest.mark.spark
 @pytest.mark.timeout(2400)
 def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path, java_home: Path) -> None:
-    told = tmp_path / "report.json"
+    reported = tmp_path / "report.json"
     run = Chaos(
         tmp_path, "--seed", "144", "--minutes", "0.58", "--every", "1.8", "--message-timeout", "20",
-        "--json", str(told),
+        "--json", str(reported),
     )  # fmt: skip
     try:
         assert run.process.stdout is not None
@@ -325,7 +325,7 @@ def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path, java_home:
         assert run.process.wait(60) == 0, table + run.errors.read_text()
     finally:
         run.close()
-    found = json.loads(told.read_text())
+    found = json.loads(reported.read_text())
     assert found["problems"] == []
     assert found["took"] == len(plan(144, 0.58, "server", 1.8)) >= 20, table
     assert found["records"] == found["acked"] + found["dead"] > 100

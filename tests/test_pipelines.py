@@ -24,7 +24,18 @@ from tests.pipelines.operators import (
 )
 from tests.pipelines.plan import pipeline
 from tests.pipelines.runner import Judged, Report
-from tests.pipelines.verdict import BROKEN, DONE, HUNG, PLANNED, REFUSED, SPARK, End, Observed, Told, judge
+from tests.pipelines.verdict import (
+    BROKEN,
+    DONE,
+    HUNG,
+    PLANNED,
+    REFUSED,
+    SPARK,
+    End,
+    Observed,
+    Reported,
+    judge,
+)
 
 # Plans
 
@@ -98,11 +109,11 @@ def good() -> Observed:
     sink = frozenset({"1.a", "1.b"})
     return Observed(
         expected={1: sink, 2: frozenset(), 3: frozenset({"3"})},
-        told=(
-            Told(1, "failed", 1, False, frozenset()),
-            Told(1, "acked", 2, True, sink),
-            Told(2, "acked", 1, True, frozenset()),
-            Told(3, "expired", 5, True, sink),
+        reported=(
+            Reported(1, "failed", 1, False, frozenset()),
+            Reported(1, "acked", 2, True, sink),
+            Reported(2, "acked", 1, True, frozenset()),
+            Reported(3, "expired", 5, True, sink),
         ),
         sink=sink,
         letters=[3],
@@ -112,10 +123,10 @@ def good() -> Observed:
     )
 
 
-TOLD = good().told
+REPORTED = good().reported
 NOTHING: frozenset[str] = frozenset()
-EARLY = (replace(TOLD[1], sink=NOTHING), *TOLD[2:])
-HALF = (replace(TOLD[1], sink=frozenset({"1.a"})), *TOLD[2:])
+EARLY = (replace(REPORTED[1], sink=NOTHING), *REPORTED[2:])
+HALF = (replace(REPORTED[1], sink=frozenset({"1.a"})), *REPORTED[2:])
 
 
 def test_a_good_story_has_no_problem() -> None:
@@ -126,20 +137,20 @@ def test_a_good_story_has_no_problem() -> None:
     ("changes", "problem"),
     [
         # What the rows of the issue do: a record is acked whose rows never come, ...
-        ({"told": EARLY, "sink": NOTHING}, "1 records were told acked and are not in the sink: 1"),
+        ({"reported": EARLY, "sink": NOTHING}, "1 records were reported acked and are not in the sink: 1"),
         # ... or come later, by luck, ...
-        ({"told": EARLY}, "1 records were told acked and are not in the sink: 1"),
+        ({"reported": EARLY}, "1 records were reported acked and are not in the sink: 1"),
         # ... or some of them.
-        ({"told": HALF}, "1 records were told acked and are not in the sink: 1"),
+        ({"reported": HALF}, "1 records were reported acked and are not in the sink: 1"),
         ({"sink": frozenset({"1.b"})}, "were in the sink, and went from it: 1"),
-        ({"told": TOLD[:3]}, "records vanished: no outcome, and not pending: 3"),
-        ({"told": TOLD[:3], "files": True}, "of 3 records that were tracked, 2 have an outcome"),
-        ({"told": TOLD[:3], "files": True, "ends": (End("first", DONE),)}, "vanished"),
+        ({"reported": REPORTED[:3]}, "records vanished: no outcome, and not pending: 3"),
+        ({"reported": REPORTED[:3], "files": True}, "of 3 records that were tracked, 2 have an outcome"),
+        ({"reported": REPORTED[:3], "files": True, "ends": (End("first", DONE),)}, "vanished"),
         ({"letters": []}, "failed for good and are no dead letters: 3"),
-        ({"told": TOLD[:3], "pending": 1}, "1 records have no outcome after all their attempts"),
-        ({"told": (*TOLD, TOLD[3])}, "two final outcomes: 3"),
-        ({"told": (*TOLD, replace(TOLD[2], status="expired"))}, "two final outcomes: 2"),
-        ({"told": (*TOLD, replace(TOLD[2], number=9))}, "outcomes are of no record: 9"),
+        ({"reported": REPORTED[:3], "pending": 1}, "1 records have no outcome after all their attempts"),
+        ({"reported": (*REPORTED, REPORTED[3])}, "two final outcomes: 3"),
+        ({"reported": (*REPORTED, replace(REPORTED[2], status="expired"))}, "two final outcomes: 2"),
+        ({"reported": (*REPORTED, replace(REPORTED[2], number=9))}, "outcomes are of no record: 9"),
         ({"sink": frozenset({"1.a", "1.b", "2"})}, "marks in the sink are of no record: 2"),
         ({"sink": frozenset({"1.a", "1.b", "7"})}, "marks in the sink are of no record: 7"),
         ({"ends": (End("first", DONE),)}, "dead, and nothing failed them so often: 3"),
@@ -153,7 +164,7 @@ def test_each_violation_is_found(changes: dict[str, object], problem: str) -> No
 
 
 def test_files_that_a_refused_query_did_not_read_are_in_the_files_still() -> None:
-    assert judge(replace(good(), told=TOLD[:3], letters=[], kept=2, files=True)) == []
+    assert judge(replace(good(), reported=REPORTED[:3], letters=[], kept=2, files=True)) == []
 
 
 # Ends
@@ -176,7 +187,7 @@ def test_files_that_a_refused_query_did_not_read_are_in_the_files_still() -> Non
         (RuntimeError("[UNSUPPORTED] no"), SPARK),
     ],
 )
-def test_ends_are_told_apart(error: Exception, how: str) -> None:
+def test_ends_are_reported_apart(error: Exception, how: str) -> None:
     assert end_of("first", error).kind == how
 
 
@@ -211,15 +222,15 @@ SEEDS = (3004, 3017, 3020, 3022)
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_short_run_loses_nothing_and_leaves_nothing(tmp_path: Path, java_home: Path) -> None:
-    told = tmp_path / "report.json"
-    run = Pipelines(tmp_path, "--seed", *map(str, SEEDS), "--json", str(told))
+    reported = tmp_path / "report.json"
+    run = Pipelines(tmp_path, "--seed", *map(str, SEEDS), "--json", str(reported))
     try:
         assert run.process.stdout is not None
         table = run.process.stdout.read()
         assert run.process.wait(60) == 0, table + run.errors.read_text()
     finally:
         run.close()
-    found = json.loads(told.read_text())
+    found = json.loads(reported.read_text())
     assert found["problems"] == []
     assert [one["seed"] for one in found["judged"]] == list(SEEDS)
     assert sum(one["acked"] for one in found["judged"]) > 0

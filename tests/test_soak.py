@@ -56,7 +56,7 @@ def test_what_grows_is_not_flat_and_what_it_grew_before_its_bound_does_not_count
     assert "| writers | store | 1.00 MiB | 21.00 MiB | 23.00 MiB | 1.095 | **no** |" in soak.table(report)
 
 
-def test_a_kind_that_breaks_is_told_and_is_not_flat() -> None:
+def test_a_kind_that_breaks_is_reported_and_is_not_flat() -> None:
     report = soak.report_of(["orphans"], Sizes(minutes=0.01, mark=1, warm=0.1))
     assert list(report["broken"]) == ["orphans"]
     assert "high_water_mark" in report["broken"]["orphans"]

@@ -25,7 +25,7 @@ OTHERS = "(others)"
 _SHARDS = 64
 _NAMED = 5
 _log = logging.getLogger(__name__)
-_told: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
 
 
 @dataclass(slots=True)
@@ -79,8 +79,8 @@ def mark(core: Core, name: str, batch: int = -1) -> Operation[Mark | None]:
     if not isinstance(number, int) or not 0 <= number <= MOST_STEPS:
         _log.error("what step %r of topology %r does is not noted: %s", name, core.config.name, number)
         return None
-    if number == 0 and (core.config.name, name) not in _told and len(_told) < MOST_STEPS:
-        _told.add((core.config.name, name))
+    if number == 0 and (core.config.name, name) not in _warned and len(_warned) < MOST_STEPS:
+        _warned.add((core.config.name, name))
         _log.warning(
             "topology %r has had %d steps: what step %r does is counted with others",
             core.config.name, MOST_STEPS, name,

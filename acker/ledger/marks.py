@@ -18,7 +18,7 @@ class Mark:
     """Who acks or fails tuples, as the store notes it.
 
     step: the number of the step, 0 to 255 (`acker.inspect.marks`). batch: of its query, -1 for none;
-    0 to 2^32 - 2 are told apart.
+    0 to 2^32 - 2 are distinct.
     """
 
     step: int = 0

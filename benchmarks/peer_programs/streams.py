@@ -1,7 +1,7 @@
 """A Redis stream with a consumer group, as it comes or with a tree of acker for each parent.
 
 See benchmarks/peers.py. `plain` only: a worker counts a parent down with HINCRBY, so that somebody knows
-when it is complete. `acker`: the children carry their tuples, workers ack these, and a spout is told the
+when it is complete. `acker`: the children carry their tuples, workers ack these, and a spout learns the
 outcomes.
 """
 
@@ -101,15 +101,15 @@ def tracked(raw: Any, _: Marks) -> Handler:
 
 
 def outcomes(url: str, directory: str) -> None:
-    """The spout, which is told what became of the parents."""
+    """The spout, which learns what became of the parents."""
     marks = Marks(directory)
     with redis.Redis.from_url(url) as raw, topology_at(raw) as topology:
         spout = topology.spout("parents")
         while True:
-            told = list(spout.outcomes(timeout=1.0))
-            for outcome in told:
+            reported = list(spout.outcomes(timeout=1.0))
+            for outcome in reported:
                 spout.confirm(outcome)
-            marks.parents(len(told))
+            marks.parents(len(reported))
 
 
 def main() -> None:

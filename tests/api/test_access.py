@@ -232,9 +232,9 @@ def test_a_malformed_hash_is_no_token(prefix: str, digest: str) -> None:
 
 @pytest.mark.parametrize("text", ["secret-secret-secret", "admin:secret-secret-secret", "read:secret"])
 def test_bad_tokens_are_refused_and_not_repeated(text: str) -> None:
-    with pytest.raises(ValueError, match="token 1") as told:
+    with pytest.raises(ValueError, match="token 1") as reported:
         Tokens.parse(text)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(reported.value)
 
 
 def test_what_loopback_is() -> None:

@@ -69,13 +69,13 @@ time.sleep(600)
 def test_what_builds_beside_the_service_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "_BUILDER", tmp_path / "build.py")
     (tmp_path / "build.py").write_text(BUILDER)
-    told: list[str] = []
-    with dashboard.preparing(told.append):
+    reported: list[str] = []
+    with dashboard.preparing(reported.append):
         wait_until((tmp_path / "pids").exists, timeout=60)
         running = (tmp_path / "pids").read_text().split()
         assert all(map(_lives, running))
     wait_until(lambda: not any(map(_lives, running)), timeout=60)
-    assert told == [], "that it was ended is no failure"
+    assert reported == [], "that it was ended is no failure"
 
 
 def _lives(pid: str) -> bool:

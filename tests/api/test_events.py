@@ -233,9 +233,9 @@ def test_200_streams_cost_one_reading_a_second_as_one_does(
     valkey_url: str, ledger: Ledger, valkey_raw: Any
 ) -> None:
     def commands() -> int:
-        told = valkey_raw.info("commandstats")
+        reported = valkey_raw.info("commandstats")
         own = ("cmdstat_info", "cmdstat_xinfo|stream")
-        return sum(one["calls"] for name, one in told.items() if name not in own)
+        return sum(one["calls"] for name, one in reported.items() if name not in own)
 
     def readings() -> int:
         return int(valkey_raw.xinfo_stream(keys.history("words", 1))["entries-added"])

@@ -47,7 +47,7 @@ class Load:
         self.over = False
 
     async def run(self) -> list[list[str]]:
-        """Makes it; returns the times of the samples that each stream told."""
+        """Makes it; returns the times of the samples that each stream reported."""
         watching = [asyncio.create_task(self.watch()) for _ in range(STREAMS)]
         reading = [self.read(number) for number in range(READERS)]
         await asyncio.gather(*reading, *(self.write() for _ in range(WRITERS)))

@@ -32,7 +32,7 @@ def test_what_nobody_reads_is_dropped_and_counted(pipe: tuple[int, int]) -> None
     os.set_blocking(readable, False)
     text = b""
 
-    def all_is_told() -> bool:
+    def all_is_reported() -> bool:
         nonlocal sent, text
         try:
             text += os.read(readable, 1 << 20)
@@ -45,7 +45,7 @@ def test_what_nobody_reads_is_dropped_and_counted(pipe: tuple[int, int]) -> None
         assert sum(dropped) <= sent
         return sum(dropped) > 0 and text.count(b"line ") + sum(dropped) == sent
 
-    wait_until(all_is_told)
+    wait_until(all_is_reported)
     numbers = [int(number) for number in re.findall(rb"^line ([0-9]+) ", text, re.MULTILINE)]
     assert numbers == sorted(set(numbers))
     handler.close()

@@ -53,8 +53,8 @@ def test_a_client_in_any_language_can_track_and_ack(client: httpx.Client, ledger
         "/w==",
     )
     found = client.get("/topologies/words/spouts/s/outcomes").json()["outcomes"]
-    [told] = [one for one in found if one["status"] == "failed"]
-    assert (told["reason"], told["step"], told["retry"]) == ("é", "check", False)
+    [reported] = [one for one in found if one["status"] == "failed"]
+    assert (reported["reason"], reported["step"], reported["retry"]) == ("é", "check", False)
     state = client.get("/topologies/words").json()
     assert sorted((at["name"], at["kind"], at["application"]) for at in state["steps"]) == [
         ("check", "bolt", "REST"),

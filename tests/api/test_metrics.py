@@ -17,7 +17,7 @@ from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers import guide, patient
 from tests.helpers.api import READ
-from tests.helpers.ledgers import Trees, told
+from tests.helpers.ledgers import Trees, reported
 
 
 def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
@@ -28,7 +28,7 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
     ledger.fail(trees.anchors[10:12])
     with redis.Redis.from_url(valkey_url) as raw:
         raw.xadd(ledger.core.shards[0].outcomes("s"), {"from": "a newer version"})
-    told(ledger, trees)
+    reported(ledger, trees)
     StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1)).write(pa.table({"id": range(7)}))
     rows = list(StreamReader(ledger, "lines").rows())
     ledger.fail([int(str(row["_acker"])) for row in rows[:3]], "bad")
@@ -66,12 +66,12 @@ def test_the_alerts_are_of_metrics_that_there_are_and_of_each_kind_of_trouble(
 ) -> None:
     open_ledger(Store(valkey_url), "words", ackers=1)
     said = patient.get(f"{address}/metrics", headers={"Authorization": f"Bearer {READ}"}).text
-    told = {sample.name for family in text_string_to_metric_families(said) for sample in family.samples}
+    reported = {sample.name for family in text_string_to_metric_families(said) for sample in family.samples}
     file = Path(__file__).parents[2] / "deploy" / "prometheus-rules.yml"
     [group] = yaml.safe_load(file.read_text())["groups"]
     advice = {}
     for rule in group["rules"]:
-        assert set(re.findall(r"acker_\w+", rule["expr"])) <= told
+        assert set(re.findall(r"acker_\w+", rule["expr"])) <= reported
         for code in re.findall(r'trouble="([^"]+)"', rule["expr"]):
             advice[code] = rule["annotations"]["description"]
     assert advice == {rule.code: rule.advice for rule in RULES}

@@ -136,12 +136,12 @@ def test_dead_letters_of_a_filter_are_grouped_written_replayed_and_discarded(
 
     lines = client.get(f"{path}/export", params={"cause": "malformed: …"})
     assert lines.headers["content-type"].startswith("application/x-ndjson")
-    told = [json.loads(line) for line in lines.text.splitlines()]
-    assert [one["row"]["id"] for one in told] == list(range(10))
-    assert len(told[0]["row"]["text"]) == 70_000
+    reported = [json.loads(line) for line in lines.text.splitlines()]
+    assert [one["row"]["id"] for one in reported] == list(range(10))
+    assert len(reported[0]["row"]["text"]) == 70_000
     page = client.get(path, params={"reason": "n0"}).json()["dead_letters"]
     assert [one["row"] for one in page] == [None]  # large: it has a page of its own
-    assert client.get(f"{path}/{told[0]['id']}").json() == told[0]
+    assert client.get(f"{path}/{reported[0]['id']}").json() == reported[0]
     assert client.get(f"{path}/1-0@lines").json()["type"] == "urn:acker:unknown-dead-letter"
 
     asked = {"matching": {"cause": "answered 500"}, "until": found["until"]}
@@ -155,10 +155,10 @@ def test_dead_letters_of_a_filter_are_grouped_written_replayed_and_discarded(
     assert (len(rest["replayed"]), rest["cursor"]) == (190, None)
     assert len(list(StreamReader(ledger, "lines").rows())) == 690
 
-    assert client.delete(f"{path}/{told[0]['id']}").json()["discarded"] == 1
-    assert client.delete(f"{path}/{told[0]['id']}").status_code == 404
-    named = client.post(f"{path}/discard", json={"ids": [told[0]["id"], told[1]["id"]]}).json()
-    assert named == {"discarded": 1, "unknown": [told[0]["id"]], "cursor": None}
+    assert client.delete(f"{path}/{reported[0]['id']}").json()["discarded"] == 1
+    assert client.delete(f"{path}/{reported[0]['id']}").status_code == 404
+    named = client.post(f"{path}/discard", json={"ids": [reported[0]["id"], reported[1]["id"]]}).json()
+    assert named == {"discarded": 1, "unknown": [reported[0]["id"]], "cursor": None}
     early = client.post(f"{path}/discard", json={"matching": {}, "until": "2001-01-01T00:00:00Z"}).json()
     assert early["discarded"] == 0
     assert client.post(f"{path}/discard", json={"matching": {}}).json()["discarded"] == 8

@@ -90,8 +90,8 @@ def test_the_log_tells_who_changed_what_and_who_was_refused(
         assert patient.get(path, headers=forged).status_code == 401
         assert patient.delete(f"{path}?force=true", headers=ann).status_code == 200
         assert service.end(signal.SIGINT) == 0
-        told = [json.loads(line) for line in service.log.read_text().splitlines()]
-    fail, messages, refused, removal = (record for record in told if record["logger"] == "api.requests")
+        reported = [json.loads(line) for line in service.log.read_text().splitlines()]
+    fail, messages, refused, removal = (record for record in reported if record["logger"] == "api.requests")
     assert (fail["client"], fail["reason"], fail["trees"]) == ("ann", "by ann", 30)
     assert fail["anchors"] == anchors[:20]
     assert (messages["messages"], messages["trees"]) == ({"ack": 3}, 1)
@@ -164,7 +164,7 @@ def test_uvicorn_runs_the_app_by_itself(valkey_url: str, stop: signal.Signals) -
 
 
 def test_what_it_is_made_of_is_no_work_for_the_garbage_collector(valkey_url: str) -> None:
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", "import gc, api.app; print(gc.get_freeze_count(), len(gc.get_objects()))"],
         env={**os.environ, "ACKER_URL": valkey_url},
         capture_output=True,
@@ -172,7 +172,7 @@ def test_what_it_is_made_of_is_no_work_for_the_garbage_collector(valkey_url: str
         check=True,
         timeout=patient.SECONDS,
     )
-    frozen, left = map(int, told.stdout.split())
+    frozen, left = map(int, reported.stdout.split())
     assert frozen > 20 * left
 
 

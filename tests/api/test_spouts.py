@@ -49,8 +49,8 @@ def pages(client: httpx.Client, **query: Any) -> list[dict[str, Any]]:
             return found
 
 
-def confirm(client: httpx.Client, told: list[dict[str, Any]], **headers: str) -> httpx.Response:
-    receipts = [one["receipt"] for one in told if one["receipt"]]
+def confirm(client: httpx.Client, reported: list[dict[str, Any]], **headers: str) -> httpx.Response:
+    receipts = [one["receipt"] for one in reported if one["receipt"]]
     return client.post(f"{OUTCOMES}/confirm", json={"receipts": receipts}, headers=headers)
 
 
@@ -83,10 +83,10 @@ def test_what_is_not_confirmed_comes_again_and_what_is_makes_room(
     ledger.fail(trees.anchors[48:49], "<b>")
     before, again = pages(client), pages(client, wait=30)
     assert before == again
-    told = {tree["anchor"]: (one["status"], tree["message_id"]) for one in again for tree in one["trees"]}
-    assert told[str(trees.anchors[48])] == ("failed", "message 48")
-    assert told[str(trees.anchors[3])] == ("acked", "message 3")
-    assert len(told) == 49
+    reported = {tree["anchor"]: (one["status"], tree["message_id"]) for one in again for tree in one["trees"]}
+    assert reported[str(trees.anchors[48])] == ("failed", "message 48")
+    assert reported[str(trees.anchors[3])] == ("acked", "message 3")
+    assert len(reported) == 49
     assert held(ledger) == 50
     failed = [one for one in again if one["status"] == "failed"]
     headers = {"Idempotency-Key": "first"}
@@ -111,13 +111,13 @@ def test_an_entry_of_many_pages_is_confirmed_with_its_last(
     anchors = np.concatenate([slab.anchors for slab in slabs])
     some = anchors[np.arange(len(anchors)) != 4]  # a part of one slab, all of the others
     ledger.update(some, as_ids([7] * len(some)))
-    told = pages(client, limit=limit)
-    found = [tree for one in told for tree in one["trees"]]
+    reported = pages(client, limit=limit)
+    found = [tree for one in reported for tree in one["trees"]]
     assert sorted(tree["anchor"] for tree in found) == sorted(str(anchor) for anchor in some)
     assert all(tree["message_id"] == tree["anchor"] for tree in found)
-    assert all(len(one["trees"]) <= limit for one in told)
-    assert limit == 1000 or any(one["receipt"] is None for one in told)
-    assert confirm(client, told).json() == {"trees": 34}
+    assert all(len(one["trees"]) <= limit for one in reported)
+    assert limit == 1000 or any(one["receipt"] is None for one in reported)
+    assert confirm(client, reported).json() == {"trees": 34}
     assert held(ledger) == 1
 
 
@@ -172,14 +172,14 @@ def test_a_stream_waits_where_a_hundred_entries_of_a_shard_are_not_confirmed(
     waiting = [one["receipt"] for one in pages(client)]
     with stream(client) as events:
         assert [next(events)[1]["receipt"] for _ in range(WINDOW)] == waiting[:WINDOW]
-        # What it had told without being asked to would come before what there is room for now.
+        # What it had reported without being asked to would come before what there is room for now.
         for receipt in (*waiting[WINDOW:-1], waiting[0]):
             confirm(client, [{"receipt": receipt}])
         assert next(events)[1]["receipt"] == waiting[-1]
 
 
 @pytest.mark.parametrize("size", [1, 1024])
-def test_what_another_reader_confirms_meanwhile_is_told_with_its_message_ids_or_not_at_all(
+def test_what_another_reader_confirms_meanwhile_is_reported_with_its_message_ids_or_not_at_all(
     ledger: Ledger, size: int
 ) -> None:
     for stop in range(2, 20):  # before each request of a reading in turn
@@ -188,7 +188,7 @@ def test_what_another_reader_confirms_meanwhile_is_told_with_its_message_ids_or_
         for part in (anchors[:1], anchors[1:300], anchors[300:]):  # the last entry has the ids with it
             ledger.update(part, as_ids([7] * len(part)))
         reading, asked = outcome_pages.page(ledger.core, "s", limit=300), 0
-        told: list[outcome_pages.EntryOutcomes] = []
+        reported: list[outcome_pages.EntryOutcomes] = []
         requests = next(reading)
         try:
             while True:
@@ -197,8 +197,8 @@ def test_what_another_reader_confirms_meanwhile_is_told_with_its_message_ids_or_
                     confirm_all(ledger)
                 requests = reading.send(ledger.store.send(requests))
         except StopIteration as ended:
-            told = ended.value.outcomes
-        assert all(tree.message_id for one in told for tree in one.trees)
+            reported = ended.value.outcomes
+        assert all(tree.message_id for one in reported for tree in one.trees)
         confirm_all(ledger)
         if asked < stop:
             break

@@ -12,7 +12,7 @@ from api.settings import Settings
 from api.streams.live import Live
 from tests.helpers.api import READ, calling
 from tests.helpers.damages import DAMAGES, SHARD, damage, two
-from tests.helpers.ledgers import Trees, confirm_all, told
+from tests.helpers.ledgers import Trees, confirm_all, reported
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_topology_tells_its_counts_and_how_full_it_is(client: httpx.Client, le
     ledger.run(steps.register(ledger.core, steps.Step("split", "bolt", reads=("lines",))))
     with redis.Redis.from_url(ledger.store.url) as raw:
         raw.xadd(ledger.core.shards[1].outcomes("s"), {"from": "a newer version"})
-    told(ledger, trees)
+    reported(ledger, trees)
     found = client.get("/topologies/words").json()
     assert found["configuration"]["message_timeout"] == 60
     assert (found["configuration"]["wait_replicas"], found["configuration"]["wait_fsync"]) == (0, 0)
@@ -82,7 +82,7 @@ def test_settings_are_changed_all_at_once_or_not_at_all(
         assert reader.patch("/topologies/words", json={"downtime": 1}).status_code == 403
 
 
-def test_troubles_are_told_in_words_and_thresholds_can_be_set(
+def test_troubles_are_reported_in_words_and_thresholds_can_be_set(
     client: httpx.Client, address: str, ledger: Ledger
 ) -> None:
     trees = Trees(20).track(ledger)
@@ -164,7 +164,7 @@ def test_a_topology_that_can_not_be_read_is_named_and_hides_no_other(
 
 
 @pytest.mark.parametrize(("bucket", "trees"), [("many", 1), (3, "many"), (-3, 1), (3, -1)])
-def test_a_latency_that_can_not_be_read_is_told_as_what_it_is(
+def test_a_latency_that_can_not_be_read_is_reported_as_what_it_is(
     client: httpx.Client, valkey_url: str, bucket: str | int, trees: str | int
 ) -> None:
     two(valkey_url)

@@ -7,7 +7,7 @@ from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import Stream
-from tests.helpers.ledgers import Trees, told
+from tests.helpers.ledgers import Trees, reported
 from tests.helpers.streaming import emit
 
 
@@ -108,7 +108,7 @@ def test_trees_are_failed_by_hand_one_or_many(client: httpx.Client, ledger: Ledg
     assert client.get("/topologies/words").json()["waiting_slabs"] == 1, (
         "the mistyped anchor has left nothing behind"
     )
-    assert told(ledger, trees) == {
+    assert reported(ledger, trees) == {
         (trees.anchors[0], "failed", "by <b>me</b>"): 1,
         (trees.anchors[1], "failed", "failed by hand"): 1,
         (trees.anchors[2], "failed", "failed by hand"): 1,

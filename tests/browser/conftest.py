@@ -86,7 +86,7 @@ def new_page(browser: Browser, world: World) -> Iterator[NewPage]:
     troubles: list[str] = []
 
     def said(message: ConsoleMessage) -> None:
-        # A refused or failed request is told there too, and it is for the test to say whether it should be.
+        # A refused or failed request is shown there too, and it is for the test to say whether it should be.
         if message.type == "error" and "Failed to load resource" not in message.text:
             troubles.append(message.text)
 

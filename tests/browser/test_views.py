@@ -94,7 +94,7 @@ def test_charts_grow_with_live_samples_and_stop_when_paused(new_page: NewPage) -
     expect(page.locator("[data-state=paused]")).to_be_visible()
     paused, clock = total(page, "tracked"), page.locator(".chart time").first
     shown = clock.text_content()
-    # Two further seconds are told by the page itself, so they did pass.
+    # Two further seconds are shown by the page itself, so they did pass.
     expect(page.locator("[data-state=paused]")).to_have_text(re.compile(r"paused, ([3-9]|[0-9]{2,}) s old"))
     assert (total(page, "tracked"), clock.text_content()) == (paused, shown)
     page.get_by_role("button", name="Resume").click()
@@ -349,7 +349,7 @@ def test_nothing_moves_while_a_view_is_live(new_page: NewPage) -> None:
     assert moves(page) == []
 
 
-def test_trouble_that_comes_up_is_told_and_moves_nothing(new_page: NewPage, world: World) -> None:
+def test_trouble_that_comes_up_is_reported_and_moves_nothing(new_page: NewPage, world: World) -> None:
     name = f"filling-{ids.new_id():x}"
     filling = world.ledger(name, ackers=1, high_water_mark=100, message_timeout=3600.0)
     Trees(50).track(filling, "lines")
@@ -358,9 +358,9 @@ def test_trouble_that_comes_up_is_told_and_moves_nothing(new_page: NewPage, worl
     expect(page.get_by_text("healthy")).to_be_visible()
     note_moves(page)
     Trees(45).track(filling, "lines")
-    told = page.locator("[data-trouble=nearly-full]")
-    expect(told).to_contain_text("A shard holds 95% of what it may. Since ")
-    expect(told).to_contain_text("Look for a spout that does not confirm, or for slow bolts.")
+    reported = page.locator("[data-trouble=nearly-full]")
+    expect(reported).to_contain_text("A shard holds 95% of what it may. Since ")
+    expect(reported).to_contain_text("Look for a spout that does not confirm, or for slow bolts.")
     expect(page.get_by_role("link", name="A shard holds 95% of what it may")).to_be_visible()
     assert moves(page) == []
 

@@ -1,5 +1,5 @@
 """The fault suite: `python -m tests.chaos --seed S --minutes M`. docs/chaos.md says what it does.
 
 `plan.py` what happens when; `source.py` and `application.py` the processes that are harmed, which
-`pipeline.py` starts; `faults.py` how; `verdict.py` whether anything was lost; `report.py` what is told of it.
+`pipeline.py` starts; `faults.py` how; `verdict.py` whether anything was lost; `report.py` what is said of it.
 """

@@ -15,10 +15,10 @@ POISON, HANG = "poison", "hang"
 """Words of a record: one that always fails, one at which the bolt hangs when it has it for the first time."""
 UNKNOWN, TWO_OUTCOMES, FALSE_ACK = "unknown outcome", "two outcomes", "false ack"
 OTHER_TREE = "outcome of another tree"
-TOLD_AGAIN = "outcome told again in one life"
-"""What is odd: of a tree that was never emitted; of one tree, both told by the store; words are missing; the
+REPORTED_AGAIN = "outcome reported again in one life"
+"""What is odd: of a tree that was never emitted; of one tree, both from the store; words are missing; the
 tree is not the one that was tracked for the message id; the store's outcome came again though nobody who was
-told it had died."""
+reported it had died."""
 FAILURES = 3
 """After so many fails a record is given up. One that expired is tried again as long as it takes."""
 _SCHEMA = """
@@ -37,15 +37,15 @@ CREATE TABLE IF NOT EXISTS trees (
     attempt INTEGER NOT NULL,
     life INTEGER NOT NULL,
     emitted REAL NOT NULL,
-    told REAL,
+    reported REAL,
     status TEXT NOT NULL DEFAULT '',
     ledger TEXT NOT NULL DEFAULT '',
-    told_life INTEGER NOT NULL DEFAULT 0,
-    told_at REAL,
+    reported_life INTEGER NOT NULL DEFAULT 0,
+    reported_at REAL,
     reason TEXT NOT NULL DEFAULT '',
     anchor INTEGER
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS by_told ON trees (told, emitted);
+CREATE INDEX IF NOT EXISTS by_reported ON trees (reported, emitted);
 CREATE TABLE IF NOT EXISTS oddities (kind TEXT NOT NULL, what TEXT NOT NULL, since REAL, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS wishes (word TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value REAL NOT NULL) WITHOUT ROWID;
@@ -64,18 +64,18 @@ class Record(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """A tree of a record. told: when its first outcome came, None before; ledger: what the store told."""
+    """A tree of a record. reported: when its first outcome came, None before; ledger: what the store said."""
 
     message_id: str
     number: int
     emitted: float
-    told: float | None
+    reported: float | None
     status: str
     ledger: str
 
 
 class Oddity(NamedTuple):
-    """What must not be. since: when the outcome was told that another one contradicts; at: when that was."""
+    """What must not be. since: when the outcome came that another one contradicts; at: when that was."""
 
     kind: str
     what: str
@@ -84,8 +84,8 @@ class Oddity(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """An outcome. ledger: whether the store told it, not the spout's own timer; anchor: of which tree."""
+class Reported:
+    """An outcome. ledger: whether the store reported it, not the spout's own timer; anchor: of which tree."""
 
     message_id: str
     status: str
@@ -100,7 +100,7 @@ def words(line: str) -> list[str]:
 
 
 class Records:
-    """The records of a run. One process emits and is told, another wishes and looks."""
+    """The records of a run. One process emits and learns, another wishes and looks."""
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
@@ -168,40 +168,40 @@ class Records:
 
     def flying(self, most: int) -> list[str]:
         """Message ids of trees in flight."""
-        found = self._database.execute("SELECT message_id FROM trees WHERE told IS NULL LIMIT ?", (most,))
+        found = self._database.execute("SELECT message_id FROM trees WHERE reported IS NULL LIMIT ?", (most,))
         return [message_id for (message_id,) in found]
 
-    def tell(self, outcomes: Iterable[Told], life: int) -> None:
-        """Notes what the source is told in one of its lives: a tree's first outcome decides on its record."""
+    def tell(self, outcomes: Iterable[Reported], life: int) -> None:
+        """Notes what the source learns in one of its lives: a tree's first outcome decides on its record."""
         with self._write() as database:
             for one in outcomes:
                 self._tell(database, one, life)
 
-    def _tell(self, database: sqlite3.Connection, one: Told, life: int) -> None:
+    def _tell(self, database: sqlite3.Connection, one: Reported, life: int) -> None:
         tree = database.execute(
-            "SELECT number, attempt, told, ledger, told_life, told_at, anchor FROM trees "
+            "SELECT number, attempt, reported, ledger, reported_life, reported_at, anchor FROM trees "
             "WHERE message_id = ?",
             (one.message_id,),
         ).fetchone()
         if tree is None:
             self._odd(database, UNKNOWN, f"{one.message_id} {one.status}")
             return
-        number, attempt, told, ledger, told_life, told_at, anchor = tree
+        number, attempt, reported, ledger, reported_life, reported_at, anchor = tree
         if None not in (anchor, one.anchor) and anchor != one.anchor:
             self._odd(database, OTHER_TREE, f"{one.message_id}: {one.anchor}, not {anchor}")
         if one.ledger:
             if ledger and ledger != one.status:
-                self._odd(database, TWO_OUTCOMES, f"{one.message_id}: {ledger}, {one.status}", told)
-            elif ledger and told_life == life:
-                self._odd(database, TOLD_AGAIN, f"{one.message_id}: {ledger}", told_at)
+                self._odd(database, TWO_OUTCOMES, f"{one.message_id}: {ledger}, {one.status}", reported)
+            elif ledger and reported_life == life:
+                self._odd(database, REPORTED_AGAIN, f"{one.message_id}: {ledger}", reported_at)
             database.execute(
-                "UPDATE trees SET ledger = ?, told_life = ?, told_at = ? WHERE message_id = ?",
+                "UPDATE trees SET ledger = ?, reported_life = ?, reported_at = ? WHERE message_id = ?",
                 (one.status, life, time.monotonic(), one.message_id),
             )
-        if told is not None:
+        if reported is not None:
             return
         database.execute(
-            "UPDATE trees SET told = ?, status = ?, reason = ? WHERE message_id = ?",
+            "UPDATE trees SET reported = ?, status = ?, reason = ? WHERE message_id = ?",
             (time.monotonic(), one.status, one.reason, one.message_id),
         )
         failed = one.status == "failed"
@@ -227,9 +227,9 @@ class Records:
         database.execute("INSERT INTO oddities VALUES (?, ?, ?, ?)", (kind, what, since, time.monotonic()))
 
     def silent(self, life: int, before: float) -> list[str]:
-        """Trees of earlier lives of the source, emitted before an instant, that no outcome was told of."""
+        """Trees of earlier lives of the source, emitted before an instant, that have no outcome."""
         found = self._database.execute(
-            "SELECT message_id FROM trees WHERE told IS NULL AND emitted < ? AND life < ? LIMIT 1000",
+            "SELECT message_id FROM trees WHERE reported IS NULL AND emitted < ? AND life < ? LIMIT 1000",
             (before, life),
         )
         return [message_id for (message_id,) in found]
@@ -261,7 +261,9 @@ class Records:
 
     def trees(self) -> list[Tree]:
         """All trees."""
-        found = self._database.execute("SELECT message_id, number, emitted, told, status, ledger FROM trees")
+        found = self._database.execute(
+            "SELECT message_id, number, emitted, reported, status, ledger FROM trees"
+        )
         return [Tree(*row) for row in found]
 
     def oddities(self) -> list[Oddity]:

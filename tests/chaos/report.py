@@ -1,4 +1,4 @@
-"""What is told of a run: what was done to it, and what came of it."""
+"""What is said of a run: what was done to it, and what came of it."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

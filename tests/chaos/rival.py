@@ -48,7 +48,7 @@ class Rival:
         with contextlib.suppress(AckerError):
             for outcome in self._spout.outcomes():
                 if outcome.anchor not in self._anchors:
-                    self._records.odd(OTHER_TREE, f"the rival is told of {outcome}")
+                    self._records.odd(OTHER_TREE, f"the rival learns of {outcome}")
                 self._spout.confirm(outcome)
             self._spout.topology.flush()
 

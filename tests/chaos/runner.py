@@ -66,7 +66,7 @@ class _Active:
 
 @dataclass(slots=True)
 class Run:
-    """One run. say: is told what happens, line by line."""
+    """One run. say: is called with what happens, line by line."""
 
     options: Options
     directory: Path
@@ -244,7 +244,7 @@ class Run:
 
     def _report(self, running: Pipeline, found: Collected) -> Report:
         asked = self.options
-        acks = [tree.told for tree in found.trees if tree.told and tree.status == "acked"]
+        acks = [tree.reported for tree in found.trees if tree.reported and tree.status == "acked"]
         still = stand_stills(acks, self._began, self._over)
         problems = judge(found)
         if lacking := [fault.kind for fault in self._left]:

@@ -2,7 +2,7 @@
 
 Its list of them is in SQLite (records.py). The collectors' spout tells outcomes, by its own timer also those
 of trees that the store has lost; trees of an earlier life of this process, which was killed, are looked after
-here in the same way. Each ack is checked when it is told: the tree's words must be in the sink by then.
+here in the same way. Each ack is checked when it is reported: the tree's words must be in the sink by then.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from acker.streams import StreamWriter
 from tests.chaos import clock
 from tests.chaos.interrupts import Interrupted, Interrupts
 from tests.chaos.plan import CLIENT_TIMEOUT
-from tests.chaos.records import FALSE_ACK, Records, Told, words
+from tests.chaos.records import FALSE_ACK, Records, Reported, words
 
 SPOUT = "source"
 FLYING = 600
@@ -41,7 +41,7 @@ interrupts have come in a call of acker."""
 
 
 class Source:
-    """Emits, is told, and notes."""
+    """Emits, learns, and notes."""
 
     def __init__(self, topology: Topology, records: Records, sink: Path, rate: float) -> None:
         self.topology = topology
@@ -99,7 +99,7 @@ class Source:
         except (AckerError, Interrupted) as error:
             # The spout tells nothing of these, or that they expired.
             reason = f"not emitted: {type(error).__name__}"
-            self.records.tell((Told(name, "expired", reason, ledger=False) for name in names), self.life)
+            self.records.tell((Reported(name, "expired", reason, ledger=False) for name in names), self.life)
             raise
         self.records.track(dict(zip(names, anchors.tolist(), strict=True)))
         with self._interrupts:
@@ -115,16 +115,16 @@ class Source:
             self._tell(spout, found)
 
     def _tell(self, spout: Spout, found: list[Outcome]) -> None:
-        told = []
+        reported = []
         for outcome in found:
             name = outcome.message_id.decode()
             if outcome.status == "acked" and (missing := self._missing(name)):
                 self.records.odd(FALSE_ACK, f"{name}: {missing}")
             ledger = outcome.latency is not None
-            told.append(
-                Told(name, outcome.status, outcome.reason, ledger, outcome.anchor if ledger else None)
+            reported.append(
+                Reported(name, outcome.status, outcome.reason, ledger, outcome.anchor if ledger else None)
             )
-        self.records.tell(told, self.life)
+        self.records.tell(reported, self.life)
         for outcome in found:
             with suppress(Interrupted), self._interrupts:
                 spout.confirm(outcome)
@@ -147,7 +147,7 @@ class Source:
         lost = self.records.silent(self.life, self.began)
         if lost:
             reason = "nothing was heard of it in an earlier life"
-            self.records.tell((Told(name, "expired", reason, ledger=False) for name in lost), self.life)
+            self.records.tell((Reported(name, "expired", reason, ledger=False) for name in lost), self.life)
 
 
 def _opened(options: argparse.Namespace, stop: threading.Event) -> Topology | None:

@@ -1,4 +1,4 @@
-"""Whether anything was lost, doubled or told wrongly: what was collected against what plain Python computes.
+"""Whether anything was lost, doubled or wrongly reported: what was seen against what plain Python computes.
 
 Nothing of what is judged is asked for what it should be, but for the list of records, which is the source's
 own and in no store that is harmed.
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tests.chaos.records import POISON, TOLD_AGAIN, TWO_OUTCOMES, Oddity, Record, Tree, words
+from tests.chaos.records import POISON, REPORTED_AGAIN, TWO_OUTCOMES, Oddity, Record, Tree, words
 
 ROTATIONS = "rotations"
 SHOWN = 5
@@ -22,7 +22,7 @@ class Collected:
     """What there was at the end.
 
     sink: message id of a tree -> its words by position. counters: the ledger's; pending: trees in flight
-    there, held: those and outcomes not confirmed. service: the counters as the service told them, which was
+    there, held: those and outcomes not confirmed. service: the counters as the service said them, which was
     asked after the ledger; None where it did not answer. calm: when the faults were over and all processes
     ran again; trees emitted before are
     measured from there. rollbacks: spans in which the store lost what it had answered. died: process -> how
@@ -105,7 +105,9 @@ def _sink(found: Collected) -> Iterable[str]:
 
 def _trees(found: Collected) -> Iterable[str]:
     """Each tree has an outcome, and had it in time."""
-    yield from _say("trees have no outcome", (tree.message_id for tree in found.trees if tree.told is None))
+    yield from _say(
+        "trees have no outcome", (tree.message_id for tree in found.trees if tree.reported is None)
+    )
     poison = {one.number for one in found.records if POISON in words(one.line)}
     yield from _say(
         "trees failed that should not",
@@ -118,8 +120,8 @@ def _trees(found: Collected) -> Iterable[str]:
     limit = 2 * found.message_timeout + SLACK
     stuck = []
     for tree in found.trees:
-        took = (tree.told or 0.0) - max(tree.emitted, found.calm)
-        if tree.told is not None and took > limit:
+        took = (tree.reported or 0.0) - max(tree.emitted, found.calm)
+        if tree.reported is not None and took > limit:
             stuck.append(f"{tree.message_id} ({took:.1f} s)")
     yield from _say(f"trees had no outcome within {limit:.0f} s after the faults", stuck)
 
@@ -127,14 +129,14 @@ def _trees(found: Collected) -> Iterable[str]:
 def _oddities(found: Collected) -> Iterable[str]:
     kinds: dict[str, list[str]] = {}
     for one in found.oddities:
-        if one.kind not in (TWO_OUTCOMES, TOLD_AGAIN) or not _rolled_back(found, one):
+        if one.kind not in (TWO_OUTCOMES, REPORTED_AGAIN) or not _rolled_back(found, one):
             kinds.setdefault(one.kind, []).append(one.what)
     for kind, examples in sorted(kinds.items()):
         yield from _say(f"times: {kind}", examples)
 
 
 def _rolled_back(found: Collected, one: Oddity) -> bool:
-    """Whether the store lost what it had told between the two tellings."""
+    """Whether the store lost what it had reported between the two tellings."""
     since = one.at if one.since is None else one.since
     return any(since <= end and begin <= one.at for begin, end in found.rollbacks)
 

@@ -172,7 +172,7 @@ def listed(acker: Acker) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["tree", "words"], "ANCHOR"),
         (["tree", "words", "twelve"], "anchor"),
@@ -199,9 +199,9 @@ def listed(acker: Acker) -> list[dict[str, object]]:
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
 def test_what_is_asked_wrongly_is_one_line_and_status_2(
-    acker: Acker, ledger: Ledger, arguments: list[str], told: str
+    acker: Acker, ledger: Ledger, arguments: list[str], reported: str
 ) -> None:
-    assert told in one_error(acker(*arguments), 2)
+    assert reported in one_error(acker(*arguments), 2)
 
 
 def test_a_store_must_be_named(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_what_fails_is_one_line_and_status_1(acker: Acker) -> None:
     assert "secret" not in error
 
 
-def test_the_version_is_told(acker: Acker) -> None:
+def test_the_version_is_reported(acker: Acker) -> None:
     assert re.fullmatch(r"acker \d+\.\d+\.\d+\S*\n", acker("--version").out)
 
 

@@ -40,7 +40,7 @@ def test_a_record_is_shown_with_its_attempts_and_leads_to_its_dead_letter(
 
 
 @pytest.mark.parametrize("message_id", [b"-7", b"plain", b"\xff\x00", b""])
-def test_any_message_id_is_found_and_its_tree_told_of_when_it_has_ended(
+def test_any_message_id_is_found_and_its_tree_reported_of_when_it_has_ended(
     acker: Acker, ledger: Ledger, message_id: bytes
 ) -> None:
     [anchor] = track(ledger, message_id)
@@ -49,9 +49,9 @@ def test_any_message_id_is_found_and_its_tree_told_of_when_it_has_ended(
     words = ["--base64", base64.b64encode(message_id).decode()]
     for arguments in (words, [message_id.decode()]) if message_id != b"\xff\x00" else (words,):
         assert f" {anchor} " in acker("find", "words", *arguments).out
-    told = one_error(acker("tree", "words", anchor), 1)
-    assert f"knows no tree {anchor}: it failed at " in told
-    assert told.endswith("after its track: no such word\n")
+    reported = one_error(acker("tree", "words", anchor), 1)
+    assert f"knows no tree {anchor}: it failed at " in reported
+    assert reported.endswith("after its track: no such word\n")
     assert "no record of that id" in acker("find", "words", "nowhere").out
     assert "expected base64, got '*'" in one_error(acker("find", "words", "--base64", "*"), 2)
 
@@ -62,9 +62,9 @@ def test_a_search_that_is_cut_says_how_far_it_came_and_goes_on(
     monkeypatch.setattr(find, "_ATTEMPTS", 100)
     anchors = track(ledger, *["m"] * 150)
     cut = acker("find", "words", "m")
-    told = re.fullmatch(r"looked at (\d+) of 150 trees and dead letters: (--cursor) (\S+)\n", cut.error)
-    assert told is not None
-    rest = acker("find", "words", "m", *told.groups()[1:])
+    reported = re.fullmatch(r"looked at (\d+) of 150 trees and dead letters: (--cursor) (\S+)\n", cut.error)
+    assert reported is not None
+    rest = acker("find", "words", "m", *reported.groups()[1:])
     assert rest.error == ""
     shown = re.findall(r"-?\d{15,}", cut.out + rest.out)
     assert sorted(map(int, shown)) == sorted(anchors.tolist())

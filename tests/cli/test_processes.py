@@ -70,7 +70,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(
     assert process.wait(30) == 1
 
 
-def test_the_ticker_is_a_process_that_ticks_and_stops_when_told(
+def test_the_ticker_is_a_process_that_ticks_and_stops_when_reported(
     url: str, start: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
     ledger = open_ledger(Store(url), "brief", ackers=2, message_timeout=1.0)
@@ -117,8 +117,8 @@ def test_a_server_that_dies_ends_the_command(
     text = ""
     while not text.endswith("}\n"):
         text += process.stdout.readline()
-    told = json.loads(text)
-    os.kill(told["pid"], signal.SIGKILL)
+    reported = json.loads(text)
+    os.kill(reported["pid"], signal.SIGKILL)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 1
     assert re.fullmatch(r"acker: the server ended by itself[^\n]+\n", error)

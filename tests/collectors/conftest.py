@@ -1,4 +1,4 @@
-"""Topologies for the tests of collectors, and what their spouts are told."""
+"""Topologies for the tests of collectors, and what their spouts learn."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +14,7 @@ NewServer = Callable[..., EmbeddedServer]
 
 @pytest.fixture
 def make(url: str) -> Iterator[Make]:
-    """Makes topologies that send only when told to: a long linger."""
+    """Makes topologies that send only when asked to: a long linger."""
     made: list[Topology] = []
 
     def new(name: str = "t", **settings: Any) -> Topology:

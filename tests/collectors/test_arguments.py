@@ -10,7 +10,7 @@ from acker import (
     TupleError,
     ValidationError,
 )
-from tests.helpers.collectors import Make, statuses, told
+from tests.helpers.collectors import Make, reported, statuses
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -27,7 +27,7 @@ def test_what_was_acked_or_failed_can_not_be_used_again(make: Make) -> None:
                 call(done)
         with pytest.raises(TupleError, match=str(done)), bolt.processing(done):
             pytest.fail("not reached")
-    assert statuses(told(spout)) == {b"m": "failed"}
+    assert statuses(reported(spout)) == {b"m": "failed"}
 
 
 def test_an_emit_with_one_bad_anchor_leaves_the_others_as_they_were(make: Make) -> None:
@@ -38,7 +38,7 @@ def test_an_emit_with_one_bad_anchor_leaves_the_others_as_they_were(make: Make) 
     with pytest.raises(TupleError):
         bolt.emit([good, bad])
     bolt.ack(good)
-    assert statuses(told(spout)) == {b"m": "acked"}
+    assert statuses(reported(spout)) == {b"m": "acked"}
 
 
 def test_tuples_of_another_topology_are_refused(make: Make) -> None:
@@ -83,10 +83,10 @@ def test_bad_arguments_are_named(make: Make) -> None:
         with pytest.raises(ValidationError, match="max_spout_pending"):
             topology.spout("s", max_spout_pending=most)  # type: ignore[arg-type]
     bolt.ack(each)
-    assert statuses(told(spout)) == {b"m": "acked"}
+    assert statuses(reported(spout)) == {b"m": "acked"}
 
 
-def test_a_second_opener_with_other_values_is_told_what_differs(make: Make, url: str) -> None:
+def test_a_second_opener_with_other_values_is_reported_what_differs(make: Make, url: str) -> None:
     make("t", ackers=2)
     with pytest.raises(TopologyConfigError) as caught:
         Topology(url, "t", ackers=3)

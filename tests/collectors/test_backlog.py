@@ -1,4 +1,4 @@
-"""A spout that is told more outcomes at once than it takes at a time."""
+"""A spout that gets more outcomes at once than it takes at a time."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from acker.collectors.spout import Spout
 
 
 def backlog(topology: Topology) -> Spout:
-    """A spout whose trees are all acked, more than it is told by two calls."""
+    """A spout whose trees are all acked, more than it gets by two calls."""
     spout = topology.spout("s")
     anchors, own = spout.emit_many([b"%d" % number for number in range(2 * MOST_READY + 1)])
     topology.ledger.update(anchors, own)
@@ -28,12 +28,12 @@ def test_a_thread_that_emits_and_takes_outcomes_by_turns_is_never_in_its_own_way
 def test_emit_waits_while_outcomes_are_not_taken(url: str) -> None:
     with Topology(url, "t", ackers=1, message_timeout=600.0, slab_limit=4096) as topology:
         spout = backlog(topology)
-        told = spout.outcomes(timeout=60.0)
-        assert next(told).status == "acked"
+        reported = spout.outcomes(timeout=60.0)
+        assert next(reported).status == "acked"
         while spout._inbox.pending.ready < MOST_READY:
-            next(told)
+            next(reported)
         with pytest.raises(SpoutPendingFull, match=f"{spout._inbox.pending.ready:,} outcomes are not taken"):
             spout.emit("one more", timeout=0.0)
-        del told
+        del reported
         assert len(np.unique([outcome.anchor for outcome in spout.outcomes()])) >= MOST_READY
         assert spout.emit("one more", timeout=0.0)

@@ -11,7 +11,7 @@ from acker import (
     TupleError,
     ValidationError,
 )
-from tests.helpers.collectors import Make, statuses, told
+from tests.helpers.collectors import Make, reported, statuses
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -35,9 +35,9 @@ def test_a_basic_bolt_anchors_and_acks(make: Make) -> None:
     words = split(source, "the cow jumped")
     assert words is not None
     assert [word for word, _ in words] == ["the", "cow", "jumped"]
-    told(spout, 0)
+    reported(spout, 0)
     assert [count(each, word) for word, each in words] == ["the", "cow", "jumped"]
-    assert statuses(told(spout)) == {b"m": "acked"}
+    assert statuses(reported(spout)) == {b"m": "acked"}
 
 
 def test_a_basic_bolt_fails_its_tuple_with_the_text_of_the_exception(make: Make) -> None:
@@ -52,7 +52,7 @@ def test_a_basic_bolt_fails_its_tuple_with_the_text_of_the_exception(make: Make)
         return bolt.basic(function, catch=KeyError)
 
     def reason() -> str:
-        [outcome] = told(spout)
+        [outcome] = reported(spout)
         assert outcome.status == "failed"
         return outcome.reason
 
@@ -84,11 +84,11 @@ def test_processing_is_a_basic_bolt_as_a_block(make: Make) -> None:
     bolt.basic(_fail)(two)
     with pytest.raises(KeyboardInterrupt), bolt.processing(three):
         raise KeyboardInterrupt
-    assert statuses(told(spout, 2)) == {b"1": "acked", b"2": "failed"}
+    assert statuses(reported(spout, 2)) == {b"1": "acked", b"2": "failed"}
     with pytest.raises(TupleError):
         collector.emit()
     bolt.ack(three)
-    assert statuses(told(spout)) == {b"3": "acked"}
+    assert statuses(reported(spout)) == {b"3": "acked"}
 
 
 def test_what_does_its_work_after_it_returned_is_no_basic_bolt(make: Make) -> None:

@@ -10,7 +10,7 @@ import redis
 from acker import Outcome, SpoutPendingFull, Topology, ValidationError
 from acker.ledger import ids
 from acker.ledger.ids import seeded_ids
-from tests.helpers.collectors import Make, statuses, told
+from tests.helpers.collectors import Make, reported, statuses
 from tests.helpers.servers import wait_until
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -53,13 +53,13 @@ def test_emit_many_gives_vectors_and_tracks_at_once(make: Make) -> None:
     assert spout.pending == 2500
     assert topology.counters()["tracked"] == 2500
     topology.ledger.update(anchors, own)
-    outcomes = told(spout, 2500)
+    outcomes = reported(spout, 2500)
     assert statuses(outcomes) == {message_id.encode(): "acked" for message_id in message_ids}
     assert [o.anchor for o in sorted(outcomes, key=lambda o: int(o.message_id[1:]))] == anchors.tolist()
     for outcome in outcomes:
         spout.confirm(outcome)
     topology.flush()
-    told(topology.spout("s"), 0)
+    reported(topology.spout("s"), 0)
 
 
 def test_emit_many_names_what_is_wrong(make: Make) -> None:
@@ -77,23 +77,23 @@ def test_emit_many_names_what_is_wrong(make: Make) -> None:
         spout.emit_many(["a"], wait=False)
 
 
-def test_over_the_high_water_mark_each_record_is_told_as_rejected(make: Make) -> None:
+def test_over_the_high_water_mark_each_record_is_reported_as_rejected(make: Make) -> None:
     topology = make(ackers=1, high_water_mark=10)
     spout, bolt = topology.spout("s"), topology.bolt("b")
     kept = [spout.emit(f"kept{number}")[0] for number in range(10)]
     topology.flush()
     anchors, _ = spout.emit_many(["over1", "over2"])
-    outcomes = told(spout, 2)
+    outcomes = reported(spout, 2)
     assert statuses(outcomes) == {b"over1": "rejected", b"over2": "rejected"}
     assert {o.anchor for o in outcomes} == set(anchors.tolist())
     assert all("high-water mark of 10" in o.reason and o.latency is None for o in outcomes)
     for each in kept:
         bolt.ack(each)
-    for outcome in told(spout, 10):
+    for outcome in reported(spout, 10):
         spout.confirm(outcome)
     topology.flush()
     bolt.ack(spout.emit("again")[0])
-    assert statuses(told(spout)) == {b"again": "acked"}
+    assert statuses(reported(spout)) == {b"again": "acked"}
 
 
 # max_spout_pending
@@ -108,7 +108,7 @@ def test_max_spout_pending_is_exact(make: Make) -> None:
         with pytest.raises(SpoutPendingFull, match="max_spout_pending is 2"):
             spout.emit("over", **arguments)
     bolt.ack(tuples[0])
-    told(spout)
+    reported(spout)
     spout.emit("2", wait=False)
     with pytest.raises(SpoutPendingFull):
         spout.emit("3", wait=False)
@@ -121,7 +121,7 @@ def test_an_emit_that_waits_reads_outcomes_itself(make: Make) -> None:
     for number in range(5):
         [each] = spout.emit(str(number), timeout=20)
         bolt.ack(each)
-    assert [o.message_id for o in told(spout, 5)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [o.message_id for o in reported(spout, 5)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_an_emit_that_waits_goes_on_when_another_thread_takes_outcomes(make: Make) -> None:
@@ -136,7 +136,7 @@ def test_an_emit_that_waits_goes_on_when_another_thread_takes_outcomes(make: Mak
         bolt.ack(waiting.result(30)[0])
         outcomes = taken.result(30)
     assert b"first" in {o.message_id for o in outcomes}
-    assert len(outcomes) + len(told(spout, 2 - len(outcomes))) == 2
+    assert len(outcomes) + len(reported(spout, 2 - len(outcomes))) == 2
 
 
 def test_many_threads_share_spout_and_bolt(make: Make) -> None:
@@ -170,4 +170,4 @@ def test_many_threads_share_spout_and_bolt(make: Make) -> None:
             taker.result(10)
     assert statuses(seen) == {f"{t}-{n}".encode(): "acked" for t in range(4) for n in range(100)}
     topology.flush()
-    told(topology.spout("s"), 0)
+    reported(topology.spout("s"), 0)

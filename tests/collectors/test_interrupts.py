@@ -26,11 +26,11 @@ class Work:
         self.emitted: set[tuple[bytes, int]] = set()
         self.processed: set[bytes] = set()
         self.failed: set[bytes] = set()
-        self.told: Counter[tuple[bytes, int]] = Counter()
+        self.reported: Counter[tuple[bytes, int]] = Counter()
         self.outcomes: dict[bytes, Outcome] = {}
 
     def once(self) -> None:
-        """Emits, processes, fails, flushes, and takes what it is told."""
+        """Emits, processes, fails, flushes, and takes what is reported."""
         self.began += 1
         for number, kind in enumerate(("plain", "child", "failed", "reset", "bare")):
             self.one(b"%d-%d" % (self.began, number), kind)
@@ -64,7 +64,7 @@ class Work:
 
     def take(self) -> None:
         for outcome in self.spout.outcomes(timeout=0.0):
-            self.told[outcome.message_id, outcome.anchor] += 1
+            self.reported[outcome.message_id, outcome.anchor] += 1
             self.outcomes[outcome.message_id] = outcome
             self.spout.confirm(outcome)
 
@@ -72,15 +72,15 @@ class Work:
         """Sees all trees to their end, those expire that an interrupt left; then looks at it all."""
         deadline = time.monotonic() + 60.0
         self.topology.flush()
-        while self.spout.pending or not self.told.keys() >= self.emitted:
-            assert time.monotonic() < deadline, (self.spout.pending, self.emitted - self.told.keys())
+        while self.spout.pending or not self.reported.keys() >= self.emitted:
+            assert time.monotonic() < deadline, (self.spout.pending, self.emitted - self.reported.keys())
             self.topology.tick(force=True)
             self.take()
         # Who was interrupted in the middle of a confirmation does it again.
         for outcome in self.outcomes.values():
             self.spout.confirm(outcome)
         self.topology.flush()
-        assert {key: times for key, times in self.told.items() if times > 1} == {}
+        assert {key: times for key, times in self.reported.items() if times > 1} == {}
         for name, outcome in self.outcomes.items():
             assert outcome.status != "acked" or name in self.processed, outcome
             assert outcome.status != "failed" or name in self.failed, outcome

@@ -12,7 +12,7 @@ from acker import (
     Tuple,
 )
 from acker.collectors.bolt import Bolt
-from tests.helpers.collectors import Make, statuses, told
+from tests.helpers.collectors import Make, reported, statuses
 from tests.helpers.servers import wait_until
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -29,7 +29,7 @@ def test_collectors_pickle_as_settings(make: Make) -> None:
     topology.flush()
     bolt.ack(Tuple.parse(str(kept)))
     bolt.topology.flush()
-    assert statuses(told(spout)) == {b"m": "acked"}
+    assert statuses(reported(spout)) == {b"m": "acked"}
     bolt.topology.close()
 
 
@@ -48,7 +48,7 @@ def test_a_forked_child_does_not_send_what_its_parent_has_buffered(make: Make) -
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
-    assert statuses(told(spout, 2)) == {b"one": "acked", b"two": "acked"}
+    assert statuses(reported(spout, 2)) == {b"one": "acked", b"two": "acked"}
     assert topology.counters()["late"] == 0
 
 
@@ -91,4 +91,4 @@ def test_a_child_of_multiprocessing_sends_its_acks_before_it_ends(make: Make, me
     child.start()
     child.join(60)
     assert child.exitcode == 0
-    assert [outcome.status for outcome in told(spout)] == ["acked"]
+    assert [outcome.status for outcome in reported(spout)] == ["acked"]

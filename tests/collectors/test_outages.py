@@ -20,13 +20,15 @@ from acker.ledger.client import Ledger
 from acker.ledger.ids import slab_of
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.submissions import HORIZON, Call
-from tests.helpers.collectors import told_unflushed
+from tests.helpers.collectors import reported_unflushed
 from tests.helpers.servers import wait_until
 
 # Crashes of the spout
 
 
-def test_outcomes_not_confirmed_are_told_again_to_the_next_spout_and_confirmed_ones_are_not(url: str) -> None:
+def test_outcomes_not_confirmed_are_reported_again_to_the_next_spout_and_confirmed_ones_are_not(
+    url: str,
+) -> None:
     with Topology(url, "t", ackers=2, slab_limit=4, linger=15.0) as topology:
         spout, bolt = topology.spout("s"), topology.bolt("b")
         tuples = {f"m{number}".encode(): spout.emit(f"m{number}")[0] for number in range(20)}
@@ -38,7 +40,7 @@ def test_outcomes_not_confirmed_are_told_again_to_the_next_spout_and_confirmed_o
             if number % 5 == 0:
                 topology.flush()
         topology.flush()
-        outcomes = {o.message_id: o for o in told_unflushed(spout, 20)}
+        outcomes = {o.message_id: o for o in reported_unflushed(spout, 20)}
         confirmed = [o for o in outcomes.values() if int(o.message_id[1:]) % 2]
         for outcome in confirmed:
             spout.confirm(outcome)
@@ -49,7 +51,7 @@ def test_outcomes_not_confirmed_are_told_again_to_the_next_spout_and_confirmed_o
             again = later.spout("s")
             repeated = {
                 o.message_id: o
-                for o in told_unflushed(again, len(list(again_expected(again, outcomes, confirmed))))
+                for o in reported_unflushed(again, len(list(again_expected(again, outcomes, confirmed))))
             }
             # An entry of the store is confirmed as a whole: at least once, and all that was not confirmed.
             assert set(outcomes) - {o.message_id for o in confirmed} <= set(repeated)
@@ -57,7 +59,7 @@ def test_outcomes_not_confirmed_are_told_again_to_the_next_spout_and_confirmed_o
             for outcome in repeated.values():
                 again.confirm(outcome)
             later.flush()
-            told_unflushed(later.spout("s"), 0)
+            reported_unflushed(later.spout("s"), 0)
             assert later.counters()["tracked"] == 20
 
 
@@ -77,7 +79,7 @@ def again_expected(spout: Spout, outcomes: dict[bytes, Outcome], confirmed: list
                         yield outcome.message_id
 
 
-def test_a_spout_that_was_killed_is_told_what_became_of_its_records(url: str) -> None:
+def test_a_spout_that_was_killed_is_reported_what_became_of_its_records(url: str) -> None:
     program = f"""
 import os
 from acker import Topology
@@ -99,7 +101,7 @@ os.kill(os.getpid(), 9)
         topology.flush()
         for _ in range(3):
             topology.tick(force=True)
-        outcomes = told_unflushed(spout, 3)
+        outcomes = reported_unflushed(spout, 3)
         assert {(o.message_id, o.status, o.reason) for o in outcomes} == {
             (b"m0", "acked", ""),
             (b"m1", "failed", "no"),
@@ -146,7 +148,7 @@ def test_what_could_not_be_sent_is_kept_and_takes_effect_once(away: EmbeddedServ
     away.restart()
     topology.flush()
     assert topology.outbox.unsent == 0
-    assert {(o.message_id, o.status) for o in told_unflushed(spout, 2)} == {
+    assert {(o.message_id, o.status) for o in reported_unflushed(spout, 2)} == {
         (b"before", "acked"),
         (b"during", "acked"),
     }
@@ -257,7 +259,7 @@ def test_the_thread_sends_what_was_kept_when_the_store_is_back(
         wait_until(lambda: caplog.records)
     assert "wait for the store" in caplog.text
     away.restart()
-    assert [o.status for o in told_unflushed(spout, 1)] == ["acked"]
+    assert [o.status for o in reported_unflushed(spout, 1)] == ["acked"]
     topology.close()
 
 
@@ -283,7 +285,7 @@ def test_buffers_are_bounded_and_a_full_one_raises_without_emitting(
     topology.close()
 
 
-def test_nothing_is_told_of_an_emit_many_that_raised(away: EmbeddedServer) -> None:
+def test_nothing_is_reported_of_an_emit_many_that_raised(away: EmbeddedServer) -> None:
     topology = Topology(away.url, "t", timeout=1.0, linger=15.0, message_timeout=1.0)
     spout = topology.spout("s")
     away.kill()
@@ -297,7 +299,7 @@ def test_nothing_is_told_of_an_emit_many_that_raised(away: EmbeddedServer) -> No
     # What had reached the store all the same has expired there: it is confirmed without a word.
     assert list(spout.outcomes()) == []
     topology.close()
-    told_unflushed(Topology(away.url, "t").spout("s"), 0)
+    reported_unflushed(Topology(away.url, "t").spout("s"), 0)
 
 
 def test_what_the_store_may_have_forgotten_that_it_did_is_not_sent_again(
@@ -321,5 +323,5 @@ def test_what_the_store_may_have_forgotten_that_it_did_is_not_sent_again(
     assert re.search(r"1 messages were not answered for 36\d\d s and are given up", caplog.text)
     for _ in range(3):
         topology.tick(force=True)
-    assert [o.status for o in told_unflushed(spout, 2)] == ["acked", "expired"]
+    assert [o.status for o in reported_unflushed(spout, 2)] == ["acked", "expired"]
     topology.close()

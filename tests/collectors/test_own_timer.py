@@ -1,4 +1,4 @@
-"""The spout's own timer: what the store has lost, or cannot be asked for, is told in time all the same."""
+"""The spout's own timer: what the store has lost, or cannot be asked for, is reported in time."""
 
 import itertools
 import pickle
@@ -12,7 +12,7 @@ import redis
 from acker import StoreUnavailable, Topology, Tuple
 from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
-from tests.helpers.collectors import told_unflushed
+from tests.helpers.collectors import reported_unflushed
 from tests.helpers.proxy import proxied
 
 
@@ -24,7 +24,7 @@ def quick(away: EmbeddedServer) -> Iterator[Topology]:
     topology.close()
 
 
-def test_a_store_that_lost_everything_has_its_trees_told_as_expired_in_time(
+def test_a_store_that_lost_everything_has_its_trees_reported_as_expired_in_time(
     quick: Topology, away: EmbeddedServer
 ) -> None:
     spout = quick.spout("s", max_spout_pending=3)
@@ -33,7 +33,7 @@ def test_a_store_that_lost_everything_has_its_trees_told_as_expired_in_time(
     quick.flush()
     with redis.Redis.from_url(away.url) as client:
         client.flushall()
-    outcomes = told_unflushed(spout, 3)  # each when its own time has come
+    outcomes = reported_unflushed(spout, 3)  # each when its own time has come
     assert 2.0 <= time.monotonic() - start <= 4.0
     assert {(o.message_id, o.status, o.latency) for o in outcomes} == {
         (f"m{number}".encode(), "expired", None) for number in range(3)
@@ -43,7 +43,7 @@ def test_a_store_that_lost_everything_has_its_trees_told_as_expired_in_time(
     # The topology and its spout are known to the store again, and all goes on.
     bolt = quick.bolt("b")
     bolt.ack(spout.emit("again")[0])
-    assert [o.status for o in told_unflushed(spout, 1)] == ["acked"]
+    assert [o.status for o in reported_unflushed(spout, 1)] == ["acked"]
     for each in tuples:
         bolt.ack(each)
     quick.flush()
@@ -52,7 +52,7 @@ def test_a_store_that_lost_everything_has_its_trees_told_as_expired_in_time(
         assert other.config == quick.config
 
 
-def test_a_store_that_is_away_has_its_trees_told_as_expired_in_time_and_not_a_second_time(
+def test_a_store_that_is_away_has_its_trees_reported_as_expired_in_time_and_not_a_second_time(
     quick: Topology, away: EmbeddedServer
 ) -> None:
     spout, bolt = quick.spout("s"), quick.bolt("b")
@@ -77,17 +77,17 @@ def test_a_store_that_is_away_has_its_trees_told_as_expired_in_time_and_not_a_se
     assert list(spout.outcomes(timeout=0.3)) == []
     quick.flush()
     # An entry is kept until the caller confirmed all of it, be it by what this side found out.
-    again = told_unflushed(quick.spout("s"), 2)
+    again = reported_unflushed(quick.spout("s"), 2)
     assert {(o.message_id, o.status) for o in again} == {(b"confirmed", "acked"), (b"unconfirmed", "acked")}
 
 
-def test_what_was_never_tracked_is_told_as_expired_and_not_tracked_later(
+def test_what_was_never_tracked_is_reported_as_expired_and_not_tracked_later(
     quick: Topology, away: EmbeddedServer
 ) -> None:
     spout = quick.spout("s")
     away.kill()
     spout.emit("m")
-    [outcome] = told_unflushed(spout, 1)
+    [outcome] = reported_unflushed(spout, 1)
     assert outcome.status == "expired"
     spout.confirm(outcome)
     away.restart()
@@ -111,7 +111,7 @@ def test_a_spout_that_never_reached_the_store_tells_so_and_goes_on_when_it_is_th
     assert spout.topology.outbox.unsent == 0
     bolt = quick.bolt("b")
     bolt.ack(Tuple.parse(str(spout.emit("n")[0])))
-    assert [o.message_id for o in told_unflushed(spout, 1)] == [b"n"]
+    assert [o.message_id for o in reported_unflushed(spout, 1)] == [b"n"]
     assert quick.counters()["tracked"] == 1
     spout.topology.close()
 
@@ -127,8 +127,8 @@ def test_a_spout_that_comes_to_a_store_that_lost_everything_leaves_the_topology_
         assert other.config == quick.config
     bolt.ack(old.emit("o")[0])
     bolt.ack(new.emit("n")[0])
-    assert [o.message_id for o in told_unflushed(old, 1)] == [b"o"]
-    assert [o.message_id for o in told_unflushed(new, 1)] == [b"n"]
+    assert [o.message_id for o in reported_unflushed(old, 1)] == [b"o"]
+    assert [o.message_id for o in reported_unflushed(new, 1)] == [b"n"]
 
 
 def test_a_tree_that_is_still_pending_in_the_ledger_is_waited_for(away: EmbeddedServer) -> None:
@@ -140,7 +140,7 @@ def test_a_tree_that_is_still_pending_in_the_ledger_is_waited_for(away: Embedded
         while time.monotonic() - start < 9.5:  # nobody ticks, so the ledger expires nothing
             assert list(spout.outcomes(timeout=0.5)) == []
         bolt.ack(each)
-        assert [o.status for o in told_unflushed(spout, 1)] == ["acked"]
+        assert [o.status for o in reported_unflushed(spout, 1)] == ["acked"]
 
 
 def test_an_emit_that_waits_is_freed_by_the_own_timer(quick: Topology, away: EmbeddedServer) -> None:

@@ -11,7 +11,7 @@ from acker import (
     Topology,
     Tuple,
 )
-from tests.helpers.collectors import Make, statuses, told
+from tests.helpers.collectors import Make, reported, statuses
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -49,9 +49,9 @@ def test_each_target_has_an_edge_of_its_own_and_all_must_be_acked(make: Make) ->
     assert len({str(each) for each in (first, second, third)}) == 3
     for each in (first, second):
         bolt.ack(each)
-    told(spout, 0)
+    reported(spout, 0)
     bolt.ack(third)
-    [outcome] = told(spout)
+    [outcome] = reported(spout)
     assert outcome[:4] == (b"m", first.anchors[0], "acked", "")
     assert outcome.latency is not None
     assert outcome.latency >= 0
@@ -61,7 +61,7 @@ def test_each_target_has_an_edge_of_its_own_and_all_must_be_acked(make: Make) ->
 def test_a_tree_without_targets_is_acked_at_once(make: Make) -> None:
     spout = make().spout("s")
     assert spout.emit("nobody", targets=0) == []
-    assert statuses(told(spout)) == {b"nobody": "acked"}
+    assert statuses(reported(spout)) == {b"nobody": "acked"}
 
 
 def test_without_message_id_nothing_is_tracked_and_acks_change_nothing(make: Make) -> None:
@@ -75,7 +75,7 @@ def test_without_message_id_nothing_is_tracked_and_acks_change_nothing(make: Mak
     bolt.fail(second, "whatever")
     bolt.ack(child)
     bolt.reset_timeout(spout.emit(None)[0])
-    told(spout, 0)
+    reported(spout, 0)
     assert set(topology.counters().values()) == {0}
 
 
@@ -85,7 +85,7 @@ def test_unanchored_tuples_belong_to_no_tree(make: Make) -> None:
     [source] = spout.emit("m")
     assert bolt.emit([], targets=2) == bolt.emit(targets=2) == [Tuple(), Tuple()]
     bolt.ack(source)
-    assert statuses(told(spout)) == {b"m": "acked"}
+    assert statuses(reported(spout)) == {b"m": "acked"}
 
 
 def test_children_keep_the_tree_pending_over_generations(make: Make) -> None:
@@ -95,10 +95,10 @@ def test_children_keep_the_tree_pending_over_generations(make: Make) -> None:
     for _ in range(5):
         [child] = bolt.emit(current)
         bolt.ack(current)
-        told(spout, 0)
+        reported(spout, 0)
         current = child
     bolt.ack(current)
-    assert statuses(told(spout)) == {b"m": "acked"}
+    assert statuses(reported(spout)) == {b"m": "acked"}
 
 
 def test_several_anchors_make_a_tuple_part_of_all_their_trees(make: Make) -> None:
@@ -109,9 +109,9 @@ def test_several_anchors_make_a_tuple_part_of_all_their_trees(make: Make) -> Non
     assert joined.anchors == (*one.anchors, *two.anchors)
     bolt.ack(one)
     bolt.ack(two)
-    told(spout, 0)
+    reported(spout, 0)
     bolt.ack(joined)
-    assert statuses(told(spout, 2)) == {b"one": "acked", b"two": "acked"}
+    assert statuses(reported(spout, 2)) == {b"one": "acked", b"two": "acked"}
 
 
 def test_failing_a_joined_tuple_fails_all_its_trees(make: Make) -> None:
@@ -121,7 +121,7 @@ def test_failing_a_joined_tuple_fails_all_its_trees(make: Make) -> None:
     [joined] = bolt.emit([one, two])
     bolt.ack(one)
     bolt.fail(joined, "bad")
-    outcomes = told(spout, 2)
+    outcomes = reported(spout, 2)
     assert statuses(outcomes) == {b"one": "failed", b"two": "failed"}
     assert {outcome.reason for outcome in outcomes} == {"bad"}
 
@@ -133,11 +133,11 @@ def test_a_diamond_has_one_id_in_its_tree(make: Make) -> None:
     [joined] = bolt.emit([left, right])
     assert joined.anchors == left.anchors
     bolt.ack(left)
-    told(spout, 0)
+    reported(spout, 0)
     bolt.ack(right)
-    told(spout, 0)
+    reported(spout, 0)
     bolt.ack(joined)
-    assert statuses(told(spout)) == {b"m": "acked"}
+    assert statuses(reported(spout)) == {b"m": "acked"}
 
 
 def test_the_same_anchor_twice_keeps_the_algebra_right(make: Make) -> None:
@@ -147,9 +147,9 @@ def test_the_same_anchor_twice_keeps_the_algebra_right(make: Make) -> None:
     children = bolt.emit([source, source], targets=2)
     bolt.ack(source)
     bolt.ack(children[0])
-    told(spout, 0)
+    reported(spout, 0)
     bolt.ack(children[1])
-    assert statuses(told(spout)) == {b"m": "acked"}
+    assert statuses(reported(spout)) == {b"m": "acked"}
 
 
 def test_a_child_is_registered_with_its_parents_ack_in_one_message(make: Make) -> None:
@@ -158,9 +158,9 @@ def test_a_child_is_registered_with_its_parents_ack_in_one_message(make: Make) -
     [source] = spout.emit("m")
     [child] = bolt.emit(source)
     bolt.ack(child)
-    told(spout, 0)  # own id XOR child is missing still: the tree cannot look complete
+    reported(spout, 0)  # own id XOR child is missing still: the tree cannot look complete
     bolt.ack(source)
-    assert statuses(told(spout)) == {b"m": "acked"}
+    assert statuses(reported(spout)) == {b"m": "acked"}
 
 
 def test_a_fail_wins_over_what_comes_later_and_over_a_zero_in_the_same_flush(make: Make) -> None:
@@ -170,7 +170,7 @@ def test_a_fail_wins_over_what_comes_later_and_over_a_zero_in_the_same_flush(mak
     bolt.fail(first, "no")
     topology.flush()
     bolt.ack(second)
-    [outcome] = told(spout)
+    [outcome] = reported(spout)
     assert (outcome.status, outcome.reason) == ("failed", "no")
     assert topology.counters()["late"] == 1
 
@@ -182,18 +182,18 @@ def test_a_failed_tuples_children_are_not_registered(make: Make) -> None:
     [child] = bolt.emit(source)
     bolt.fail(source, "no")
     bolt.ack(child)
-    assert statuses(told(spout)) == {b"m": "failed"}
+    assert statuses(reported(spout)) == {b"m": "failed"}
 
 
-def test_an_expired_tree_is_told_so(make: Make) -> None:
+def test_an_expired_tree_is_reported_so(make: Make) -> None:
     topology = make()
     spout = topology.spout("s")
     spout.emit("m")
     topology.flush()
     for _ in range(3):
-        told(spout, 0)
+        reported(spout, 0)
         topology.tick(force=True)
-    assert statuses(told(spout)) == {b"m": "expired"}
+    assert statuses(reported(spout)) == {b"m": "expired"}
 
 
 def test_reset_timeout_gives_a_tree_the_whole_time_again(make: Make) -> None:
@@ -207,9 +207,9 @@ def test_reset_timeout_gives_a_tree_the_whole_time_again(make: Make) -> None:
         topology.tick(force=True)
         bolt.reset_timeout(kept)
         topology.flush()
-    assert statuses(told(spout)) == {b"left": "expired"}
+    assert statuses(reported(spout)) == {b"left": "expired"}
     bolt.ack(kept)
-    assert statuses(told(spout)) == {b"kept": "acked"}
+    assert statuses(reported(spout)) == {b"kept": "acked"}
     assert left.anchors != kept.anchors
 
 
@@ -219,7 +219,7 @@ def test_the_same_message_id_may_be_in_flight_twice(make: Make) -> None:
     [one], [two] = spout.emit("m"), spout.emit("m")
     bolt.ack(one)
     bolt.fail(two)
-    outcomes = told(spout, 2)
+    outcomes = reported(spout, 2)
     assert {(o.message_id, o.anchor, o.status) for o in outcomes} == {
         (b"m", one.anchors[0], "acked"),
         (b"m", two.anchors[0], "failed"),
@@ -285,7 +285,7 @@ def test_a_tree_is_acked_when_and_only_when_all_of_it_was(
             for node, of in enumerate(parents)
             if not of and node not in unfinished
         }
-        assert statuses(told(spout, len(expected))) == expected
+        assert statuses(reported(spout, len(expected))) == expected
         assert spout.pending == sum(not of for of in parents) - len(expected)
 
 
@@ -306,7 +306,7 @@ def test_a_tuple_that_came_twice_is_taken_once_and_its_children_are_registered(m
             bolt.ack(Tuple.parse(str(child)))
     for _ in range(2):
         bolt.ack(pickle.loads(pickle.dumps(other)))
-    assert statuses(told(spout, 2)) == {b"m": "acked", b"n": "acked"}
+    assert statuses(reported(spout, 2)) == {b"m": "acked", b"n": "acked"}
     assert bolt.repeated == 5
 
 
@@ -327,4 +327,4 @@ def test_a_tuple_that_two_processes_ack_expires_and_is_never_taken_for_done(make
     topologies[1].flush()
     for _ in range(3):
         topologies[0].tick(force=True)
-    assert statuses(told(spout)) == {b"m": "expired"}
+    assert statuses(reported(spout)) == {b"m": "expired"}

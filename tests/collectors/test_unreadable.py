@@ -1,4 +1,4 @@
-"""Collectors where the store holds what cannot be read: who flushes is told."""
+"""Collectors where the store holds what cannot be read: who flushes learns it."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def first(trees: Trees) -> int:
     return int(trees.anchors[0])
 
 
-def test_who_flushes_is_told_of_slabs_that_were_passed_over_and_the_thread_logs_them(
+def test_who_flushes_is_reported_of_slabs_that_were_passed_over_and_the_thread_logs_them(
     url: str, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     topology = Topology(url, "tested", ackers=1, linger=15.0)
@@ -36,7 +36,7 @@ def test_who_flushes_is_told_of_slabs_that_were_passed_over_and_the_thread_logs_
         topology.flush()
     assert set(caught.value.anchors) == {first(one) for one in bad}
     counted(topology.ledger, tracked=404, acked=1, failed=1)
-    topology.flush()  # it was told once, and nothing is left
+    topology.flush()  # it was said once, and nothing is left
     assert not topology.outbox.unsent
     act()
     topology.outbox.hurry()

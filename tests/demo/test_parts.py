@@ -100,7 +100,7 @@ def outcomes(*rows: tuple[int, bytes, int, str, bool]) -> pa.Table:
     return pa.table({name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
 
 
-def test_outcomes_that_are_told_again_are_counted_once() -> None:
+def test_outcomes_that_are_reported_again_are_counted_once() -> None:
     records = Records()
     records.emitted(["f:1", "f:2"])
     records.take(outcomes((10, b"f:1", 1, "acked", True)))

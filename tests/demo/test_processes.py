@@ -60,7 +60,7 @@ def test_stopping_waits_for_a_child_that_ends_in_good_order(tmp_path: Path) -> N
     assert listening.process.returncode == 3
 
 
-def test_a_child_that_ends_by_itself_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+def test_a_child_that_ends_by_itself_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     failing = child(tmp_path, "import sys; print('x ' * 3); sys.exit('out of words')")
     wait_until(lambda: failing.ended)
     with pytest.raises(ChildFailed, match=r"child ended with status 1; its log is .*log") as failed:

@@ -94,7 +94,7 @@ def first_attempt() -> bool:
 
 
 def wait_until_staged(url: str) -> None:
-    """Returns when something is staged of the rows that this attempt has told to be its own."""
+    """Returns when something is staged of the rows that this attempt has called its own."""
     wait_for(lambda: own_name() in staged_by(url))
 
 

@@ -10,13 +10,13 @@ from acker.collectors.spout import Spout
 Make = Callable[..., Topology]
 
 
-def told(spout: Spout, count: int = 1) -> list[Outcome]:
+def reported(spout: Spout, count: int = 1) -> list[Outcome]:
     """The next `count` outcomes of a spout, and proof that there are no more by now."""
     spout.topology.flush()
-    return told_unflushed(spout, count)
+    return reported_unflushed(spout, count)
 
 
-def told_unflushed(spout: Spout, count: int) -> list[Outcome]:
+def reported_unflushed(spout: Spout, count: int) -> list[Outcome]:
     """The same where nothing is sent for it, and the store may be away."""
     deadline, found = time.monotonic() + 60.0, list[Outcome]()
     while len(found) < count and time.monotonic() < deadline:

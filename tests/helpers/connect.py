@@ -46,8 +46,8 @@ def server(directory: Path, master: str = "local[2,4]") -> Iterator[str]:
 
             def port() -> str | None:
                 assert process.poll() is None, path.read_text()
-                told = re.search(r"Spark Connect server started at: \S+:(\d+)", path.read_text())
-                return told.group(1) if told else None
+                reported = re.search(r"Spark Connect server started at: \S+:(\d+)", path.read_text())
+                return reported.group(1) if reported else None
 
             wait_until(port, timeout=120, interval=0.2)
             yield f"sc://127.0.0.1:{port()}"

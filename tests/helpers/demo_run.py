@@ -12,7 +12,7 @@ PROGRAM = "from acker.cli import main; main()"
 
 
 class Run:
-    """`acker demo` as a process. All that it starts can be told by a variable of its environment."""
+    """`acker demo` as a process. All processes that it starts are known by a variable of its environment."""
 
     command: tuple[str, ...] = (sys.executable, "-c", PROGRAM, "demo")
 
@@ -34,7 +34,7 @@ class Run:
             )
 
     def said(self, pattern: str) -> str:
-        """The line in which it has told this, or ""; fails where it has ended without."""
+        """The line in which it has reported this, or ""; fails where it has ended without."""
         ended, text = self.process.poll() is not None, self.errors.read_text()
         found = re.search(f"^.*{pattern}.*\n", text, re.M)
         assert found or not ended, text

@@ -120,8 +120,8 @@ class Gates:
         assert (yield from attempts.label(batches)) >= 100  # so their words are more than a segment
         loses = (task == 1 and not copy) or (task == 2 and copy)
         wait_until_staged(self.url)
-        told = Path(self.directory) / f"{task}-{'copy' if copy else 'original'}"
-        told.touch()
+        reported = Path(self.directory) / f"{task}-{'copy' if copy else 'original'}"
+        reported.touch()
         if loses:
             wait_for(lambda: False)
         if task == 2:

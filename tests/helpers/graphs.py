@@ -1,4 +1,4 @@
-"""Topologies with a graph to look at: steps that have told of themselves, and rows in their streams."""
+"""Topologies with a graph to look at: steps that have said who they are, and rows in their streams."""
 
 from acker.inspect import steps
 from acker.inspect.steps import Step

@@ -12,7 +12,7 @@ Line = tuple[CodeType, int]
 
 
 def _safe(frame: FrameType) -> bool:
-    """Whether a line is told of where no interrupt can come.
+    """Whether a line is one where no interrupt can come.
 
     The interpreter looks for signals after calls and jumps. It gives a lock of its own back in the step that
     leaves the block, before which it tells of the line of the `with` once more; and a `try:` does nothing.

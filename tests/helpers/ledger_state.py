@@ -16,7 +16,7 @@ from tests.helpers.model import Model, signed
 TRACKED = 2
 WAITING_SLAB = 256
 """Bytes that a slab counts which waits, beside its words and reasons (lua/includes/waiting.lua)."""
-Told = tuple[str, int, str, str]
+Reported = tuple[str, int, str, str]
 
 
 @dataclass
@@ -160,8 +160,8 @@ def assert_same(client: "redis.Redis", ledger: Ledger, model: Model) -> None:
         assert stored.counters.get("waiting", 0) == sum(not slab.tracked for slab in slabs.values())
         totals.update({name: stored.counters.get(name, 0) for name in COUNTERS})
     assert totals == Counter({name: model.counters[name] for name in COUNTERS})
-    told = totals["acked"] + totals["failed"] + totals["expired"]
-    assert totals["tracked"] == told + len(list(model.in_flight()))
+    reported = totals["acked"] + totals["failed"] + totals["expired"]
+    assert totals["tracked"] == reported + len(list(model.in_flight()))
 
 
 def trees_of(entry: Entry, counts: dict[bytes, int]) -> list[int]:

@@ -48,7 +48,7 @@ class Trees:
         ledger.update(self.anchors[chosen], self.values[chosen])
 
 
-def told(ledger: Ledger, *trees: Trees, spout: str = "s") -> Counter[tuple[int, str, str]]:
+def reported(ledger: Ledger, *trees: Trees, spout: str = "s") -> Counter[tuple[int, str, str]]:
     """All outcomes that a spout has not confirmed, as (anchor, status, reason)."""
     counts = {ids.slab_of(int(slab.anchors[0])): slab.count for slab in trees}
     reader = OutcomeReader(ledger.core, spout)
@@ -60,7 +60,7 @@ def told(ledger: Ledger, *trees: Trees, spout: str = "s") -> Counter[tuple[int, 
 
 
 def confirm_all(ledger: Ledger, spout: str = "s") -> int:
-    """Confirms all that a spout was told; returns how many trees."""
+    """Confirms all that was reported to a spout; returns how many trees."""
     reader, trees = OutcomeReader(ledger.core, spout), 0
     while entries := ledger.outcomes(reader):
         trees += ledger.confirm(spout, [entry.place for entry in entries])

@@ -66,7 +66,7 @@ class Slab:
 
 
 class Model:
-    """The ledger of a topology: `slabs` by name, `counters`, and the outcomes told but not yet read."""
+    """The ledger of a topology: `slabs` by name, `counters`, and the outcomes reported but not yet read."""
 
     def __init__(self, ackers: int, high_water_mark: int) -> None:
         self.ackers = ackers
@@ -74,7 +74,7 @@ class Model:
         self.rotation = 0
         self.slabs: dict[bytes, Slab] = {}
         self.counters: Counter[str] = Counter()
-        self.told: list[tuple[str, int, str, str]] = []
+        self.reported: list[tuple[str, int, str, str]] = []
 
     def _at(self, anchor: int) -> tuple[Slab | None, int]:
         return self.slabs.get(ids.slab_of(anchor)), ids.index_of(anchor)
@@ -89,7 +89,7 @@ class Model:
         assert tree.outcome is None, "a tree gets one outcome"
         tree.state, tree.value, tree.outcome = "finished", 0, (status, reason)
         self.counters[status] += 1
-        self.told.append((slab.spout, anchor, status, reason))
+        self.reported.append((slab.spout, anchor, status, reason))
 
     def held(self, shard: int) -> int:
         """Trees in flight, and trees with an outcome not yet confirmed."""

@@ -111,7 +111,7 @@ def run_with_pauses(
 @contextmanager
 def refused_from(url: str, asked: Asked) -> Iterator[str]:
     """A URL of the store where a request that is looked for is lost, and all after it, as if the process had
-    ended there: who asks is told so at once, and raises StoreError ("on purpose")."""
+    ended there: who asks learns it at once, and raises StoreError ("on purpose")."""
     begun = Event()
 
     def refuse(client: socket, request: bytes) -> None:

@@ -104,8 +104,8 @@ def _cursor(data: bytes) -> None:
 
 
 def _outcome(data: bytes) -> None:
-    for told in outcomes.parse(0, b"1-0", fields(data)).slabs:
-        assert all(index < 5 for index in told.of(5))
+    for reported in outcomes.parse(0, b"1-0", fields(data)).slabs:
+        assert all(index < 5 for index in reported.of(5))
 
 
 def _message_ids(data: bytes) -> None:
@@ -164,8 +164,8 @@ def _topology(data: bytes) -> None:
 
 
 def _dead_letter(data: bytes) -> None:
-    told, row = [*parts(data), b"", b""][:2]
-    answered(dead_letters.get(core(), "1-0@s"), [[[b"1-0", fields(told)]]], [row])
+    reported, row = [*parts(data), b"", b""][:2]
+    answered(dead_letters.get(core(), "1-0@s"), [[[b"1-0", fields(reported)]]], [row])
 
 
 def _page_of_dead_letters(data: bytes) -> None:
@@ -283,7 +283,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "rows:0": "7", "acked:0": "3", "dropped:0": "0", "segments": "2", "bytes": "99", "max_age": "60.5",
         "entry": "1700000000000-0",
     }  # fmt: skip
-    told = {
+    reported = {
         "1|stages": "5 7 ", "1|of:5": "1", "1|of:7": "1", "1|n:5.0": "1", "1|entry:5.0:1": "3.4.5#1",
         "1|roots:3.4.5#1": json.dumps([roots.record()]),
     }  # fmt: skip
@@ -309,7 +309,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "outcome": (packed(*entry),),
         "recent": (packed(*kept),),
         "readers": (packed(b"only", b"1 1699999999000", b"died", b"0 1699999999000"),),
-        "registered": (packed(*(x.encode() for pair in told.items() for x in pair)),),
+        "registered": (packed(*(x.encode() for pair in reported.items() for x in pair)),),
         "roots": (roots.record().encode(),),
         "rows": (rows, segments.encode(pa.table({"n": [1]}).to_batches(), "none")),
         "schema": (base64.b64encode(schema.serialize().to_pybytes()),),

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 class Proxy:
     """Forwards connections to `url`; `self.url` is its own address.
 
-    What it does to the traffic is told by setting these, at any time:
+    What it does to the traffic is set by changing these, at any time:
       swallow    called with each request that is answered; when true the reply is dropped and the
                  connection cut: the server has done the request, and the client never hears of it
       record     whether requests are kept in `requests`

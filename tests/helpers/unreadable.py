@@ -54,7 +54,7 @@ def together(members: Sequence[Trees], most: int = 4096) -> tuple[Ids, Ids]:
 
 
 def states(ledger: Ledger, *trees: Trees) -> Counter[str]:
-    """How many of the trees were told what, and not confirmed."""
+    """How many of the trees were reported how, and not confirmed."""
     counts = {slab_of(one): one.count for one in trees}
     found: Counter[str] = Counter()
     for entry in read_all(ledger, OutcomeReader(ledger.core, "s")):

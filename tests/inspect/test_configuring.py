@@ -116,7 +116,7 @@ def test_a_topology_that_is_removed_meanwhile_is_not_made_again(ledger: Ledger) 
         ledger.run(configure("none", Settings(downtime=1)))
 
 
-def test_who_asks_for_another_setting_is_told_the_command_that_changes_it(ledger: Ledger) -> None:
+def test_who_asks_for_another_setting_is_reported_the_command_that_changes_it(ledger: Ledger) -> None:
     with pytest.raises(TopologyConfigError) as raised:
         open_ledger(ledger.store, "shop", message_timeout=60.0, downtime=7, ackers=4)
     assert "run `acker configure shop --set message_timeout=60.0 --set downtime=7`" in str(raised.value)

@@ -119,7 +119,7 @@ def test_ages_are_those_of_the_trees_by_the_clock_of_the_store(ledger: Ledger, r
 def test_numbers_are_for_the_life_of_a_topology_and_late_steps_share_one(
     ledger: Ledger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marks, "_told", set())
+    monkeypatch.setattr(marks, "_warned", set())
     first = [ledger.run(marks.mark(ledger.core, f"step{n}")) for n in range(MOST_STEPS)]
     assert first == [Mark(n) for n in range(1, MOST_STEPS + 1)]
     assert [ledger.run(marks.mark(ledger.core, f"step{n}")) for n in range(MOST_STEPS)] == first

@@ -229,7 +229,7 @@ def test_finished_trees_are_found_while_they_are_held(ledger: Ledger) -> None:
     assert [tree.state for tree in found(ledger, "m1")] == ["finished"]
 
 
-def test_ids_whose_bytes_look_like_one_another_are_told_apart(ledger: Ledger) -> None:
+def test_ids_whose_bytes_look_like_one_another_are_reported_apart(ledger: Ledger) -> None:
     # The second id ends with the first, and the lengths in front of them hold the same bytes too.
     message_ids = [b"a", b"ba", b"ab", b"aa", b"\x01\x00a", b"", b"a"]
     anchors = ids.new_anchors(len(message_ids))

@@ -38,12 +38,12 @@ def expire(ledger: Ledger) -> None:
         ledger.tick(force=True)
 
 
-def told(trees: list[Recent]) -> dict[int, tuple[str, str, bytes | None, str | None]]:
+def reported(trees: list[Recent]) -> dict[int, tuple[str, str, bytes | None, str | None]]:
     return {tree.anchor: (tree.status, tree.cause.reason, tree.message_id, tree.spout) for tree in trees}
 
 
 @pytest.mark.parametrize("named", ["message {}", "message {:05}", "", "{0}" * 7])
-def test_failures_and_expirations_are_told_after_they_were_confirmed(ledger: Ledger, named: str) -> None:
+def test_failures_and_expirations_are_reported_after_they_were_confirmed(ledger: Ledger, named: str) -> None:
     anchors, names = ids.new_anchors(300), [named.format(index).encode() for index in range(300)]
     ledger.track(anchors, ids.new_ids(300), names, spout="lines")
     one = ids.new_anchors(1)
@@ -65,22 +65,22 @@ def test_failures_and_expirations_are_told_after_they_were_confirmed(ledger: Led
         expected[anchor] = (status, reason, names[index], "lines")
     found = listed(ledger, 37)
     assert len(found) == len(expected)
-    assert told(found) == expected
+    assert reported(found) == expected
     assert [tree.at for tree in found] == sorted((tree.at for tree in found), reverse=True)
-    assert told(listed(ledger, status="failed", spout="lines")).keys() == set(
+    assert reported(listed(ledger, status="failed", spout="lines")).keys() == set(
         anchors[[1, 7, 299, *range(20, 120)]].tolist()
     )
     assert listed(ledger, status="expired", spout="others") == []
-    assert told(listed(ledger, 37, reason="SUCH")).keys() == set(anchors[[1, 7, 299]].tolist())
+    assert reported(listed(ledger, 37, reason="SUCH")).keys() == set(anchors[[1, 7, 299]].tolist())
     assert listed(ledger, reason="such", status="expired") == listed(ledger, reason="such word!") == []
 
 
-def test_a_tree_that_failed_before_its_track_is_told(ledger: Ledger) -> None:
+def test_a_tree_that_failed_before_its_track_is_reported(ledger: Ledger) -> None:
     trees = Trees(5)
     ledger.fail(trees.anchors[[0, 3]], "early")
     assert listed(ledger) == []
     trees.track(ledger)
-    assert told(listed(ledger)) == {
+    assert reported(listed(ledger)) == {
         trees.anchors[index]: ("failed", "early", b"message %d" % index, "s") for index in (0, 3)
     }
 
@@ -140,7 +140,7 @@ def test_as_many_are_kept_as_the_topology_says_however_they_ended(url: str) -> N
     for _ in range(9):
         Trees(100).track(ledger)
     ledger.fail(late.anchors, "late")
-    assert set(late.anchors.tolist()) <= told(listed(ledger)).keys()
+    assert set(late.anchors.tolist()) <= reported(listed(ledger)).keys()
     expire(ledger)
     found = listed(ledger)
     assert 600 <= len(found) <= 900
@@ -157,14 +157,14 @@ def test_a_bounded_number_is_kept_and_it_is_known_since_when(url: str) -> None:
         ledger.fail(slab.anchors, "later")
     found = listed(ledger, 1000)
     assert 10_000 <= len(found) <= 11_000
-    kept = told(found)
+    kept = reported(found)
     assert set(last.anchors.tolist()) <= kept.keys()
     assert first.anchors[0] not in kept
     since = ledger.run(failures.kept_since(ledger.core, int(first.anchors[0])))
     assert since == min(tree.at for tree in found)
 
 
-def test_what_is_new_is_told_once_and_counted_beyond_its_bound(ledger: Ledger) -> None:
+def test_what_is_new_is_reported_once_and_counted_beyond_its_bound(ledger: Ledger) -> None:
     seen = ledger.run(failures.numbers(ledger.core))
     trees = Trees(100).track(ledger)
     ledger.fail(trees.anchors[:3], "first")

@@ -26,7 +26,7 @@ from acker.streams.segments import new_token
 from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
-from tests.helpers.ledgers import Trees, confirm_all, opened, told
+from tests.helpers.ledgers import Trees, confirm_all, opened, reported
 from tests.helpers.servers import raw_clients
 from tests.helpers.streaming import run_cut, take
 
@@ -252,7 +252,7 @@ def test_a_spout_that_owes_nothing_is_removed_and_makes_room(url: str) -> None:
     trees.complete(ledger)
     with pytest.raises(SpoutInUse, match="5 trees"):
         other.remove_spout("s-0")
-    assert len(told(ledger, trees, spout="s-0")) == 5
+    assert len(reported(ledger, trees, spout="s-0")) == 5
     confirm_all(ledger, "s-0")
     other.remove_spout("s-0")
     assert "s-0" not in other.core.spouts
@@ -264,8 +264,8 @@ def test_a_spout_that_owes_nothing_is_removed_and_makes_room(url: str) -> None:
     own, theirs = Trees(2).track(ledger, "s-0"), Trees(3).track(other, "one-more")
     own.complete(other)
     theirs.complete(ledger)
-    assert len(told(ledger, own, spout="s-0")) == 2
-    assert len(told(ledger, theirs, spout="one-more")) == 3
+    assert len(reported(ledger, own, spout="s-0")) == 2
+    assert len(reported(ledger, theirs, spout="one-more")) == 3
 
 
 def test_a_spout_that_keeps_rows_or_dead_letters_is_not_removed(url: str) -> None:

@@ -23,7 +23,7 @@ def ledger(url: str) -> Ledger:
     return open_ledger(Store(url), "reads", ackers=4, message_timeout=60.0)
 
 
-def test_a_pending_tree_is_told_whole(ledger: Ledger) -> None:
+def test_a_pending_tree_is_reported_whole(ledger: Ledger) -> None:
     anchors, values = track(ledger, 5, spout="lines")
     found = tree(ledger, int(anchors[3]))
     assert (found.anchor, found.state, found.value) == (int(anchors[3]), "pending", int(values[3]))
@@ -90,7 +90,7 @@ def test_the_time_left_is_that_of_the_ticks_to_come(ledger: Ledger) -> None:
     assert tree(ledger, anchor).state == "finished"
 
 
-def test_no_latest_time_is_told_where_no_ticker_seems_to_run(ledger: Ledger, raw: "redis.Redis") -> None:
+def test_no_latest_time_is_reported_where_no_ticker_seems_to_run(ledger: Ledger, raw: "redis.Redis") -> None:
     anchor = int(track(ledger, 1)[0][0])
     found = tree(ledger, anchor)
     clock = ledger.core.shards[found.shard].clock

@@ -148,11 +148,11 @@ async def test_a_refused_command_is_an_error_and_the_connection_stays_good(store
     assert await store.send([command("GET", b"key")]) == [None]
 
 
-async def test_a_store_that_is_away_is_told_after_a_bounded_time() -> None:
+async def test_a_store_that_is_away_is_reported_after_a_bounded_time() -> None:
     async with AsyncStore("redis://:secret@127.0.0.1:1/0", timeout=0.3) as store:
-        with pytest.raises(StoreUnavailable) as told:
+        with pytest.raises(StoreUnavailable) as reported:
             await aio.topologies(store)
-        assert "secret" not in f"{told.value} {store!r}"
+        assert "secret" not in f"{reported.value} {store!r}"
 
 
 async def test_a_store_that_comes_back_is_used_again(new_server: Callable[..., EmbeddedServer]) -> None:
@@ -245,12 +245,12 @@ async def test_the_ticker_runs_on_the_loop(url: str, store: AsyncStore) -> None:
     stop = asyncio.Event()
     ticked = asyncio.Event()
 
-    def told(name: str, done: Ticked) -> None:
+    def reported(name: str, done: Ticked) -> None:
         assert name == "brief"
         if done.expired:
             ticked.set()
 
-    task = asyncio.create_task(AsyncTicker(store, on_tick=told).run(stop))
+    task = asyncio.create_task(AsyncTicker(store, on_tick=reported).run(stop))
     await asyncio.wait_for(ticked.wait(), 60)
     assert ledger.counters()["expired"] == 3
     stop.set()

@@ -20,7 +20,7 @@ from acker.streams.spouts import kept
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.leaks import assert_no_leaks
 from tests.helpers.ledger_state import age_writers, shard_key
-from tests.helpers.ledgers import Trees, opened, told
+from tests.helpers.ledgers import Trees, opened, reported
 from tests.helpers.servers import Raw, wait_until
 
 Found = TypeVar("Found")
@@ -147,10 +147,10 @@ def test_a_shard_that_remembers_as_many_writers_as_it_may_refuses_new_ones_and_f
     assert first.counters() == {**before, "duplicates": 1}
     for known in (first, *others[:2]):
         known.update(trees.anchors[:1], ids.new_ids(1))
-    assert not told(first, trees)
+    assert not reported(first, trees)
     forget_writers(raw, first)
     others[2].send(refused)
-    assert told(first, trees) == {(int(trees.anchors[1]), "acked", ""): 1}
+    assert reported(first, trees) == {(int(trees.anchors[1]), "acked", ""): 1}
 
 
 def test_a_writer_that_is_refused_takes_no_other_of_its_process_with_it(url: str, raw: "redis.Redis") -> None:
@@ -231,7 +231,7 @@ def test_a_million_writers_are_remembered_in_bounded_memory(url: str, raw: "redi
     with pytest.raises(WritersFull, match="1000000"):
         trees.complete(opened(url), 1)
     trees.complete(ledger, 2)
-    assert len(told(ledger, trees)) == 2
+    assert len(reported(ledger, trees)) == 2
     assert raw.info("memory")["used_memory"] - empty < 128 << 20
 
 

@@ -13,7 +13,7 @@ from acker.ledger.outcomes import OutcomeReader, confirm
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import Failed, Updated
 from tests.helpers.leaks import assert_settled
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 
 pytestmark = pytest.mark.cluster
 
@@ -87,7 +87,7 @@ def test_single_trees_of_big_slabs_are_updated_like_any_other(ledger: Ledger) ->
     slabs = [Trees(count).track(ledger) for count in [1, 2, 500, 1] * 90]
     first = [int(trees.anchors[0]) for trees in slabs]
     ledger.update(first, [int(trees.values[0]) for trees in slabs])
-    assert told(ledger, *slabs) == Counter((anchor, "acked", "") for anchor in first)
+    assert reported(ledger, *slabs) == Counter((anchor, "acked", "") for anchor in first)
     assert ledger.update(first, [9] * 360) == Updated(late=360)
 
 
@@ -111,7 +111,7 @@ def test_many_long_reasons_wait_for_one_track_and_cost_little(ledger: Ledger) ->
     for _ in range(2):
         assert ledger.fail(trees.anchors, "r" * 1024) == Failed()
     trees.track(ledger)
-    assert told(ledger, trees) == Counter((int(anchor), "failed", "r" * 1024) for anchor in trees.anchors)
+    assert reported(ledger, trees) == Counter((int(anchor), "failed", "r" * 1024) for anchor in trees.anchors)
 
 
 def test_without_ackers_nothing_is_kept(url: str, raw: "redis.Redis") -> None:
@@ -151,5 +151,5 @@ def test_scattered_updates_of_many_slabs_complete_every_tree_once(url: str) -> N
     order = np.random.default_rng(7).permutation(len(anchors))
     for part in np.array_split(order, 5):
         assert ledger.update(anchors[part], values[part]) == Updated()
-    assert told(ledger, *slabs) == Counter((int(anchor), "acked", "") for anchor in anchors)
+    assert reported(ledger, *slabs) == Counter((int(anchor), "acked", "") for anchor in anchors)
     assert confirm_all(ledger) == len(anchors)

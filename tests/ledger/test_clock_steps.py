@@ -67,7 +67,7 @@ def at(stepped: Stepped) -> Stepped:
 
 
 class Stream:
-    """Trees that are tracked one after the other, and when each one was, and was told as expired."""
+    """Trees that are tracked one after the other, and when each one was, and was reported as expired."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -85,7 +85,7 @@ class Stream:
             self.take()
 
     def take(self) -> bool:
-        """Takes what was told; whether all was."""
+        """Takes what was reported; whether all was."""
         for entry in self.ledger.outcomes(self.reader):
             assert entry.status == "expired"
             self.took += [time.monotonic() - self.tracked[part.slab] for part in entry.slabs]
@@ -141,7 +141,7 @@ def test_the_history_goes_on_when_the_clock_was_ahead(at: Stepped) -> None:
     ledger = opened(at.server.url)
 
     def recorded(tracked: int) -> bool:
-        """Takes a reading, until it is told: readings of one second are one."""
+        """Takes a reading, until it is shown: readings of one second are one."""
         with redis.Redis.from_url(at.server.url) as raw:
             raw.delete(keys.turn("tested"))
         ledger.run(history.record(ledger.core))

@@ -69,21 +69,21 @@ DAMAGE: tuple[Callable[[Ledger, Any, bytes, Random], None], ...] = (
 
 
 @dataclass
-class Told:
-    """What a ledger has told of the good slabs, and what is confirmed of it."""
+class Reported:
+    """What a ledger has reported of the good slabs, and what is confirmed of it."""
 
     ledger: Ledger
     counts: dict[bytes, int]
     found: Counter[tuple[int, str, str]] = field(default_factory=Counter)
 
     def confirm(self) -> None:
-        """Takes note of all that is told, and confirms it."""
+        """Takes note of all that is reported, and confirms it."""
         entries = read_all(self.ledger, OutcomeReader(self.ledger.core, "s"))
         for entry in entries:
             mine = [one for one in entry.slabs if one.slab in self.counts]
             kept = replace(entry, slabs=tuple(mine))
-            told = entry.status, entry.cause.reason
-            self.found.update((anchor, *told) for anchor in trees_of(kept, self.counts))
+            reported = entry.status, entry.cause.reason
+            self.found.update((anchor, *reported) for anchor in trees_of(kept, self.counts))
         self.ledger.confirm("s", [entry.place for entry in entries])
 
 
@@ -100,13 +100,13 @@ def send(ledger: Ledger, submission: Submission[Any], bad: set[int]) -> None:
     assert refused <= bad
 
 
-def call(told: Told, what: str, trees: list[Trees], bad: set[int], rng: Random) -> None:
-    ledger = told.ledger
+def call(reported: Reported, what: str, trees: list[Trees], bad: set[int], rng: Random) -> None:
+    ledger = reported.ledger
     chosen = [one for one in trees if rng.random() < 0.7] or trees[:1]
     if what == "tick":
         ledger.tick(force=True)
     elif what == "confirm":
-        told.confirm()
+        reported.confirm()
     elif what == "track":
         slabs = [NewSlab(one.anchors, one.values, one.message_ids) for one in chosen]
         send(ledger, ledger.core.track(slabs, "s"), bad)
@@ -127,10 +127,10 @@ def call(told: Told, what: str, trees: list[Trees], bad: set[int], rng: Random) 
 
 def play(
     ledger: Ledger, raw: Any, trees: list[Trees], bad: int, plan: list[tuple[str, int]], hurt: bool
-) -> Told:
+) -> Reported:
     """Plays calls, with damage to the first `bad` slabs between them or without."""
     good = {ids.slab_of(int(one.anchors[0])): one.count for one in trees[bad:]}
-    told = Told(ledger, good)
+    reported = Reported(ledger, good)
     ledger.register_spout("s")
     tracked = [one for place, one in enumerate(trees) if place % 4 < 3]
     slabs = [NewSlab(one.anchors, one.values, one.message_ids) for one in tracked]
@@ -141,15 +141,15 @@ def play(
             rng = Random(seed)
             for one in trees[:bad]:
                 rng.choice(DAMAGE)(ledger, raw, ids.slab_of(int(one.anchors[0])), rng)
-        call(told, what, trees, firsts, Random(seed))
-    return told
+        call(reported, what, trees, firsts, Random(seed))
+    return reported
 
 
-def end(told: Told) -> Counter[tuple[int, str, str]]:
+def end(reported: Reported) -> Counter[tuple[int, str, str]]:
     for _ in range(4):
-        told.ledger.tick(force=True)
-    told.confirm()
-    return told.found
+        reported.ledger.tick(force=True)
+    reported.confirm()
+    return reported.found
 
 
 @settings(max_examples=60)

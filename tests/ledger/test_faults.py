@@ -17,7 +17,7 @@ from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON, Call, Submission, Writer
 from acker.store.client import Store
 from tests.helpers.ledger_state import assert_same
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 from tests.helpers.model import Model
 from tests.helpers.proxy import Proxy, every_call_once, proxied
 
@@ -73,10 +73,10 @@ def test_a_history_over_a_connection_that_is_cut_after_every_call_is_the_same(
     model.counters["duplicates"] = direct.counters()["duplicates"]
     assert model.counters["duplicates"] >= 8
     assert_same(raw, direct, model)
-    expected = Counter((anchor, status, reason) for _, anchor, status, reason in model.told)
-    assert told(cut_off, *trees) == expected
+    expected = Counter((anchor, status, reason) for _, anchor, status, reason in model.reported)
+    assert reported(cut_off, *trees) == expected
     confirm_all(cut_off)
-    model.confirm([anchor for _, anchor, _, _ in model.told])
+    model.confirm([anchor for _, anchor, _, _ in model.reported])
     assert_same(raw, direct, model)
 
 
@@ -98,7 +98,7 @@ def test_a_batch_of_many_calls_of_which_some_replies_are_lost_takes_effect_once(
     anchors = np.concatenate([one.anchors for one in trees])
     values = np.concatenate([one.values for one in trees])
     cut_off.update(anchors, values)
-    assert len(told(direct, *trees)) == 2500
+    assert len(reported(direct, *trees)) == 2500
     counted(direct, tracked=2500, acked=2500, duplicates=direct.counters()["duplicates"])
 
 
@@ -156,7 +156,7 @@ def test_a_submission_that_failed_may_be_sent_again_at_any_later_time(proxy: Pro
     ledger.send(emit)
     ledger.send(emit)
     ledger.update(trees.anchors[:1], [child])
-    assert told(direct, trees) == Counter([(int(trees.anchors[0]), "acked", "")])
+    assert reported(direct, trees) == Counter([(int(trees.anchors[0]), "acked", "")])
 
 
 def test_a_call_that_never_arrived_does_not_hold_up_the_next(proxy: Proxy, direct: Ledger) -> None:
@@ -170,9 +170,9 @@ def test_a_call_that_never_arrived_does_not_hold_up_the_next(proxy: Proxy, direc
         hasty.send(lost)
     proxy.refuse = False
     trees.complete(ledger, 1)
-    assert len(told(direct, trees)) == 1
+    assert len(reported(direct, trees)) == 1
     ledger.send(lost)
-    assert len(told(direct, trees)) == 2
+    assert len(reported(direct, trees)) == 2
     counted(direct, tracked=2, acked=2)
 
 
@@ -250,7 +250,7 @@ def test_a_confirmation_whose_reply_is_lost_can_be_sent_again(proxy: Proxy, dire
     ledger.confirm("s", entries)
     proxy.swallow = lambda _: False
     assert ledger.confirm("s", entries) == 0
-    assert not told(direct, *trees)
+    assert not reported(direct, *trees)
     for _ in range(3):
         direct.tick(force=True)
     counted(direct, tracked=15, acked=15, late=5)

@@ -11,7 +11,7 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledger_state import shard_key
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -60,7 +60,7 @@ def test_each_tree_has_one_outcome_whatever_comes_late(url: str, count: int, see
             before = ledger.counters()["late"]
             ledger.update(touched, deltas)
             assert ledger.counters()["late"] == late >= before
-    assert told(ledger, trees) == {(anchor, *outcome): 1 for anchor, outcome in expected.items()}
+    assert reported(ledger, trees) == {(anchor, *outcome): 1 for anchor, outcome in expected.items()}
     failed = sum(status == "failed" for status, _ in expected.values())
     sums = {"tracked": count, "acked": count - failed, "failed": failed, "late": late}
     counted(ledger, **{name: number for name, number in sums.items() if number})

@@ -1,7 +1,7 @@
 """Any history of calls, however cut up, mixed and resent, leaves the ledger as the model says.
 
 After every step all of the store is compared with tests/helpers/model.py: each tree's state, the buckets,
-each counter, and what the spouts were told.
+each counter, and what the spouts learnt.
 """
 
 import os
@@ -253,14 +253,14 @@ class Histories(RuleBasedStateMachine):
     @rule(client=CLIENTS)
     def read_outcomes(self, client: int) -> None:
         counts = self.counts()
-        told: Counter[tuple[str, int, str, str]] = Counter()
+        reported: Counter[tuple[str, int, str, str]] = Counter()
         for spout, reader in self.readers.items():
             for entry in read_all(self.clients[client], reader):
                 said = entry.status, entry.cause.reason
-                told.update((spout, anchor, *said) for anchor in trees_of(entry, counts))
+                reported.update((spout, anchor, *said) for anchor in trees_of(entry, counts))
                 self.unconfirmed.append((spout, entry))
-        assert told == Counter(self.model.told)
-        self.model.told.clear()
+        assert reported == Counter(self.model.reported)
+        self.model.reported.clear()
 
     @precondition(lambda self: self.unconfirmed)
     @rule(client=CLIENTS, seed=SEEDS, again=st.booleans())

@@ -14,7 +14,7 @@ from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import Failed
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledger_state import shard_key
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -126,7 +126,7 @@ def test_a_track_in_pieces_takes_effect_once_and_other_ids_are_a_conflict(
     slab = ids.slab_of(int(trees.anchors[0]))
     assert ledger.message_ids([slab]) == {slab: trees.message_ids}
     trees.complete(ledger, *range(599))
-    assert told(ledger, trees) == Counter((int(anchor), "acked", "") for anchor in trees.anchors)
+    assert reported(ledger, trees) == Counter((int(anchor), "acked", "") for anchor in trees.anchors)
     assert confirm_all(ledger) == 600
     assert_settled(raw)
 

@@ -1,4 +1,4 @@
-"""What spouts are told when the store has lost its latest moments: only what is so, at once, and once."""
+"""What spouts learn when the store has lost its latest moments: only what is so, at once, and once."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ from acker import Outcome, Topology, Tuple
 from acker.collectors.spout import Spout
 from acker.embedded import EmbeddedServer
 from acker.ledger.outcomes import OutcomeReader
-from tests.helpers.collectors import told_unflushed
+from tests.helpers.collectors import reported_unflushed
 from tests.helpers.durability import replica_of
 from tests.helpers.ledgers import Trees, opened
 from tests.helpers.new_server import NewServer
@@ -69,14 +69,14 @@ def held(topology: Topology) -> int:
 
 
 def acked(topology: Topology, spout: Spout, name: str) -> list[Outcome]:
-    """Tracks a tree, acks it, and returns what the spout is told next."""
+    """Tracks a tree, acks it, and returns what the spout learns next."""
     topology.bolt("b").ack(spout.emit(name)[0])
     topology.flush()
-    return told_unflushed(spout, 1)
+    return reported_unflushed(spout, 1)
 
 
 def confirmed(topology: Topology, spout: Spout, count: int) -> list[Outcome]:
-    found = told_unflushed(spout, count)
+    found = reported_unflushed(spout, count)
     for outcome in found:
         spout.confirm(outcome)
     topology.flush()
@@ -115,7 +115,7 @@ def cut(new_server: NewServer) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("loss", [flushed, promoted, cut])
-def test_a_spout_is_told_of_its_own_trees_only_when_registrations_were_lost(
+def test_a_spout_is_reported_of_its_own_trees_only_when_registrations_were_lost(
     new_server: NewServer, loss: Any
 ) -> None:
     """Two processes, whose spouts have the same message ids; the second one comes after the loss."""
@@ -137,7 +137,7 @@ def test_a_spout_is_told_of_its_own_trees_only_when_registrations_were_lost(
             assert list(mine.outcomes(timeout=0.3)) == []
             first.bolt("b").ack(own)
             first.flush()
-            [outcome] = told_unflushed(mine, 1)
+            [outcome] = reported_unflushed(mine, 1)
             assert (outcome.anchor, outcome.status) == (own.anchors[0], "acked")
             assert list(theirs.outcomes(timeout=0.3)) == []
             second.ledger.run(second.ledger.core.refresh_spouts())
@@ -175,7 +175,7 @@ def test_outcomes_of_a_server_whose_clock_is_behind_come_at_once(pair: Pair) -> 
         assert topology.counters()["expired"] == 0
 
 
-def test_what_the_store_has_as_acked_is_never_told_as_lost(pair: Pair) -> None:
+def test_what_the_store_has_as_acked_is_never_reported_as_lost(pair: Pair) -> None:
     """The store seems to hold what it held: as many outcomes are new as there are that were not confirmed."""
     with Topology(pair.url, "t", ackers=1, message_timeout=2.0, timeout=60.0) as topology:
         spout = topology.spout("s")
@@ -189,12 +189,14 @@ def test_what_the_store_has_as_acked_is_never_told_as_lost(pair: Pair) -> None:
         pair.promote()
         topology.bolt("b").ack(spout.emit("after")[0])
         topology.flush()
-        [outcome] = told_unflushed(spout, 1)
+        [outcome] = reported_unflushed(spout, 1)
         assert (outcome.message_id, outcome.status) == (b"after", "acked")
 
 
 @pytest.mark.parametrize("acks", ["kept", "lost"])
-def test_a_confirmation_that_is_lost_is_sent_again_and_nothing_is_told_again(pair: Pair, acks: str) -> None:
+def test_a_confirmation_that_is_lost_is_sent_again_and_nothing_is_reported_again(
+    pair: Pair, acks: str
+) -> None:
     with Topology(pair.url, "t", slab_limit=7, **NEVER_EXPIRES) as topology:
         spout, bolt = topology.spout("s"), topology.bolt("b")
         tuples: list[Tuple] = list(itertools.chain(*(spout.emit(f"m{number}") for number in range(40))))
@@ -248,7 +250,7 @@ def test_what_was_read_before_an_interrupt_does_not_hide_what_a_rollback_brings(
     before = reader.place
     trees.complete(ledger, 1)
     assert ledger.outcomes(reader) != []
-    reader.place = before  # as where an interrupt came before anybody was told
+    reader.place = before  # as where an interrupt came before anybody had learnt it
     stream = ledger.core.shards[0].outcomes("s")
     raw: Any = valkey_raw
     [(_, fields)] = raw.xrange(stream)

@@ -13,7 +13,7 @@ from acker.ledger.client import Ledger
 from acker.ledger.submissions import HORIZON, Ticked
 from acker.store.operation import Operation, Reply, Request
 from tests.helpers.ledger_state import age_writers, pass_time, shard_key
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 from tests.helpers.servers import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -57,7 +57,7 @@ def test_a_late_tick_makes_one_rotation_and_the_next_is_a_whole_period_later(
     pass_time(raw, ledger, 10 * ledger.config.timeout_ms)
     assert ledger.tick() == Ticked(rotated=2)
     assert ledger.tick() == Ticked()
-    assert not told(ledger, trees)
+    assert not reported(ledger, trees)
 
 
 @pytest.mark.parametrize("tracked", range(3))
@@ -73,11 +73,11 @@ def test_a_tree_expires_after_one_to_one_and_a_half_timeouts(
         ledger.tick()
     trees = Trees(2).track(ledger)
     for rotation in (1, 2, 3):
-        assert not told(ledger, trees)
+        assert not reported(ledger, trees)
         assert ledger.tick() == Ticked()
         pass_time(raw, ledger, period)
         assert ledger.tick().expired == (2 if rotation == 3 else 0)
-    assert {status for _, status, _ in told(ledger, trees)} == {"expired"}
+    assert {status for _, status, _ in reported(ledger, trees)} == {"expired"}
 
 
 def test_in_real_time_nothing_expires_before_the_timeout_and_all_within_one_and_a_half(url: str) -> None:
@@ -92,7 +92,7 @@ def test_in_real_time_nothing_expires_before_the_timeout_and_all_within_one_and_
             assert ledger.reset_timeout(reset.anchors) == 1
             moments["reset"] = time.monotonic() - started
         ledger.tick()
-        expired = {anchor for anchor, _, _ in told(ledger, trees, reset)}
+        expired = {anchor for anchor, _, _ in reported(ledger, trees, reset)}
         if int(trees.anchors[0]) in expired:
             moments.setdefault("expired", now)
         if int(reset.anchors[0]) in expired:
@@ -126,7 +126,7 @@ def test_drains_are_bounded_and_go_on_where_the_last_one_stopped(ledger: Ledger)
         drained, calls = drained + part, calls + 1
     assert drained == 300
     assert calls >= 6
-    assert len(told(ledger, *slabs)) == 300
+    assert len(reported(ledger, *slabs)) == 300
 
 
 def test_any_number_of_tickers_expire_each_tree_once(ledger: Ledger) -> None:
@@ -150,7 +150,7 @@ def test_any_number_of_tickers_expire_each_tree_once(ledger: Ledger) -> None:
     ledger.tick()
     assert not errors
     assert sum(result.rotated for result in results) == ledger.counters()["rotations"]
-    assert told(ledger, *slabs) == Counter(
+    assert reported(ledger, *slabs) == Counter(
         (int(anchor), "expired", "") for trees in slabs for anchor in trees.anchors
     )
     counted(ledger, tracked=1200, expired=1200)
@@ -167,7 +167,7 @@ def test_a_ticker_that_dies_anywhere_leaves_the_rest_to_the_next(ledger: Ledger,
     dying.close()  # type: ignore[attr-defined]
     rotations = ledger.counters()["rotations"]
     ledger.tick(force=rotations < 6)
-    assert told(ledger, *slabs) == Counter(
+    assert reported(ledger, *slabs) == Counter(
         (int(anchor), "expired", "") for trees in slabs for anchor in trees.anchors
     )
 
@@ -178,7 +178,7 @@ def test_rotations_that_nobody_drained_are_all_drained_later(ledger: Ledger) -> 
         every.append(Trees(2).track(ledger))
         ledger.run(tick.rotate(ledger.core, force=True))
     assert ledger.run(tick.drain(ledger.core)).expired == 8
-    assert len(told(ledger, *every)) == 8
+    assert len(reported(ledger, *every)) == 8
 
 
 def test_a_rotation_that_is_drained_out_of_turn_does_not_hide_an_earlier_one(url: str) -> None:
@@ -192,7 +192,7 @@ def test_a_rotation_that_is_drained_out_of_turn_does_not_hide_an_earlier_one(url
     [[expired, _, left, _]] = ledger.run(ledger.core.ask([lua.drain(ledger.core.config, shard, 3, [slab])]))
     assert (expired, left) == (2, 0)
     assert ledger.run(tick.drain(ledger.core)).expired == 2
-    assert len(told(ledger, early, late)) == 4
+    assert len(reported(ledger, early, late)) == 4
 
 
 def test_a_reset_in_the_rotation_of_the_track_changes_nothing(ledger: Ledger) -> None:
@@ -200,7 +200,7 @@ def test_a_reset_in_the_rotation_of_the_track_changes_nothing(ledger: Ledger) ->
     assert ledger.reset_timeout(trees.anchors) == 1
     for _ in range(3):
         ledger.tick(force=True)
-    assert len(told(ledger, trees)) == 2
+    assert len(reported(ledger, trees)) == 2
 
 
 def test_a_spout_that_joins_while_a_ticker_works_does_not_stop_it(url: str) -> None:
@@ -224,7 +224,7 @@ def test_a_ticker_goes_on_after_the_store_lost_the_names_of_the_spouts(url: str,
     trees = Trees(2).track(spout)
     for _ in range(3):
         ticker.tick(force=True)
-    assert len(told(spout, trees)) == 2
+    assert len(reported(spout, trees)) == 2
 
 
 def test_the_ticks_forget_writers_that_are_silent_for_long(ledger: Ledger, raw: "redis.Redis") -> None:
@@ -255,7 +255,7 @@ def test_the_ticks_forget_writers_that_are_silent_for_long(ledger: Ledger, raw: 
     assert writers() == 0
     trees = Trees(1).track(ledger)
     trees.complete(ledger)
-    assert len(told(ledger, trees)) == 1
+    assert len(reported(ledger, trees)) == 1
 
 
 def test_one_client_leaves_few_writers_however_much_it_sends(ledger: Ledger, raw: "redis.Redis") -> None:

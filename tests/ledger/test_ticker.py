@@ -38,14 +38,14 @@ def rotations(ledger: Ledger) -> int:
 
 def test_a_round_ticks_what_is_due_and_nothing_else(url: str, raw: "redis.Redis") -> None:
     soon, late = opened(url, "soon", 60.0), opened(url, "late", 60.0)
-    told: list[tuple[str, Ticked]] = []
-    one = Ticker(Store(url), on_tick=lambda name, ticked: told.append((name, ticked)))
+    reported: list[tuple[str, Ticked]] = []
+    one = Ticker(Store(url), on_tick=lambda name, ticked: reported.append((name, ticked)))
     one.step()  # the shards' clocks begin
-    assert (rotations(soon), rotations(late), told) == (0, 0, [])
+    assert (rotations(soon), rotations(late), reported) == (0, 0, [])
     pass_time(raw, soon, 30_000)
-    Ticker(Store(url), on_tick=lambda name, ticked: told.append((name, ticked))).step()
+    Ticker(Store(url), on_tick=lambda name, ticked: reported.append((name, ticked))).step()
     assert (rotations(soon), rotations(late)) == (2, 0)
-    assert told == [("soon", Ticked(rotated=2))]
+    assert reported == [("soon", Ticked(rotated=2))]
 
 
 def test_a_round_tells_when_the_next_one_is_due(url: str, raw: "redis.Redis") -> None:
@@ -185,7 +185,7 @@ def test_a_misconfigured_store_is_waited_for(new_server: Callable[..., EmbeddedS
     assert 0 < one.step() <= 5.0
 
 
-def test_a_ticker_stops_when_it_is_told_to(url: str) -> None:
+def test_a_ticker_stops_when_it_is_reported_to(url: str) -> None:
     opened(url, "slow", 86_400.0)
     start = time.monotonic()
     with running(Ticker(Store(url))):

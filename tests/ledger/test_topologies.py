@@ -14,7 +14,7 @@ from acker.errors import (
 from acker.ledger.client import open_ledger
 from acker.ledger.config import TopologyConfig
 from acker.store.client import Store
-from tests.helpers.ledgers import Trees, opened, told
+from tests.helpers.ledgers import Trees, opened, reported
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -76,4 +76,4 @@ def test_a_topology_has_at_most_64_spouts(url: str) -> None:
             client.register_spout("one-too-many")
     trees = Trees(2).track(other, "spout-63")
     trees.complete(ledger)
-    assert len(told(ledger, trees, spout="spout-63")) == 2
+    assert len(reported(ledger, trees, spout="spout-63")) == 2

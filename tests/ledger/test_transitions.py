@@ -13,7 +13,7 @@ from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.submissions import Failed, Updated
 from tests.helpers.leaks import WHILE_TREES_LIVE, assert_settled, kind_of
 from tests.helpers.ledger_state import WAITING_SLAB, shard_key
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 
 pytestmark = pytest.mark.cluster
 
@@ -27,15 +27,15 @@ def test_a_tree_is_acked_only_when_all_that_was_emitted_into_it_is_acked(ledger:
     trees, child = Trees(1).track(ledger), ids.new_id()
     parent = int(trees.values[0])
     ledger.update(trees.anchors, [parent ^ child])
-    assert not told(ledger, trees)
+    assert not reported(ledger, trees)
     ledger.update(trees.anchors, [child])
-    assert told(ledger, trees) == Counter([(int(trees.anchors[0]), "acked", "")])
+    assert reported(ledger, trees) == Counter([(int(trees.anchors[0]), "acked", "")])
 
 
 def test_several_deltas_of_one_tree_in_one_call_are_one(ledger: Ledger) -> None:
     trees, child = Trees(1).track(ledger), ids.new_id()
     ledger.update([int(trees.anchors[0])] * 3, [child, int(trees.values[0]), child])
-    assert [status for _, status, _ in told(ledger, trees)] == ["acked"]
+    assert [status for _, status, _ in reported(ledger, trees)] == ["acked"]
 
 
 def test_a_tree_tracked_with_value_zero_is_acked_at_once(ledger: Ledger) -> None:
@@ -64,7 +64,7 @@ def test_a_track_of_the_same_content_changes_nothing_and_one_of_other_content_is
             ledger.track(trees.anchors, values, message_ids, spout=spout)
     trees.complete(ledger)
     trees.track(ledger)
-    assert told(ledger, trees) == Counter((int(anchor), "acked", "") for anchor in trees.anchors)
+    assert reported(ledger, trees) == Counter((int(anchor), "acked", "") for anchor in trees.anchors)
     counted(ledger, tracked=count, acked=count, duplicates=2)
 
 
@@ -73,9 +73,9 @@ def test_an_ack_that_comes_before_the_track_completes_the_tree_when_it_is_tracke
     trees.complete(ledger, 1)
     counted(ledger)
     trees.track(ledger)
-    assert told(ledger, trees) == Counter([(int(trees.anchors[1]), "acked", "")])
+    assert reported(ledger, trees) == Counter([(int(trees.anchors[1]), "acked", "")])
     ticks(ledger, 3)
-    assert [status for _, status, _ in told(ledger, trees)] == ["acked", "expired", "expired"]
+    assert [status for _, status, _ in reported(ledger, trees)] == ["acked", "expired", "expired"]
 
 
 @pytest.mark.parametrize("early", [[0], [0, 1, 2], [2]])
@@ -95,7 +95,7 @@ def test_a_track_takes_over_what_waited_and_leaves_nothing_of_it(
     assert bool(raw.exists(b"acker:{tested:0}:ack:" + slab)) == (len(early) < 3)
     assert int(raw.hget("acker:{tested:0}:counters", "waiting") or 0) == 0
     ticks(ledger, 3)
-    assert Counter(status for _, status, _ in told(ledger, trees)) == Counter(
+    assert Counter(status for _, status, _ in reported(ledger, trees)) == Counter(
         ["acked"] * len(early) + ["expired"] * (3 - len(early))
     )
     confirm_all(ledger)
@@ -109,7 +109,7 @@ def test_a_fail_that_comes_before_the_track_fails_the_tree_with_its_first_reason
     trees.complete(ledger, 2)
     trees.track(ledger)
     reasons = ["another", "no such word", "no such word"]
-    assert told(ledger, trees) == Counter(
+    assert reported(ledger, trees) == Counter(
         (int(anchor), "failed", reason) for anchor, reason in zip(trees.anchors, reasons, strict=True)
     )
     ticks(ledger, 3)
@@ -122,7 +122,7 @@ def test_a_fail_is_final_and_what_comes_after_it_is_late(ledger: Ledger) -> None
     assert ledger.update(trees.anchors[:1], trees.values[:1]) == Updated(late=1)
     assert ledger.fail(trees.anchors[:1]) == Failed(late=1)
     assert ledger.reset_timeout(trees.anchors[:1]) == 0
-    assert told(ledger, trees) == Counter([(int(trees.anchors[0]), "failed", "bad")])
+    assert reported(ledger, trees) == Counter([(int(trees.anchors[0]), "failed", "bad")])
     counted(ledger, tracked=2, failed=1, late=2)
 
 
@@ -159,9 +159,9 @@ def test_indexes_that_a_slab_does_not_have_are_late(ledger: Ledger, indexes: lis
     outside = sum(index >= 2 for index in indexes)
     assert ledger.update(beyond, [5] * len(beyond)) == Updated(late=outside)
     assert ledger.fail(beyond) == Failed(late=outside)
-    assert not told(ledger, trees)
+    assert not reported(ledger, trees)
     trees.complete(ledger)
-    assert len(told(ledger, trees)) == 2
+    assert len(reported(ledger, trees)) == 2
 
 
 def test_what_waited_for_trees_that_the_slab_turns_out_not_to_have_is_orphaned_once_each(
@@ -183,7 +183,7 @@ def test_a_slab_waits_for_its_track_until_the_third_tick(ledger: Ledger, raw: "r
         ledger.fail(trees.anchors[:2], "bad")
     ticks(ledger, 2)
     early.track(ledger)
-    assert told(ledger, early) == Counter((int(anchor), "failed", "bad") for anchor in early.anchors[:2])
+    assert reported(ledger, early) == Counter((int(anchor), "failed", "bad") for anchor in early.anchors[:2])
     ticks(ledger, 1)
     counted(ledger, tracked=3, failed=2, orphaned=2)
     assert raw.hlen(shard_key(ledger, 0, "slabs")) == 1
@@ -196,7 +196,7 @@ def test_a_reset_lets_waiting_messages_wait_for_another_three_ticks(ledger: Ledg
     assert ledger.reset_timeout(trees.anchors[:1]) == 1
     ticks(ledger, 2)
     trees.track(ledger)
-    assert len(told(ledger, trees)) == 1
+    assert len(reported(ledger, trees)) == 1
 
 
 def test_messages_over_the_bytes_that_may_wait_are_orphaned_and_their_tree_expires(url: str) -> None:
@@ -208,7 +208,7 @@ def test_messages_over_the_bytes_that_may_wait_are_orphaned_and_their_tree_expir
     assert ledger.fail(third.anchors) == Failed(orphaned=1)
     third.track(ledger)
     ticks(ledger, 3)
-    assert told(ledger, third) == Counter([(int(third.anchors[0]), "expired", "")])
+    assert reported(ledger, third) == Counter([(int(third.anchors[0]), "expired", "")])
     counted(ledger, tracked=1, expired=1, orphaned=4)
 
 
@@ -216,10 +216,10 @@ def test_a_pending_tree_expires_by_the_third_tick_and_not_before(ledger: Ledger)
     trees = Trees(40).track(ledger)
     trees.complete(ledger, 3, 5)
     ticks(ledger, 2)
-    assert len(told(ledger, trees)) == 2
+    assert len(reported(ledger, trees)) == 2
     trees.complete(ledger, 7)
     ticks(ledger, 1)
-    statuses = Counter(status for _, status, _ in told(ledger, trees))
+    statuses = Counter(status for _, status, _ in reported(ledger, trees))
     assert statuses == {"acked": 3, "expired": 37}
     assert ledger.update(trees.anchors, trees.values) == Updated(late=40)
 
@@ -229,9 +229,9 @@ def test_a_reset_gives_the_slab_another_three_ticks(ledger: Ledger) -> None:
     ticks(ledger, 2)
     assert ledger.reset_timeout(kept.anchors[:1]) == 1
     ticks(ledger, 2)
-    assert told(ledger, kept, left) == Counter((int(anchor), "expired", "") for anchor in left.anchors)
+    assert reported(ledger, kept, left) == Counter((int(anchor), "expired", "") for anchor in left.anchors)
     ticks(ledger, 1)
-    assert len(told(ledger, kept, left)) == 10
+    assert len(reported(ledger, kept, left)) == 10
 
 
 def test_a_tree_that_was_set_aside_but_not_drained_can_still_be_acked_failed_or_reset(ledger: Ledger) -> None:
@@ -242,7 +242,7 @@ def test_a_tree_that_was_set_aside_but_not_drained_can_still_be_acked_failed_or_
     ledger.fail(failed.anchors, "bad")
     ledger.reset_timeout(again.anchors)
     assert ledger.run(tick.drain(ledger.core)).expired == 3
-    statuses = {anchor: status for anchor, status, _ in told(ledger, acked, failed, gone)}
+    statuses = {anchor: status for anchor, status, _ in reported(ledger, acked, failed, gone)}
     assert [statuses.get(int(trees.anchors[2])) for trees in (acked, failed, again, gone)] == [
         "acked", "failed", None, "expired",
     ]  # fmt: skip
@@ -255,34 +255,34 @@ def test_unknown_and_finished_trees_are_passed_over_by_a_reset(ledger: Ledger, r
     assert raw.hlen(shard_key(ledger, 0, "slabs")) == 1
 
 
-def test_outcomes_are_told_again_until_they_are_confirmed(ledger: Ledger, raw: "redis.Redis") -> None:
+def test_outcomes_are_reported_again_until_they_are_confirmed(ledger: Ledger, raw: "redis.Redis") -> None:
     trees = Trees(3).track(ledger)
     trees.complete(ledger, 0)
     trees.complete(ledger, 1, 2)
-    assert len(told(ledger, trees)) == len(told(ledger, trees)) == 3
+    assert len(reported(ledger, trees)) == len(reported(ledger, trees)) == 3
     reader = OutcomeReader(ledger.core, "s")
     first, second = ledger.outcomes(reader)
     assert ledger.confirm("s", [first.place]) == 1
-    assert len(told(ledger, trees)) == 2
+    assert len(reported(ledger, trees)) == 2
     slab = ids.slab_of(int(trees.anchors[0]))
     assert ledger.message_ids([slab]) == {slab: trees.message_ids}
     assert ledger.confirm("s", [second.place] * 2) == 2
-    assert not told(ledger, trees)
+    assert not reported(ledger, trees)
     assert ledger.message_ids([slab]) == {}
     assert_settled(raw)
 
 
-def test_each_spout_is_told_of_its_own_trees_only(url: str) -> None:
+def test_each_spout_is_reported_of_its_own_trees_only(url: str) -> None:
     one, two = opened(url, ackers=2), opened(url)
     mine = [Trees(2).track(one, "mine") for _ in range(8)]
     yours = [Trees(2).track(two, "yours") for _ in range(8)]
     for trees in mine + yours:
         trees.complete(two)
     every = mine + yours
-    assert {anchor for anchor, _, _ in told(one, *every, spout="mine")} == {
+    assert {anchor for anchor, _, _ in reported(one, *every, spout="mine")} == {
         int(anchor) for trees in mine for anchor in trees.anchors
     }
-    assert len(told(one, *every, spout="yours")) == 16
+    assert len(reported(one, *every, spout="yours")) == 16
 
 
 @pytest.mark.parametrize(

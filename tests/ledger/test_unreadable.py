@@ -20,7 +20,7 @@ from acker.streams.commits import commit, staging
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.staging import Staged, Staging
 from tests.helpers.ledger_state import shard_key
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 from tests.helpers.unreadable import BROKEN, break_header, counter, expire, first, slab_of, states, together
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -198,7 +198,7 @@ def test_a_slab_that_is_unreadable_does_not_keep_the_others_from_expiring(
     bad, good = Trees(count).track(ledger), Trees(count).track(ledger)
     break_header(ledger, raw, bad, how)
     expire(ledger)
-    assert {status for _, status, _ in told(ledger, good)} == {"expired"}
+    assert {status for _, status, _ in reported(ledger, good)} == {"expired"}
     assert f"slab {slab_of(bad).hex()} of shard 0 cannot be read" in caplog.text
     assert counter(ledger, raw, "unreadable") == 1
     counted(ledger, tracked=2 * count, expired=count)
@@ -219,7 +219,7 @@ def test_a_vector_or_a_failure_that_is_unreadable_is_dropped_too(url: str, raw: 
     raw.set(vector(slab_of(cut)), cut.values[:1].tobytes())
     raw.hset(shard_key(ledger, 0, "failures"), slab_of(early), b"\x00\x00\xff")
     expire(ledger)
-    assert len(told(ledger, good)) == 3
+    assert len(reported(ledger, good)) == 3
     assert counter(ledger, raw, "unreadable") == 3
     assert counter(ledger, raw, "waiting") == 0
     assert confirm_all(ledger) == 3
@@ -319,7 +319,7 @@ def test_a_finished_slab_that_is_unreadable_goes_with_its_confirmation(
     assert raw.hlen(shard_key(ledger, 0, "slabs")) == raw.hlen(shard_key(ledger, 0, "message_ids")) == 0
 
 
-def test_a_spout_that_starts_anew_is_told_all_that_can_be_read(url: str, raw: Any) -> None:
+def test_a_spout_that_starts_anew_is_reported_all_that_can_be_read(url: str, raw: Any) -> None:
     with Topology(url, "t", ackers=1, message_timeout=60) as topology:
         old = topology.spout("s")
         tuples = [old.emit(f"m{n}")[0] for n in range(4)]

@@ -12,7 +12,7 @@ from acker.ledger.client import Ledger
 from acker.ledger.submissions import Failed, Updated
 from tests.helpers.leaks import assert_settled
 from tests.helpers.ledger_state import WAITING_SLAB, shard_key
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -81,7 +81,7 @@ def test_each_word_that_waits_counts_however_it_came(
     }
     trees.values[touched] = values[touched]
     trees.track(ledger)
-    assert told(ledger, trees) == Counter((int(trees.anchors[index]), "acked", "") for index in touched)
+    assert reported(ledger, trees) == Counter((int(trees.anchors[index]), "acked", "") for index in touched)
     assert waiting_bytes(ledger, raw) == 0
     trees.complete(ledger, *np.setdiff1d(np.arange(4096), touched).tolist())
     assert confirm_all(ledger) == 4096
@@ -145,7 +145,7 @@ def test_a_slab_keeps_few_reasons_of_early_fails_and_all_of_their_trees(
     assert taken(raw) - before < 100_000
     assert ledger.fail(trees.anchors, "0 ".ljust(1024)) == Failed()
     trees.track(ledger)
-    reasons = {anchor: reason for anchor, _, reason in told(ledger, trees)}
+    reasons = {anchor: reason for anchor, _, reason in reported(ledger, trees)}
     assert len(reasons) == 4096
     for index in range(100):
         found = reasons[int(trees.anchors[index * 40 + 1])]

@@ -43,9 +43,9 @@ def _whole(error: BaseException) -> str:
     for _ in range(_MOST_CAUSES):
         if cause is None:
             break
-        told = str(cause.getMessage() or cause)
-        if told not in said[-1]:
-            said.append(told)
+        reported = str(cause.getMessage() or cause)
+        if reported not in said[-1]:
+            said.append(reported)
         cause = cause.getCause()
     return "\n".join(said)
 

@@ -50,8 +50,8 @@ class Pipeline:
 
     def text(self) -> str:
         """The whole as code."""
-        told = f'"""Pipeline {self.seed}: {", ".join(self.names)}."""'
-        return "\n\n".join([told, self.code.text, "\n".join(self.story)]) + "\n"
+        reported = f'"""Pipeline {self.seed}: {", ".join(self.names)}."""'
+        return "\n\n".join([reported, self.code.text, "\n".join(self.story)]) + "\n"
 
 
 def pipeline(seed: int) -> Pipeline:

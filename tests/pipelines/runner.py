@@ -68,11 +68,11 @@ class Report:
             name: sum(getattr(one, name) for one in self.judged)
             for name in ("records", "acked", "dead", "replayed")
         }
-        told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        reported = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         lines = [
             f"{total:,} pipelines in {sum(one.seconds for one in self.judged):,.0f} s: "
             f"{sum(one.clean for one in self.judged):,} to their end, {refused:,} refused, "
-            f"{spark:,} with an error of Spark's or their own; {told}",
+            f"{spark:,} with an error of Spark's or their own; {reported}",
             "",
             "| in pipelines | how many | to the end | refused |",
             "| --- | ---: | ---: | ---: |",
@@ -153,7 +153,7 @@ def run_one(plan: Pipeline, spark: SparkSession, url: str, directory: Path) -> J
     ledger = open_ledger(Store(url), f"p{plan.seed}", ackers=2, message_timeout=MESSAGE_TIMEOUT)
     try:
         found = Story(spark, ledger, url, directory, plan).tell()
-    except Exception:  # noqa: BLE001 - whatever it is, the next pipeline is run, and this is told
+    except Exception:  # noqa: BLE001 - whatever it is, the next pipeline is run, and this is reported
         trouble = traceback.format_exc(limit=-4)
     finally:
         spark.catalog.clearCache()
@@ -170,9 +170,9 @@ def run_one(plan: Pipeline, spark: SparkSession, url: str, directory: Path) -> J
         time.monotonic() - began,
         names,
         len(plan.numbers),
-        len({one.number for one in found.told if one.status == "acked"}),
+        len({one.number for one in found.reported if one.status == "acked"}),
         len(found.letters),
-        sum(not one.final for one in found.told),
+        sum(not one.final for one in found.reported),
         tuple(dict.fromkeys(one.error for one in found.ends if one.kind == REFUSED)),
         tuple(dict.fromkeys(one.error for one in found.ends if one.kind == SPARK)),
         clean(found),

@@ -29,7 +29,7 @@ from acker.streams.spouts.spout import StreamSpout
 from tests.pipelines.ends import CRASH, end_of
 from tests.pipelines.operators import APART, KINDS, SCHEMA
 from tests.pipelines.plan import ATTEMPTS, Pipeline
-from tests.pipelines.verdict import DONE, HUNG, PLANNED, End, Observed, Told
+from tests.pipelines.verdict import DONE, HUNG, PLANNED, End, Observed, Reported
 
 COLUMNS = ["id", "k", "at", "attempt", "made_of", "_acker"]
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,7 +53,7 @@ class Story:
     url: str
     directory: Path
     plan: Pipeline
-    told: list[Told] = field(default_factory=list)
+    reported: list[Reported] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     _taken: set[str] = field(default_factory=set)
     _started: dict[str, int] = field(default_factory=dict)
@@ -254,8 +254,8 @@ class Story:
 
     def _note(self, outcomes: pa.Table) -> None:
         sink = self.sink()
-        self.told += [
-            Told(int(row["message_id"]), row["status"], row["attempt"], row["final"], sink)
+        self.reported += [
+            Reported(int(row["message_id"]), row["status"], row["attempt"], row["final"], sink)
             for row in outcomes.to_pylist()
         ]
 
@@ -320,7 +320,7 @@ class Story:
             )
             letters += [int(one.message_id) for one in page.letters]
         return Observed(
-            self.plan.expected(), tuple(self.told), self.sink(), letters, pending["pending"],
+            self.plan.expected(), tuple(self.reported), self.sink(), letters, pending["pending"],
             pending["pending"] + pending["acked"] + pending["dead"], tuple(self.ends),
             self.plan.code.source != "stream",
         )  # fmt: skip

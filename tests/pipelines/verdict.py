@@ -1,4 +1,4 @@
-"""Whether a record that was told acked is not in the sink, or one is nowhere: of what was observed alone."""
+"""Whether a record that was reported acked is not in the sink, or one is nowhere: of what was seen alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ of Spark's or of the user's code; by an error that acker let out; not at all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """An outcome, when it was told. attempt: from 1. final: no replay follows. sink: what was there then."""
+class Reported:
+    """An outcome, when it was reported. attempt: from 1. final: no replay follows. sink: its rows then."""
 
     number: int
     status: str
@@ -38,14 +38,14 @@ class End:
 class Observed:
     """What there was at the end of a story, when each record had had all its attempts.
 
-    expected: number of each record -> the marks that have to be in the sink when it is acked. told: all
+    expected: number of each record -> the marks that have to be in the sink when it is acked. reported: all
     outcomes. sink: marks there. letters: numbers of dead letters. pending, kept: rows that the spouts have
     in the store without an outcome; and how many they ever had. files: the records came from files, which
     are tracked by a query: those that no query has read are in the files still.
     """
 
     expected: Mapping[int, frozenset[str]]
-    told: Sequence[Told]
+    reported: Sequence[Reported]
     sink: frozenset[str]
     letters: Sequence[int]
     pending: int
@@ -72,20 +72,20 @@ def _say(what: str, examples: Iterable[object]) -> Iterable[str]:
 
 
 def _acked(found: Observed) -> Iterable[str]:
-    acked = [one for one in found.told if one.status == "acked" and one.number in found.expected]
+    acked = [one for one in found.reported if one.status == "acked" and one.number in found.expected]
     early = {one.number for one in acked if not found.expected[one.number] <= one.sink}
-    yield from _say("records were told acked and are not in the sink", sorted(early))
+    yield from _say("records were reported acked and are not in the sink", sorted(early))
     gone = {one.number for one in acked if not found.expected[one.number] <= found.sink}
-    yield from _say("records were told acked, were in the sink, and went from it", sorted(gone - early))
+    yield from _say("records were reported acked, were in the sink, and went from it", sorted(gone - early))
 
 
 def _accounts(found: Observed) -> Iterable[str]:
-    ended = [one.number for one in found.told if one.final]
+    ended = [one.number for one in found.reported if one.final]
     yield from _say(
         "records had two final outcomes", sorted({number for number in ended if ended.count(number) > 1})
     )
     yield from _say("outcomes are of no record", sorted(set(ended) - found.expected.keys()))
-    dead = {one.number for one in found.told if one.final and one.status != "acked"}
+    dead = {one.number for one in found.reported if one.final and one.status != "acked"}
     yield from _say("records failed for good and are no dead letters", sorted(dead - set(found.letters)))
     if found.pending:
         yield f"{found.pending:,} records have no outcome after all their attempts"

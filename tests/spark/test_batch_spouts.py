@@ -60,12 +60,12 @@ def test_a_job_tracks_what_it_reads_and_its_next_run_has_the_replays(pipeline: P
     assert settler.settle(pipeline.ledger) == Stepped(dead=6)
     assert pending(pipeline) == {"pending": 0, "acked": 54, "replayed": 6, "dead": 6}
     assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 60}
-    told = outcomes(pipeline.spark, url=pipeline.url, topology="t", spout="s", streaming=False).collect()
+    reported = outcomes(pipeline.spark, url=pipeline.url, topology="t", spout="s", streaming=False).collect()
     assert (
-        sorted((row.status, row.attempt, row.final) for row in told if not row.final)
+        sorted((row.status, row.attempt, row.final) for row in reported if not row.final)
         == [("failed", 1, False)] * 6
     )
-    assert sum(row.final for row in told) == 60
+    assert sum(row.final for row in reported) == 60
     assert pipeline.rows("s.replays") == []
     assert not pipeline.without_time_to_live("staged:", "tracked:", "failing")
 

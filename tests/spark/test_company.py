@@ -37,7 +37,7 @@ def plan(reader: StreamReader, start: Offset) -> Offset:
     return end
 
 
-def test_queries_that_share_a_subscription_which_nobody_has_named_are_told(
+def test_queries_that_share_a_subscription_which_nobody_has_named_are_reported(
     ledger: Ledger, valkey_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(ledger, "a")
@@ -46,8 +46,8 @@ def test_queries_that_share_a_subscription_which_nobody_has_named_are_told(
     plan(first, start)
     assert not caplog.records
     plan(second, second.initialOffset())
-    [told] = [record.getMessage() for record in caplog.records]
-    assert told.startswith(
+    [reported] = [record.getMessage() for record in caplog.records]
+    assert reported.startswith(
         f"another query (reader {start['reader']}) took from stream 'lines' of topology 't'"
     )
     caplog.clear()
@@ -58,7 +58,7 @@ def test_queries_that_share_a_subscription_which_nobody_has_named_are_told(
 
 
 @pytest.mark.parametrize("acks", [True, False], ids=["acks", "does not"])
-def test_a_query_that_acks_nothing_of_what_it_takes_is_told(
+def test_a_query_that_acks_nothing_of_what_it_takes_is_reported(
     ledger: Ledger, valkey_url: str, caplog: pytest.LogCaptureFixture, acks: bool
 ) -> None:
     """As one with a console, or with a function that is no bolt."""
@@ -72,8 +72,8 @@ def test_a_query_that_acks_nothing_of_what_it_takes_is_told(
             ledger.run(inputs.consume(ledger.core, batch))
         at = end
         write(ledger, line)
-    told = [record.getMessage() for record in caplog.records]
-    assert ["has acked nothing of its last batch" in text for text in told] == ([] if acks else [True])
+    reported = [record.getMessage() for record in caplog.records]
+    assert ["has acked nothing of its last batch" in text for text in reported] == ([] if acks else [True])
 
 
 def commit_tracked(ledger: Ledger, query: str, source: str, number: int) -> None:
@@ -85,7 +85,7 @@ def commit_tracked(ledger: Ledger, query: str, source: str, number: int) -> None
     tracking.forget(ledger, at)
 
 
-def test_queries_that_track_the_rows_of_one_dataframe_are_told_once_and_others_are_not(
+def test_queries_that_track_the_rows_of_one_dataframe_are_reported_once_and_others_are_not(
     ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(3):  # one that starts again is the same
@@ -95,12 +95,12 @@ def test_queries_that_track_the_rows_of_one_dataframe_are_told_once_and_others_a
     for number in range(2):
         commit_tracked(ledger, "second", "a", number)
         commit_tracked(ledger, "first", "a", 3 + number)
-    [told] = [record.getMessage() for record in caplog.records]
-    assert told.startswith(
+    [reported] = [record.getMessage() for record in caplog.records]
+    assert reported.startswith(
         """queries "second's name" (second) and "first's name" (first) track the rows of one DataFrame for """
         "spout lines of topology 't'"
     )
-    assert "with a spout name of its own" in told
+    assert "with a spout name of its own" in reported
 
 
 def test_two_queries_from_what_track_returns_get_a_word(

@@ -36,7 +36,7 @@ def test_a_bolt_in_a_session_of_several_queries_goes_by_the_name_of_its_own(pipe
     assert (step.name, step.query) == ("split", "split")
 
 
-def test_outcomes_are_told_to_a_callback_here_and_to_a_query_there(pipeline: Pipeline) -> None:
+def test_outcomes_are_reported_to_a_callback_here_and_to_a_query_there(pipeline: Pipeline) -> None:
     numbers = pipeline.options("numbers", message_id="id", attempts=1, outcomes=True)
     pipeline.spark.range(50).write.format("acker").mode("append").options(**numbers).save()
     bad = [row["_acker"] for row in pipeline.rows("numbers") if row["id"] == 7]
@@ -48,7 +48,7 @@ def test_outcomes_are_told_to_a_callback_here_and_to_a_query_there(pipeline: Pip
     assert pipeline.ledger.run(kept.pending(pipeline.ledger.core, "numbers"))["pending"] == 0
     assert sum(table.num_rows for table in tables) == 50
 
-    diary = Diary(pipeline.directory / "told")
+    diary = Diary(pipeline.directory / "reported")
 
     @bolt(url=pipeline.url, topology="t", name="late")
     def late(batch: DataFrame, collector: Collector) -> None:

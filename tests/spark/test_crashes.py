@@ -68,8 +68,8 @@ def test_speculative_copies_that_win_and_that_lose(
     with standalone.cluster(tmp_path) as master:
         more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
         assert run(pipeline, tmp_path / "checkpoint", *way, *more) == 0
-    told = {path.name for path in (tmp_path / "gates").iterdir()}
-    assert {"1-original", "1-copy", "2-original", "2-copy"} <= told
+    reported = {path.name for path in (tmp_path / "gates").iterdir()}
+    assert {"1-original", "1-copy", "2-original", "2-copy"} <= reported
     published = pipeline.attempts("words")
     assert {name[:4] for name in published} == {"<0.0", "<1.1", "<2.0"}
     lost = attempts.staged_by(pipeline.url)

@@ -31,8 +31,8 @@ def run(pipeline: Pipeline, name: str) -> list[str]:
     found = dead_letters(
         pipeline.spark, url=pipeline.url, topology="t", spout="shop", streaming=True, **LIMITS
     )
-    told = found.selectExpr("row.*", "message_id", "status as how", "reason", "attempts", "at", "id")
-    pipeline.finish(pipeline.writing(name, told, f"seen.{name}"))
+    reported = found.selectExpr("row.*", "message_id", "status as how", "reason", "attempts", "at", "id")
+    pipeline.finish(pipeline.writing(name, reported, f"seen.{name}"))
     return sorted(str(row["name"]) for row in pipeline.rows(f"seen.{name}"))
 
 

@@ -85,7 +85,7 @@ def _price(record: dict[str, Any]) -> float:
     return float(record["price"])
 
 
-def test_what_is_wrong_is_told_by_acker_itself(spark: SparkSession, valkey_url: str) -> None:
+def test_what_is_wrong_is_reported_by_acker_itself(spark: SparkSession, valkey_url: str) -> None:
     with pytest.raises(ValidationError, match="topology: expected 1 to 64"):
         Acker(valkey_url, "two words")
     with pytest.raises(ValidationError, match="url: expected redis"):
@@ -170,7 +170,9 @@ assert dir(acker.spark) == before
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_a_session_is_told_of_the_source_once(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_session_is_reported_of_the_source_once(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
     # Spark warns through its log, which goes to stderr.
     spark.sparkContext.setLogLevel("WARN")
     try:

@@ -38,8 +38,8 @@ def run(pipeline: Pipeline, function: Any, name: str = "check") -> Stepped:
 def found(pipeline: Pipeline) -> list[tuple[Any, ...]]:
     rows = dead_letters(pipeline.spark, url=pipeline.url, topology="t", spout="shop")
     history = F.transform("history", lambda one: F.concat_ws(" ", one["number"], one["reason"], one["step"]))
-    told = rows.select("message_id", "reason", "step", "attempts", history.alias("history")).collect()
-    return sorted((bytes(row[0]).decode(), *row[1:]) for row in told)
+    reported = rows.select("message_id", "reason", "step", "attempts", history.alias("history")).collect()
+    return sorted((bytes(row[0]).decode(), *row[1:]) for row in reported)
 
 
 @pytest.mark.connect(only=False)

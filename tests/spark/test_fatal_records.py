@@ -1,4 +1,4 @@
-"""What users put into tasks that ends them: a record that does fails alone, of others the way out is told."""
+"""What users put into tasks that ends them: a record that does fails alone, of others the way out is said."""
 
 import os
 from typing import Any

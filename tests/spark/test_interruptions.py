@@ -184,8 +184,8 @@ def test_a_query_that_is_restarted_long_after_the_message_timeout(
     late = Pipeline(pipeline.spark, ledger, pipeline.url, pipeline.directory)
     late.spout([f"a{n} b{n}" for n in range(40)])
     # Where also the abort of a write fails, Spark tells no more than that.
-    told = "on purpose" if sink == "bolt" else "Writing job failed"
-    with refused_from(pipeline.url, asked) as url, pytest.raises(Exception, match=told):
+    reported = "on purpose" if sink == "bolt" else "Writing job failed"
+    with refused_from(pipeline.url, asked) as url, pytest.raises(Exception, match=reported):
         late.finish(splitting(late, sink, url))
     assert late.rows("words") == []
 

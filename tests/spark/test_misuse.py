@@ -97,7 +97,7 @@ def test_a_look_at_a_stream_passes_over_what_is_acked_meanwhile(pipeline: Pipeli
     assert list(reader.read(part)) == []
 
 
-def test_a_batch_whose_segments_are_all_gone_is_told_of_all_the_same() -> None:
+def test_a_batch_whose_segments_are_all_gone_is_reported_of_all_the_same() -> None:
     batch = Range("lines", 0, "reader", 3, 5)
     [part] = deal([], batch, None)
     assert (part.members, part.batch) == ((), batch)

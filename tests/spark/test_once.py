@@ -17,7 +17,7 @@ from tests.helpers.pipeline import Diary, Pipeline
 
 @dataclass
 class Poster:
-    """A bolt that posts lines somewhere, and notes which. It raises after that, once, if it is told to."""
+    """A bolt that posts lines somewhere, and notes which. It raises after that, once, if it is to."""
 
     pipeline: Pipeline
 

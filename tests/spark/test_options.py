@@ -101,7 +101,7 @@ def test_the_guide_has_them_all_with_their_values_defaults_and_words() -> None:
     )
 
 
-def test_a_near_miss_of_what_dead_letters_are_filtered_by_is_told() -> None:
+def test_a_near_miss_of_what_dead_letters_are_filtered_by_is_reported() -> None:
     nobody: Any = None
     with pytest.raises(ValidationError, match=r"unknown option 'resaon' \(did you mean 'reason'\?\)"):
         spouts.dead_letters(nobody, url="redis://store.invalid:1/0", topology="t", resaon="bad")

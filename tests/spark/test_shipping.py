@@ -1,4 +1,4 @@
-"""A driver and executors of different versions of acker are told from other trouble."""
+"""A driver and executors of different versions of acker are distinguished from other trouble."""
 
 import os
 import pickle
@@ -46,9 +46,9 @@ def test_only_the_same_version_unpacks_what_was_packed(tmp_path: Path) -> None:
     assert unpack(packed, tmp_path, ROOT).stdout.split() == [b"7"]
     with (tmp_path / "lua" / "track.lua").open("a") as script:
         script.write("-- another version\n")
-    told = unpack(packed, tmp_path, ROOT).stderr.decode()
-    assert f"VersionMismatch: the driver runs acker {version()}, this executor on " in told
-    assert "give both the same wheel" in told
+    reported = unpack(packed, tmp_path, ROOT).stderr.decode()
+    assert f"VersionMismatch: the driver runs acker {version()}, this executor on " in reported
+    assert "give both the same wheel" in reported
 
 
 @pytest.mark.slow

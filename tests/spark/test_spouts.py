@@ -111,9 +111,9 @@ def test_a_tracked_dataframe_goes_through_bolts_and_what_fails_comes_again(pipel
     assert settler.settle(pipeline.ledger) == Stepped(acked=9, dead=1)
     assert pending(pipeline) == {"pending": 0, "acked": 99, "replayed": 10, "dead": 1}
 
-    told = outcomes(pipeline.spark, url=pipeline.url, topology="t", spout="s", streaming=False).collect()
-    assert len(told) == 110
-    assert sum(row.final for row in told) == 100
+    reported = outcomes(pipeline.spark, url=pipeline.url, topology="t", spout="s", streaming=False).collect()
+    assert len(reported) == 110
+    assert sum(row.final for row in reported) == 100
     [letter] = dead_letters(pipeline.spark, url=pipeline.url, topology="t").collect()
     assert (bytes(letter.message_id), letter.reason, letter.attempts) == (b"line 7", "seven", 2)
     assert letter.row == '{"value": "line 7", "attempt": 2}'
@@ -266,19 +266,21 @@ def test_a_batch_that_runs_again_in_another_driver_tracks_nothing_twice(
     assert pipeline.counters() == {"tracked": 30, "acked": 30}
 
 
-def test_a_batch_waits_for_room_while_outcomes_are_told_and_a_watermark_follows(pipeline: Pipeline) -> None:
+def test_a_batch_waits_for_room_while_outcomes_are_reported_and_a_watermark_follows(
+    pipeline: Pipeline,
+) -> None:
     source = files(pipeline, [str(n) for n in range(100)], parts=1).withColumn(
         "offset", F.col("value").cast("long")
     )
     rows = tracked(pipeline, source, max_spout_pending=100, offset="offset")
-    told: list[str] = []
+    reported: list[str] = []
 
     @bolt(url=pipeline.url, topology="t", name="end")
     def end(batch: DataFrame, collector: Collector) -> None:
         collector.fail(batch.filter("offset = 150"), "not that one")
 
     def on_outcomes(table: pa.Table) -> None:
-        told.extend(table.column("status").to_pylist())
+        reported.extend(table.column("status").to_pylist())
 
     run(pipeline, rows, "end", end)
     assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 0}
@@ -288,7 +290,7 @@ def test_a_batch_waits_for_room_while_outcomes_are_told_and_a_watermark_follows(
     assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 100}
     with settling(url=pipeline.url, topology="t", spout="s", on_outcomes=on_outcomes) as running:
         running.step()
-    assert sorted(set(told)) == ["acked", "failed"]
+    assert sorted(set(reported)) == ["acked", "failed"]
     assert watermark(url=pipeline.url, topology="t", spout="s") == {"": 150}
 
 

@@ -94,7 +94,7 @@ def test_operators_with_state_are_refused_over_trees_and_go_on_without(pipeline:
     assert pipeline.counters() == {"tracked": 4, "acked": 1}
 
 
-def test_what_gets_no_ack_and_who_shares_rows_is_told_in_the_log(
+def test_what_gets_no_ack_and_who_shares_rows_is_reported_in_the_log(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline.spout(["a", "b"])

@@ -1,4 +1,4 @@
-"""Which roots rows have, however Spark repeats their tasks: told by the script alone, without Spark."""
+"""Which roots rows have, however Spark repeats their tasks: reported by the script alone, without Spark."""
 
 import json
 from itertools import count

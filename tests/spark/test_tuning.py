@@ -63,7 +63,7 @@ def test_a_worker_takes_the_installed_packages_unless_the_zips_are_of_another_sp
     mine = PIP_WORKERS["spark.executorEnv.PYTHONPATH"]
     before = [library / "pyspark.zip", library / "py4j-1-src.zip", home / "jars" / "spark-core.jar"]
 
-    told = subprocess.run(
+    reported = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -75,7 +75,7 @@ def test_a_worker_takes_the_installed_packages_unless_the_zips_are_of_another_sp
         check=True,
     )
 
-    custom, *path, found = told.stdout.splitlines()
+    custom, *path, found = reported.stdout.splitlines()
     assert custom == "its own"
     assert mine not in path
     assert str(tmp_path) in path

@@ -1,4 +1,4 @@
-"""Segments whose rows cannot be read: a query goes on without them, and their trees are told as expired."""
+"""Segments whose rows cannot be read: a query goes on without them, and their trees expire."""
 
 import pytest
 import redis

@@ -151,7 +151,7 @@ def test_map_is_as_a_udf_in_any_session_zone(spark: SparkSession) -> None:
     def each(record: dict[str, Any]) -> dict[str, Any]:
         return {f"c{n}": at(name, record["id"]) for n, name in enumerate(KINDS)}
 
-    def told(record: dict[str, Any]) -> tuple[str, ...]:
+    def reported(record: dict[str, Any]) -> tuple[str, ...]:
         return tuple(map(repr, record.values()))
 
     shown_as = [F.to_json(F.struct(F.col(f"c{n}").alias("v"))).alias(f"c{n}") for n in range(len(KINDS))]
@@ -171,7 +171,7 @@ def test_map_is_as_a_udf_in_any_session_zone(spark: SparkSession) -> None:
                 found = mapped(numbers, each, schema)
                 assert found.filter("_acker_failed is not null").count() == 0
                 assert found.select(*shown_as).collect() == numbers.select(*udfs).select(*shown_as).collect()
-                rows = mapped(given, told, shown).select(*shown.names).collect()
+                rows = mapped(given, reported, shown).select(*shown.names).collect()
                 assert rows == given.select(*show).collect()
 
 

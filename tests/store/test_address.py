@@ -131,7 +131,7 @@ def test_who_failed_last_is_asked_last() -> None:
     assert [host for host, _ in nodes.to_ask()] == ["b", "a", "c"]
 
 
-def test_who_told_what_does_not_hold_is_asked_last() -> None:
+def test_who_reported_what_does_not_hold_is_asked_last() -> None:
     nodes = Nodes(parse("redis+cluster://a,b,c"))
     places = [[0, 16383, [b"gone", 7001, b"id"], [b"a", 6379, b"id"]]]
     assert nodes.learn(("a", 6379), places)
@@ -169,8 +169,8 @@ def test_no_message_tells_a_part_of_a_password_that_is_not_escaped(
     try:
         made = parse(url)
     except ValidationError as refused:
-        told = "".join(traceback.format_exception(refused))
-        assert not {"sec", "ret"} & set(re.split(r"\W+", told))
+        reported = "".join(traceback.format_exception(refused))
+        assert not {"sec", "ret"} & set(re.split(r"\W+", reported))
     else:
         assert made.nodes[0][0] == "h"
         assert not {"sec", "ret"} & set(re.split(r"\W+", repr(made)))

@@ -29,7 +29,7 @@ from acker.store import scripts
 from acker.store.client import Store
 from acker.store.exchange import check_server
 from acker.store.operation import command
-from tests.helpers.ledgers import Trees, counted, opened, told
+from tests.helpers.ledgers import Trees, counted, opened, reported
 from tests.helpers.new_server import NewServer
 
 
@@ -142,11 +142,11 @@ def test_a_full_server_is_an_error_and_what_is_tracked_stays(new_server: NewServ
             Trees(1).track(ledger)
         client.config_set("maxmemory", 0)
     trees.complete(ledger)
-    assert len(told(ledger, trees)) == 100
+    assert len(reported(ledger, trees)) == 100
     counted(ledger, tracked=100, acked=100)
 
 
-def test_a_server_that_forgot_its_scripts_is_told_them_again(url: str, raw: "redis.Redis") -> None:
+def test_a_server_that_forgot_its_scripts_is_reported_them_again(url: str, raw: "redis.Redis") -> None:
     ledger = opened(url)
     for _ in range(3):
         trees = Trees(2).track(ledger)
@@ -229,7 +229,7 @@ def test_a_frozen_server_is_an_error_in_bounded_time_and_then_all_goes_on(new_se
     finally:
         os.kill(server.pid, signal.SIGCONT)
     patient.send(submission)
-    assert len(told(patient, trees)) == 2
+    assert len(reported(patient, trees)) == 2
     assert patient.counters()["acked"] == 2
     assert patient.counters()["late"] == 0
 
@@ -251,15 +251,15 @@ def test_a_killed_server_loses_nothing_it_has_answered(new_server: NewServer, ki
     server.restart()
     again = opened(server.url)
     assert again.counters() == before
-    assert len(told(ledger, *done)) == 606
+    assert len(reported(ledger, *done)) == 606
     for trees in [*half, early.track(ledger)]:
         trees.complete(ledger)
     every = [*done, *half, early]
-    assert Counted(told(ledger, *every)) == {"acked": 606 + 606 + 2, "failed": 1}
+    assert Counted(reported(ledger, *every)) == {"acked": 606 + 606 + 2, "failed": 1}
 
 
 class Counted(dict[str, int]):
-    """How often each status is told."""
+    """How often each status is reported."""
 
     def __init__(self, outcomes: "dict[tuple[int, str, str], int]") -> None:
         super().__init__()

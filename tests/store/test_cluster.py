@@ -23,7 +23,7 @@ from acker.store.aio import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
 from tests.helpers.clusters import Cluster
-from tests.helpers.ledgers import Trees, confirm_all, counted, opened, told
+from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 from tests.helpers.servers import KINDS, binary, wait_until
 
 pytestmark = pytest.mark.timeout(300)
@@ -110,7 +110,7 @@ class Traffic:
                 self.ledger.update(trees.anchors, [emitted, *trees.values[1:].tolist()])
                 self.ledger.update(trees.anchors[:1], [child])
                 self.done.append(trees)
-        except Exception as error:  # noqa: BLE001 - told by `stop`
+        except Exception as error:  # noqa: BLE001 - reported by `stop`
             self.errors.append(error)
 
     def more(self, count: int = 10) -> None:
@@ -134,7 +134,7 @@ def test_a_topology_spreads_over_all_masters(still: Cluster) -> None:
     for one in trees:
         one.complete(ledger)
     assert all(still.call(master, "DBSIZE") > 0 for master in range(3))
-    assert len(told(ledger, *trees)) == 24
+    assert len(reported(ledger, *trees)) == 24
 
 
 def test_any_node_that_is_named_is_enough_though_others_are_gone(still: Cluster) -> None:
@@ -164,7 +164,7 @@ def test_a_slot_that_has_moved_is_found_where_it_is(still: Cluster) -> None:
         trees.complete(ledger, 0)
         ledger.register_spout(f"spout-{target}")
         Trees(1).track(ledger)
-    assert len(told(ledger, trees)) == 1
+    assert len(reported(ledger, trees)) == 1
     counters = ledger.counters()
     assert (counters["tracked"], counters["acked"], counters["late"]) == (7, 1, 3)
 
@@ -221,7 +221,7 @@ def test_a_shard_that_is_half_moved_is_left_alone_until_it_has_moved(still: Clus
     for call in calls * 2:
         ledger.send(call)
     trees.complete(ledger, 4, 5, 6, 7, 8)
-    assert len(told(ledger, trees)) == 9
+    assert len(reported(ledger, trees)) == 9
     assert ledger.counters()["late"] == 0
 
 
@@ -265,7 +265,7 @@ def test_slots_that_a_server_moves_by_itself_take_all_that_is_under_way_with_the
 
 def assert_each_is_acked_once(ledger: Ledger, done: list[Trees]) -> None:
     trees = 3 * len(done)
-    outcomes = told(ledger, *done)
+    outcomes = reported(ledger, *done)
     assert set(outcomes.values()) == {1}
     assert {status for _, status, _ in outcomes} == {"acked"}
     assert len(outcomes) == trees
@@ -287,15 +287,15 @@ def test_a_master_that_is_killed_is_followed_by_its_replica(cluster: Cluster) ->
     for trees in after:
         trees.complete(ledger)
     assert cluster.owner(clock_of(ledger, 0)) == victim + 3
-    outcomes = told(ledger, *done, *after)
-    # What the master had not told its replica yet is lost with it; a tree is acked once, if it is known.
+    outcomes = reported(ledger, *done, *after)
+    # What the master had not sent its replica yet is lost with it; a tree is acked once, if it is known.
     assert set(outcomes.values()) == {1}
     assert all(outcomes[int(anchor), "acked", ""] == 1 for trees in after for anchor in trees.anchors)
     for trees in done[-3:]:
         trees.complete(ledger)  # late, and changes nothing
     for _ in range(3):
         ledger.tick(force=True)
-    every = told(ledger, *done, *after)
+    every = reported(ledger, *done, *after)
     assert max(every.values()) == 1
     assert max(np.unique([anchor for anchor, _, _ in every], return_counts=True)[1]) == 1
 
@@ -333,7 +333,7 @@ def test_a_master_that_hangs_is_an_error_in_bounded_time_and_the_others_work(sti
         lone = trees_in(ledger, others[0]).track(hasty)
         lone.complete(hasty)
     ledger.send(submission)
-    assert len(told(ledger, lone, *trees)) == 26
+    assert len(reported(ledger, lone, *trees)) == 26
     counters = ledger.counters()
     assert (counters["acked"], counters["late"]) == (26, 0)
 
@@ -373,6 +373,6 @@ def test_a_master_that_hangs_for_long_is_replaced_and_comes_back_as_a_replica(cl
     wait_until(lambda: cluster.call(victim, "ROLE")[0] == b"slave", timeout=PATIENCE)
     trees[3].complete(ledger)
     assert cluster.owner(clock_of(ledger, shard)) == victim + 3
-    outcomes = told(ledger, *trees)
+    outcomes = reported(ledger, *trees)
     assert set(outcomes.values()) == {1}
     assert all(outcomes[int(anchor), "acked", ""] for one in trees[1:] for anchor in one.anchors)

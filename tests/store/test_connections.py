@@ -74,18 +74,18 @@ async def test_a_server_that_is_busy_with_a_script_is_waited_for(
         known, fresh = connect(proxy.url, 60.0), connect(proxy.url, 61.0)
         assert await known([command("EXISTS", KEY)]) == [0]
         for send, asked in ((known, b"EXISTS"), (fresh, b"INFO")):
-            told = threading.Event()
+            reported = threading.Event()
 
-            def answered(request: bytes, asked: bytes = asked, told: threading.Event = told) -> bool:
+            def answered(request: bytes, asked: bytes = asked, reported: threading.Event = reported) -> bool:
                 if asked in request:
-                    told.set()
+                    reported.set()
                 return False
 
             endless = other.submit(run_endless, server.url)
             await asyncio.to_thread(wait_until, lambda: is_busy(server.url))
             proxy.swallow = answered
             waiting = asyncio.ensure_future(send([command("EXISTS", KEY)]))
-            assert await asyncio.to_thread(told.wait, 60)
+            assert await asyncio.to_thread(reported.wait, 60)
             with redis.Redis.from_url(server.url) as client:
                 client.script_kill()
             assert await waiting == [0]

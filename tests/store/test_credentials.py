@@ -35,7 +35,7 @@ def address(new_server: NewServer) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("user", ["", ":wrong@", "reader:reader@"])
-def test_a_refused_client_is_told_so_and_does_not_wait_for_the_timeout(address: str, user: str) -> None:
+def test_a_refused_client_is_reported_so_and_does_not_wait_for_the_timeout(address: str, user: str) -> None:
     with pytest.raises((StoreMisconfigured, MissingRights), match="refuses this client") as refused:
         Store(f"redis://{user}{address}", timeout=300).send(ASKED)
     assert "@" not in str(refused.value)

@@ -21,7 +21,7 @@ from acker.streams.commits.commit import Commit
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.durability import replica_of
-from tests.helpers.ledgers import Trees, counted, opened, told
+from tests.helpers.ledgers import Trees, counted, opened, reported
 from tests.helpers.new_server import NewServer
 from tests.helpers.servers import wait_until
 
@@ -56,10 +56,10 @@ def test_a_server_that_is_killed_has_all_it_answered_however_its_file_is_synced(
     counted(ledger, tracked=250, acked=125)
     for one in trees[25:]:
         one.complete(ledger)
-    assert len(told(ledger, *trees)) == 250
+    assert len(reported(ledger, *trees)) == 250
 
 
-def test_what_a_power_cut_takes_from_the_file_is_told_as_expired_and_nothing_as_acked(
+def test_what_a_power_cut_takes_from_the_file_is_reported_as_expired_and_nothing_as_acked(
     new_server: NewServer, tmp_path: Path
 ) -> None:
     """The end of the file is missing, as where its last second was not synced."""
@@ -104,10 +104,10 @@ def test_a_track_that_waits_for_a_replica_survives_its_promotion(new_server: New
     assert (heir.config, heir.counters()["tracked"]) == (ledger.config, 60)
     for one in trees:
         one.complete(heir)
-    assert len(told(heir, *trees)) == 60
+    assert len(reported(heir, *trees)) == 60
 
 
-def test_what_was_not_yet_with_the_replica_is_told_as_expired(new_server: NewServer) -> None:
+def test_what_was_not_yet_with_the_replica_is_reported_as_expired(new_server: NewServer) -> None:
     server = new_server()
     replica = replica_of(new_server, server, "valkey")
     with Topology(server.url, "t", ackers=1, message_timeout=2.0, timeout=60) as topology:

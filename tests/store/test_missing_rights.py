@@ -19,7 +19,7 @@ from acker.store import scripts
 from acker.store.aio import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import Request, command
-from tests.helpers.ledgers import Trees, opened, told
+from tests.helpers.ledgers import Trees, opened, reported
 from tests.helpers.new_server import NewServer
 from tests.helpers.servers import raw_clients
 
@@ -132,7 +132,7 @@ def test_a_node_whose_users_have_fewer_rights_loses_no_ack(user: User) -> None:
     assert set(refused) == {("XADD",)}
     user.set("+xadd")
     assert sum(ledger.send(one).late for one in sent) == 0
-    assert told(ledger, *trees).total() == 40
+    assert reported(ledger, *trees).total() == 40
 
 
 async def test_the_asyncio_twin_says_the_same_and_loses_as_little(user: User) -> None:
@@ -151,7 +151,7 @@ async def test_the_asyncio_twin_says_the_same_and_loses_as_little(user: User) ->
         assert (await ledger.send(sent)).late == 0
         user.set("-smembers")
         assert await AsyncTicker(store).step() > 0
-    assert told(opened(user.url, "t"), trees).total() == 2
+    assert reported(opened(user.url, "t"), trees).total() == 2
 
 
 @pytest.mark.parametrize("keys", ["~acker:{other*", "%R~acker:*", "%W~acker:*", "~acker:*:clock"])

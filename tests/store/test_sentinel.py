@@ -10,7 +10,7 @@ from acker.errors import StoreUnavailable
 from acker.store.aio import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
-from tests.helpers.ledgers import Trees, counted, opened, told
+from tests.helpers.ledgers import Trees, counted, opened, reported
 from tests.helpers.sentinels import Sentinels
 from tests.helpers.servers import KINDS, binary, wait_until
 
@@ -36,7 +36,7 @@ async def test_the_master_is_followed_when_it_dies(sentinels: Sentinels) -> None
         assert await twin.send([command("GET", b"acker:{seen}:turn")]) == [b"1"]
         await twin.send([command("DEL", b"acker:{seen}:turn")])
     assert sentinels.call(1, "ROLE")[0] == b"master"
-    assert len(told(ledger, trees)) == 3
+    assert len(reported(ledger, trees)) == 3
     counted(ledger, tracked=3, acked=3)
     # A master that comes back is made a replica, and its clients go on.
     sentinels.be_patient()

@@ -23,7 +23,7 @@ from acker.store.aio import AsyncStore
 from acker.store.client import Store
 from acker.store.operation import command
 from tests.helpers.clusters import Cluster
-from tests.helpers.ledgers import Trees, counted, opened, told
+from tests.helpers.ledgers import Trees, counted, opened, reported
 from tests.helpers.new_server import NewServer
 from tests.helpers.proxy import proxied
 from tests.helpers.sentinels import Sentinels
@@ -45,7 +45,7 @@ class Certificates:
 
     @property
     def options(self) -> dict[str, str]:
-        """What a server is told."""
+        """What a server is started with."""
         return {
             "tls-ca-cert-file": str(self.authority),
             "tls-cert-file": str(self.server[0]),
@@ -139,7 +139,7 @@ async def test_what_tls_does_not_let_in_is_an_error_at_once(
                 await twin.send(ASKED)
 
 
-def test_the_name_on_the_certificate_counts_unless_told_otherwise(
+def test_the_name_on_the_certificate_counts_unless_reported_otherwise(
     new_server: NewServer, tmp_path: Path
 ) -> None:
     others = made(tmp_path / "others", "another.invalid")
@@ -159,7 +159,7 @@ def test_a_user_and_a_password_go_along(server: EmbeddedServer, certificates: Ce
         Store(url_of(server, certificates.query, "ann:wrong@"), timeout=300).send(ASKED)
 
 
-def test_the_password_of_a_key_file_is_used_and_is_not_told(
+def test_the_password_of_a_key_file_is_used_and_is_not_reported(
     server: EmbeddedServer, certificates: Certificates, tmp_path: Path
 ) -> None:
     certificate, key = certificates.client
@@ -195,7 +195,7 @@ def test_a_cluster_is_reached_over_tls(tmp_path: Path, certificates: Certificate
         trees = [Trees(2).track(ledger) for _ in range(8)]
         for one in trees:
             one.complete(ledger)
-        assert len(told(ledger, *trees)) == 16
+        assert len(reported(ledger, *trees)) == 16
 
 
 @pytest.fixture

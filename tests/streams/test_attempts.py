@@ -135,8 +135,8 @@ def test_a_fail_for_good_that_comes_before_its_track_is_for_good(url: str) -> No
     found = {
         index: entry.cause
         for entry in read_all(ledger, OutcomeReader(ledger.core, "s"))
-        for told in entry.slabs
-        for index in told.of(40)
+        for reported in entry.slabs
+        for index in reported.of(40)
     }
     assert {n: one.retry for n, one in found.items()} == {n: n % 2 == 0 for n in range(40)}
     assert found[3] == Cause("reason 3", "check", retry=False)
@@ -157,8 +157,8 @@ def test_basic_bolts_fail_for_good_by_the_exception(url: str) -> None:
             check(good, fine=True)
         check(bad, fine=False)
         topology.flush()
-        told = {one.message_id: (one.reason, one.step, one.retry) for one in spout.outcomes(5.0)}
-        assert told == {
+        reported = {one.message_id: (one.reason, one.step, one.retry) for one in spout.outcomes(5.0)}
+        assert reported == {
             b"good": ("ValidationError: not now", "check", True),
             b"bad": ("no such shop", "check", False),
         }

@@ -95,7 +95,7 @@ def test_dead_letters_are_paged_replayed_once_and_discarded(ledger: Ledger, raw:
 
 
 @pytest.mark.parametrize("letter", ["", "1-1", "1-1@", "x@s", "1-1@a b", 7, None, "1-1@s\n"])
-def test_a_malformed_id_of_a_dead_letter_is_told(ledger: Ledger, letter: Any) -> None:
+def test_a_malformed_id_of_a_dead_letter_is_reported(ledger: Ledger, letter: Any) -> None:
     with pytest.raises(ValidationError, match="expected an id as <number>-<number>@<spout>"):
         ledger.run(dead_letters.get(ledger.core, letter))
 
@@ -156,13 +156,15 @@ def test_a_replay_for_which_the_room_is_gone_when_it_is_stored_does_not_wait_for
     assert settler.settle(ledger) == Stepped(acked=11)
 
 
-@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("reported", [False, True])
 def test_a_full_store_of_dead_letters_holds_outcomes_back_until_some_are_replayed_or_discarded(
-    ledger: Ledger, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, told: bool
+    ledger: Ledger, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, reported: bool
 ) -> None:
     monkeypatch.setattr(config, "DEAD_LETTERS", 5)
     # One step may go over the limit: what it has stored does not wait.
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1, outcomes=told, max_spout_pending=8))
+    spout = StreamSpout(
+        ledger, Tracking("s", "lines", "id", attempts=1, outcomes=reported, max_spout_pending=8)
+    )
     spout.write(lines(8))
     fail(ledger, lambda row: True)
     assert settler.settle(ledger) == Stepped(dead=8)
@@ -174,7 +176,7 @@ def test_a_full_store_of_dead_letters_holds_outcomes_back_until_some_are_replaye
             settler.settle(ledger, "s", on_outcomes=heard.append)
     assert heard == []
     assert pending(ledger) == {"pending": 8, "acked": 0, "replayed": 0, "dead": 8}
-    assert len(rows(ledger, "s.outcomes") if told else []) == (8 if told else 0)
+    assert len(rows(ledger, "s.outcomes") if reported else []) == (8 if reported else 0)
     # There is room for a replay though all rows pend: their outcomes wait for it.
     first, second, third, fourth, *_ = letters(ledger)
     for letter in (first, second):

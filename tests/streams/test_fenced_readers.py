@@ -75,9 +75,9 @@ def test_what_is_given_back_at_any_moment_of_a_commit_is_committed_once(valkey_u
         assert rows(ledger, "lines") == []
         assert len(rows(ledger, "words")) == 30
         consume(ledger, "words")
-        told = counters(ledger)
-        told.pop("duplicates", None)
-        assert told == {"tracked": 15, "acked": 15}
+        reported = counters(ledger)
+        reported.pop("duplicates", None)
+        assert reported == {"tracked": 15, "acked": 15}
         ledger.remove(force=True)
         if ended:
             assert after > 8
@@ -111,6 +111,6 @@ def test_a_commit_that_comes_between_two_requests_of_giving_back(valkey_url: str
             if not back:
                 break
         assert of_back > 1
-    told = counters(ledger)
-    assert told["tracked"] == told["acked"]
-    assert set(told) <= {"tracked", "acked", "duplicates"}
+    reported = counters(ledger)
+    assert reported["tracked"] == reported["acked"]
+    assert set(reported) <= {"tracked", "acked", "duplicates"}

@@ -42,7 +42,7 @@ def only(found: Found) -> FoundRecord:
     return record
 
 
-def told(record: FoundRecord) -> list[tuple[int | None, str, str]]:
+def reported(record: FoundRecord) -> list[tuple[int | None, str, str]]:
     return [(one.number, one.state, one.reason) for one in record.attempts]
 
 
@@ -91,7 +91,7 @@ def test_every_replay_of_a_row_is_an_attempt_and_the_last_leads_to_its_dead_lett
         settler.settle(ledger)
     [third] = rows(ledger)
     record = only(find(ledger, "1"))
-    assert told(record) == [(1, "failed", "malformed"), (2, "failed", "error 500"), (3, "pending", "")]
+    assert reported(record) == [(1, "failed", "malformed"), (2, "failed", "error 500"), (3, "pending", "")]
     assert [one.anchor for one in record.attempts] == [*anchors, third["_acker"]]
     assert record.letters == ()
     expire(ledger)
@@ -100,13 +100,13 @@ def test_every_replay_of_a_row_is_an_attempt_and_the_last_leads_to_its_dead_lett
     record = only(find(ledger, "1"))
     [letter] = record.letters
     assert (letter.anchor, letter.reason, letter.attempts) == (third["_acker"], "error 500", 3)
-    assert told(record) == [
+    assert reported(record) == [
         (1, "failed", "malformed"),
         (2, "failed", "error 500"),
         (3, "expired", "not acked within the message timeout of 30 s"),
     ]
     assert [one.anchor for one in record.attempts] == [*anchors, third["_acker"]]
-    # A replay of the dead letter begins anew, and the attempts before are still told.
+    # A replay of the dead letter begins anew, and the attempts before are still reported.
     again = ledger.run(dead_letters.replay(ledger.core, letter.id))
     record = only(find(ledger, "1"))
     assert record.letters == ()
@@ -126,14 +126,14 @@ def test_rows_tell_of_attempts_whose_outcomes_are_not_kept_any_more(url: str) ->
         settler.settle(ledger)
         forget()
     record = only(find(ledger, "0"))
-    assert told(record) == [(1, "failed", "first"), (2, "failed", "second"), (3, "pending", "")]
+    assert reported(record) == [(1, "failed", "first"), (2, "failed", "second"), (3, "pending", "")]
     assert [one.anchor is None for one in record.attempts] == [True, True, False]
     last = record.attempts[-1].anchor
     fail(ledger, lambda _: True, "third")
     settler.settle(ledger)
     forget()
     record = only(find(ledger, "0"))
-    assert told(record) == [(1, "failed", "first"), (2, "failed", "second"), (3, "failed", "third")]
+    assert reported(record) == [(1, "failed", "first"), (2, "failed", "second"), (3, "failed", "third")]
     assert [one.anchor for one in record.attempts] == [None, None, last]
     assert [letter.anchor for letter in record.letters] == [last]
 
@@ -145,8 +145,8 @@ def test_one_that_two_spouts_use_is_two_records_and_one_of_many_trees_has_all_of
     ledger.fail([other], "worse")
     s, z = find(ledger, "m").records
     assert (s.spout, [one.anchor for one in s.attempts], z.spout) == ("s", first, "z")
-    assert told(s) == [(None, "failed", "bad"), (None, "pending", "")]
-    assert told(z) == [(None, "failed", "worse")]
+    assert reported(s) == [(None, "failed", "bad"), (None, "pending", "")]
+    assert reported(z) == [(None, "failed", "worse")]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_call_looks_at_a_bounded_piece_and_says_how_much_of_all(
     assert looked == answer.of == 110
     assert sorted(found) == sorted(in_flight)  # type: ignore[type-var]
     record = only(find(ledger, "39"))
-    assert told(record) == [(1, "failed", "bad 39")]
+    assert reported(record) == [(1, "failed", "bad 39")]
     assert len(record.letters) == 1
 
 
@@ -211,7 +211,7 @@ def test_rows_that_can_not_be_read_hide_nothing_else(ledger: Ledger, raw: Any) -
     settler.settle(ledger)
     for key in raw.scan_iter(match="*rows:*"):
         raw.set(key, b"\xff")
-    assert told(only(find(ledger, "0"))) == [(None, "failed", "bad"), (2, "pending", "")]
+    assert reported(only(find(ledger, "0"))) == [(None, "failed", "bad"), (2, "pending", "")]
 
 
 def test_a_topology_of_collectors_finds_its_records(url: str) -> None:

@@ -1,4 +1,4 @@
-"""The graph of a topology: nobody declares it, it is what steps have told and streams count."""
+"""The graph of a topology: nobody declares it, it is what steps have said and streams count."""
 
 import numpy as np
 import pytest

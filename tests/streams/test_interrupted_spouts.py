@@ -55,7 +55,7 @@ def test_a_spout_tells_a_store_that_lost_everything_how_its_topology_was_configu
 
 
 def test_a_step_that_is_cut_anywhere_is_finished_once_by_another(valkey_url: str) -> None:
-    """The settler dies after each of its exchanges: every row is replayed once, every outcome told."""
+    """The settler dies after each of its exchanges: every row is replayed once, every outcome reported."""
     cuts = 0
     for after in range(200):
         ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=2, slab_limit=10)
@@ -67,9 +67,9 @@ def test_a_step_that_is_cut_anywhere_is_finished_once_by_another(valkey_url: str
         settler.settle(ledger)
         assert sorted(row["id"] for row in rows(ledger)) == list(range(0, 30, 3)), after
         assert pending(ledger)["pending"] == 10
-        told = rows(ledger, "s.outcomes")
-        assert len(told) == 30
-        assert sorted(row["message_id"] for row in told if row["final"]) == sorted(
+        reported = rows(ledger, "s.outcomes")
+        assert len(reported) == 30
+        assert sorted(row["message_id"] for row in reported if row["final"]) == sorted(
             b"%d" % n for n in range(30) if n % 3
         )
         fail(ledger, lambda row: True)
@@ -100,8 +100,8 @@ def test_a_write_that_is_cut_anywhere_is_finished_once(valkey_url: str, valkey_r
         settler.settle(ledger)
         for _ in range(2):
             ledger.run(commit.commit(ledger.core, "w", 0, what))
-        told = {name: n for name, n in counters(ledger).items() if name != "duplicates"}
-        assert told == {"tracked": 35, "failed": 5}
+        reported = {name: n for name, n in counters(ledger).items() if name != "duplicates"}
+        assert reported == {"tracked": 35, "failed": 5}
         assert len(rows(ledger)) == 30
         consume(ledger)
         assert counters(ledger)["acked"] == 30

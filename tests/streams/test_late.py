@@ -1,4 +1,4 @@
-"""Acks that come too late are counted and told, and dead letters say that batches take too long."""
+"""Acks that come too late are counted and reported, and dead letters say that batches take too long."""
 
 import itertools
 
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.cluster(slow=True)
 
 def commit(ledger: Ledger, what: Commit, writer: str = "writer") -> list[Late]:
     """Commits, and returns what came too late."""
-    told: list[Late] = []
-    assert ledger.run(commits.commit(ledger.core, writer, 0, what, told.append))
-    return told
+    reported: list[Late] = []
+    assert ledger.run(commits.commit(ledger.core, writer, 0, what, reported.append))
+    return reported
 
 
 def expire(ledger: Ledger) -> None:
@@ -43,7 +43,7 @@ def late_acks(ledger: Ledger, stream: str = "lines") -> int:
 
 @pytest.mark.parametrize("emits", [False, True])
 @pytest.mark.parametrize("settled", [False, True])
-def test_acks_of_a_batch_whose_trees_have_expired_are_told(
+def test_acks_of_a_batch_whose_trees_have_expired_are_reported(
     ledger: Ledger, emits: bool, settled: bool
 ) -> None:
     """Whether the ledger still knows the trees, or has forgotten them because they are replayed."""

@@ -166,7 +166,7 @@ def test_a_cursor_is_of_its_query_and_sees_nothing_that_came_later(several: Ledg
         {"cause": 7}, {"older_than": -1}, {"newer_than": float("nan")}, {"older_than": "1"},
     ],
 )  # fmt: skip
-def test_a_filter_that_can_not_be_is_told_before_anything_is_asked(wrong: dict[str, Any]) -> None:
+def test_a_filter_that_can_not_be_is_reported_before_anything_is_asked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         Filter(**wrong)
 

@@ -59,7 +59,7 @@ def run_set_back(ledger: Ledger, raw: Any, what: Commit, start: Moment, cut: int
 def test_a_commit_acks_nothing_whose_rows_or_failures_the_store_has_lost(
     valkey_url: str, valkey_raw: "redis.Redis", back: int
 ) -> None:
-    """Set back after each of its exchanges, it goes on: no tree of it is told as acked.
+    """Set back after each of its exchanges, it goes on: no tree of it is reported as acked.
 
     Without a loss each is complete with the acks of what was emitted.
     """

@@ -118,13 +118,13 @@ def account(ledger: Ledger, raw: redis.Redis) -> dict[str, Any]:
     for _ in range(4):
         settle(ledger)
         ledger.tick(force=True)
-    told = counters(ledger)
+    reported = counters(ledger)
     for name in ("duplicates", "rotations"):
-        told.pop(name, None)
+        reported.pop(name, None)
     own = keys.Stream(ledger.config.name, "lines"), keys.Stream(ledger.config.name, "words")
     found = {one.entries: raw.hmget(one.subscriptions, "emitted", "acked:0", "late:0") for one in own}
     published = {key.rpartition(b"/")[2]: counts for key, counts in found.items()}
-    return {**told, **pending(ledger), "published": published, "letters": len(letters(ledger))}
+    return {**reported, **pending(ledger), "published": published, "letters": len(letters(ledger))}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The settler: what is wrong with one spout, or with who is told of outcomes, keeps nobody else waiting."""
+"""The settler: what is wrong with one spout, or with who learns of outcomes, keeps nobody else waiting."""
 
 import threading
 from typing import Any
@@ -73,8 +73,8 @@ def test_a_commit_waits_for_room_of_its_own_spout_whatever_is_wrong_with_another
     consume(ledger, "lines-b")
     writer.write(lines(10, first=10), timeout=TIMEOUT)
     assert pending(ledger, "b") == 10
-    [told] = [text for record in caplog.records if "waits for room" in (text := record.getMessage())]
-    assert "outcomes of topology t wait: spout 'a' has 1 dead letters, its most" in told
+    [reported] = [text for record in caplog.records if "waits for room" in (text := record.getMessage())]
+    assert "outcomes of topology t wait: spout 'a' has 1 dead letters, its most" in reported
 
 
 def test_a_spout_that_can_not_be_looked_after_keeps_no_other_from_it(
@@ -101,15 +101,15 @@ def test_a_spout_that_can_not_be_looked_after_keeps_no_other_from_it(
     assert (pending(ledger, "a"), pending(ledger, "b")) == (0, 0)
 
 
-def test_outcomes_are_told_again_by_settling_when_who_is_told_has_raised(
+def test_outcomes_are_reported_again_by_settling_when_who_is_reported_has_raised(
     valkey_url: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[list[dict[str, Any]]] = []
+    reported: list[list[dict[str, Any]]] = []
     taken = threading.Event()
 
     def once_bad(table: pa.Table) -> None:
-        told.append(table.to_pylist())
-        if len(told) == 1:
+        reported.append(table.to_pylist())
+        if len(reported) == 1:
             raise ValueError("not today")
         taken.set()
 
@@ -117,8 +117,8 @@ def test_outcomes_are_told_again_by_settling_when_who_is_told_has_raised(
     consume(ledger, "lines-s")
     with settling(url=valkey_url, topology="t", spout="s", on_outcomes=once_bad):
         assert taken.wait(TIMEOUT)
-    assert len(told[0]) == 20
-    assert told[1] == told[0]
+    assert len(reported[0]) == 20
+    assert reported[1] == reported[0]
     assert "outcomes of topology t wait: not today" in caplog.text
     assert pending(ledger, "s") == 0
 

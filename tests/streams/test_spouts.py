@@ -1,4 +1,4 @@
-"""Spouts that keep their rows in the store, on real servers: what is tracked, told and refused."""
+"""Spouts that keep their rows in the store, on real servers: what is tracked, reported and refused."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -99,10 +99,10 @@ def test_rows_may_have_a_slab_each(url: str, raw: "redis.Redis") -> None:
     assert_settled(raw)
 
 
-def test_outcomes_are_told_again_until_they_are_taken(ledger: Ledger) -> None:
+def test_outcomes_are_reported_again_until_they_are_taken(ledger: Ledger) -> None:
     StreamSpout(ledger, HOW).write(lines(20))
     fail(ledger, lambda row: row["id"] == 7, "seven")
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
 
     def breaks(table: pa.Table) -> None:
         raise RuntimeError("not today")
@@ -110,23 +110,23 @@ def test_outcomes_are_told_again_until_they_are_taken(ledger: Ledger) -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError):
             settler.settle(ledger, on_outcomes=breaks)
-    settler.settle(ledger, on_outcomes=lambda table: told.extend(table.to_pylist()))
-    assert len(told) == 20
-    [bad] = [row for row in told if row["status"] != "acked"]
+    settler.settle(ledger, on_outcomes=lambda table: reported.extend(table.to_pylist()))
+    assert len(reported) == 20
+    [bad] = [row for row in reported if row["status"] != "acked"]
     assert (bad["message_id"], bad["status"], bad["reason"], bad["attempt"], bad["final"]) == (
         b"7", "failed", "seven", 1, False,
     )  # fmt: skip
-    assert all(row["final"] and 0 <= row["latency"] < 60 for row in told if row["status"] == "acked")
+    assert all(row["final"] and 0 <= row["latency"] < 60 for row in reported if row["status"] == "acked")
     settler.settle(ledger, on_outcomes=breaks)
 
 
-def test_outcomes_are_told_again_where_their_function_has_left_its_work_undone(ledger: Ledger) -> None:
+def test_outcomes_are_reported_again_where_their_function_has_left_its_work_undone(ledger: Ledger) -> None:
     StreamSpout(ledger, HOW).write(lines(20))
     consume(ledger)
-    told: list[int] = []
+    reported: list[int] = []
 
     async def later(table: pa.Table) -> None:
-        told.append(0)
+        reported.append(0)
 
     def piecemeal(table: pa.Table) -> Iterator[int]:
         yield from table.column("attempt").to_pylist()
@@ -134,19 +134,19 @@ def test_outcomes_are_told_again_where_their_function_has_left_its_work_undone(l
     for function, kind in ((later, "coroutine"), (piecemeal, "generator")):
         with pytest.raises(ValidationError, match=f"on_outcomes: expected .* returned a {kind}"):
             settler.settle(ledger, on_outcomes=function)
-    settler.settle(ledger, on_outcomes=lambda table: told.append(table.num_rows))
-    assert told == [20]
+    settler.settle(ledger, on_outcomes=lambda table: reported.append(table.num_rows))
+    assert reported == [20]
 
 
 def test_outcomes_that_somebody_asks_for_are_left_to_who_asks(ledger: Ledger) -> None:
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     spout = StreamSpout(ledger, HOW)
-    settler.settle(ledger, "s", on_outcomes=lambda table: told.extend(table.to_pylist()))
+    settler.settle(ledger, "s", on_outcomes=lambda table: reported.extend(table.to_pylist()))
     spout.write(lines(10))
     consume(ledger)
     assert settler.settle(ledger) == Stepped()  # `acker tick`, a commit that waits for room
-    settler.settle(ledger, "s", on_outcomes=lambda table: told.extend(table.to_pylist()))
-    assert len(told) == 10
+    settler.settle(ledger, "s", on_outcomes=lambda table: reported.extend(table.to_pylist()))
+    assert len(reported) == 10
     spout.write(lines(10))
     consume(ledger)
     assert settler.settle(ledger, "s") == Stepped(acked=10)
@@ -215,9 +215,11 @@ def test_a_row_without_a_message_id_that_can_be_tracked_is_a_dead_letter_at_once
     StreamSpout(ledger, Tracking("s", "lines", "name", attempts=3, attempt="attempt")).write(table)
     assert [row["name"] for row in rows(ledger)] == ["a", "", "z" * 1024]
     assert counters(ledger) == {"tracked": 5, "failed": 2}
-    told: list[dict[str, Any]] = []
-    assert settler.settle(ledger, on_outcomes=lambda found: told.extend(found.to_pylist())) == Stepped(dead=2)
-    assert all(row["final"] and row["status"] == "failed" for row in told)
+    reported: list[dict[str, Any]] = []
+    assert settler.settle(ledger, on_outcomes=lambda found: reported.extend(found.to_pylist())) == Stepped(
+        dead=2
+    )
+    assert all(row["final"] and row["status"] == "failed" for row in reported)
     consume(ledger)
     assert settler.settle(ledger, "s") == Stepped(acked=3)
     none, long = letters(ledger)
@@ -273,7 +275,7 @@ def test_a_tracking_is_checked(wrong: dict[str, Any], message: str) -> None:
         Tracking(**{"spout": "s", "stream": "lines", "message_id": "id", **wrong})
 
 
-def test_roots_are_told_by_their_record_alone() -> None:
+def test_roots_are_reported_by_their_record_alone() -> None:
     roots = Roots("0" * 32, 250, 12345, 100, HOW, 2, {"a": (1, 2)})
     assert Roots.parse(roots.record()) == roots
     other = replace(roots, how=replace(HOW, bad_message_id="untracked"), refused=True)

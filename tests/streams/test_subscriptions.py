@@ -249,8 +249,8 @@ def test_trees_of_rows_that_are_for_nobody_any_more_fail_and_say_so(ledger: Ledg
         run_cut(ledger, commits.commit(ledger.core, "writer", 0, what), cut)
     assert commit(ledger, 0, what)
     assert behind(Stream(ledger, "words")) == {}
-    [told] = {entry.cause.reason for entry in ledger.outcomes(OutcomeReader(ledger.core, "s"))}
-    assert told == "every subscription of stream words that the row was for was dropped"
+    [reported] = {entry.cause.reason for entry in ledger.outcomes(OutcomeReader(ledger.core, "s"))}
+    assert reported == "every subscription of stream words that the row was for was dropped"
     assert counters(ledger)["failed"] == 5
 
 

@@ -50,7 +50,7 @@ def test_a_reader_that_is_unreadable_keeps_no_query_from_starting_and_goes_on(
 
 
 @pytest.mark.parametrize("broken", NUMBERS)
-def test_a_number_of_a_subscription_that_is_unreadable_is_told_by_its_name(
+def test_a_number_of_a_subscription_that_is_unreadable_is_reported_by_its_name(
     ledger: Ledger, raw: Any, broken: bytes
 ) -> None:
     stream = Stream(ledger, "lines")
@@ -167,7 +167,7 @@ def test_limits_that_are_unreadable_drop_nothing_until_they_are_set_again(
 
 
 @pytest.mark.parametrize("broken", NUMBERS)
-def test_a_watermark_that_is_unreadable_is_told_by_its_partition(
+def test_a_watermark_that_is_unreadable_is_reported_by_its_partition(
     ledger: Ledger, raw: Any, broken: bytes
 ) -> None:
     spout = StreamSpout(ledger, Tracking("s", "lines", "id", offset="id"))

@@ -140,7 +140,7 @@ def test_a_segment_whose_record_can_not_be_read_is_passed_over_by_readers(
     assert raw.xlen(LINES.taken(batch.slot, batch.reader)) == 0
     with pytest.raises(
         UnreadableRecord, match="not a segment"
-    ):  # who only looks is told, and changes nothing
+    ):  # who only looks learns it, and changes nothing
         rows(ledger, "lines")
     assert [one for one, _ in raw.xrange(LINES.entries)] == [entry]
 

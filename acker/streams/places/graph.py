@@ -1,6 +1,6 @@
 """The graph of a topology: its spouts, streams and steps, what passes between them, and where it is worst.
 
-Nothing declares it. It is drawn from what steps have told of themselves, and what streams and outcomes count.
+Nothing declares it. It is drawn from what steps have said of themselves, and what streams and outcomes count.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ Readers: TypeAlias = Mapping[tuple[str, int], frozenset[str]]
 class Node:
     """A spout, a step, a stream, or a subscription of which no step is known to read it.
 
-    id: its kind and name. steps: who runs it, as they have told, the one seen last first; none for a
+    id: its kind and name. steps: who runs it, as they have said, the one seen last first; none for a
         stream, and for a spout or bolt in plain Python.
     rows: of a stream, published so far for the subscription that was given most. trees: tracked so far, of
         the only spout of a topology; None for all others, since trees are not counted by spout.
@@ -60,7 +60,7 @@ class Node:
 
     @property
     def age(self) -> float | None:
-        """Seconds since one who runs it was seen last; None where nobody has told of it."""
+        """Seconds since one who runs it was seen last; None where nobody has said so."""
         return min((step.age for step in self.steps if step.age is not None), default=None)
 
 

@@ -24,7 +24,7 @@ class Holder:
     reader: its name in the subscription. number: of the segment among those that it took. query: the id of
     its streaming query, or what names a run of a batch job; "" where no task of its has begun to read. batch:
     the number of the batch, None where that is not known. step, application, query_name: as the step that the
-    query runs has told, "" before its first batch is done. Several bolts of a query are joined by a comma.
+    query runs has said, "" before its first batch is done. Several bolts of a query are joined by a comma.
     """
 
     reader: str
@@ -88,7 +88,7 @@ def find(
 
 
 def named(stream: str, reader: str, number: int, noted: bytes | None, at_work: Iterable[Step]) -> Holder:
-    """Who a reader is, of what its tasks have noted and steps have told of themselves."""
+    """Who a reader is, of what its tasks have noted and steps have said of themselves."""
     if noted is None:
         return Holder(reader, number)
     try:

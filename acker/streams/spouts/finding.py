@@ -115,11 +115,11 @@ class _Gathered:
     """What is known of a record so far, by spout."""
 
     trees: dict[int, FoundAttempt] = field(default_factory=dict)
-    told: list[Attempt] = field(default_factory=list)
+    reported: list[Attempt] = field(default_factory=list)
     letters: list[Head] = field(default_factory=list)
 
     def record(self, spout: str) -> FoundRecord:
-        return _record(spout, [*self.trees.values(), *map(_of_row, self.told)], self.letters)
+        return _record(spout, [*self.trees.values(), *map(_of_row, self.reported)], self.letters)
 
 
 def find(
@@ -170,16 +170,16 @@ def add_up(answers: Sequence[Found]) -> Found:
 def _record(spout: str, found: Iterable[FoundAttempt], letters: Iterable[Head]) -> FoundRecord:
     """A record with each attempt once: its tree may be found twice, and its row tells of it, too."""
     trees: dict[int, FoundAttempt] = {}
-    told: list[FoundAttempt] = []
+    reported: list[FoundAttempt] = []
     for one in found:
         if one.anchor is None:
-            told.append(one)
+            reported.append(one)
         else:
             before = trees.get(one.anchor, one)
             trees[one.anchor] = replace(one, number=one.number or before.number)
     anchors = {_end(one): anchor for anchor, one in trees.items() if one.at is not None}
     alone: dict[tuple[str, int], FoundAttempt] = {}
-    for one in told:
+    for one in reported:
         if (anchor := anchors.get(_end(one))) is None:
             alone[_end(one)] = one
         else:
@@ -249,7 +249,7 @@ def _dead(
         one.letters.append(head)
         row = rows[place] if place < fits else None
         if isinstance(row, StoredRow) and row.history:
-            one.told += row.history
+            one.reported += row.history
             one.trees.setdefault(head.anchor, replace(_of_row(row.history[-1]), anchor=head.anchor))
 
 
@@ -275,7 +275,7 @@ def _number(core: Core, spout: str, one: _Gathered) -> Operation[None]:
         try:
             table = yield from roots.rows_of(core, kept_roots)
             if table is not None:
-                one.told += [told for row in places_of for told in attempts.of_row(table, row)]
+                one.reported += [each for row in places_of for each in attempts.of_row(table, row)]
         except UnreadableRecord as error:
             _log.error("%s: rows %s that spout %s keeps: %s", core.config.name, token, spout, error)
 
