@@ -4,9 +4,10 @@
 
 One server, one shard. In each round trees in slabs of 1,024, of 64 and of one are tracked, emitted to and
 acked, and trees picked at random among all those of slabs of 1,024 are emitted to and acked, 1,000 to a call
-("scattered"); once without marks, and once with them, in turns. The figures are ratios of the time of the
-server's scripts for emits and acks together, and bits of memory for each tree and step: medians of the
-rounds. Asked are 1.03 for slabs of 1,024, 1.05 for scattered ones, and one bit.
+("scattered": each is alone in its slab); once without marks, and once with them, in turns. The figures are
+ratios of the processor time of the server's main thread for emits and acks together, and bits of memory for
+each tree and step: medians of the rounds. Asked are 1.03 for slabs of 1,024, 1.05 for scattered trees, and
+one bit.
 """
 
 import argparse
@@ -24,20 +25,20 @@ from acker.ledger.ids import Ids
 from acker.ledger.marks import Mark
 from acker.store.client import Store
 from benchmarks.ledger import new_slabs, track
+from benchmarks.servers import cpu_seconds
 
 SIZES = (1_024, 64, 1)
 _SCATTERED = 100_000
 _BY = Mark(1, 17)
 
 
-def spent(raw: Any, ledger: Ledger, anchors: Ids, deltas: Ids, batch: int, by: Mark | None) -> float:
-    """Microseconds of the server for updates in calls of `batch`."""
-    raw.config_resetstat()
+def spent(ledger: Ledger, anchors: Ids, deltas: Ids, batch: int, by: Mark | None) -> float:
+    """Processor seconds of the server for updates in calls of `batch`."""
+    before = cpu_seconds(ledger.store.url)
     for at in range(0, len(anchors), batch):
         part, own = anchors[at : at + batch], deltas[at : at + batch]
         ledger.submit(ledger.core.update(part, own, 0, by, 0 if by is None else len(part)).calls)
-    used = raw.info("commandstats").items()
-    return float(sum(one["usec"] for name, one in used if "eval" in name or "fcall" in name))
+    return cpu_seconds(ledger.store.url) - before
 
 
 def measure(raw: Any, url: str, slab: int, trees: int, scattered: int, marked: bool) -> tuple[float, float]:
@@ -50,13 +51,11 @@ def measure(raw: Any, url: str, slab: int, trees: int, scattered: int, marked: b
     if scattered:
         picked = np.random.default_rng(1).permutation(len(anchors))[:scattered]
         anchors, deltas, batch = anchors[picked], emitted[picked], 1_000
-        used = spent(raw, ledger, anchors, deltas, batch, None) + spent(
-            raw, ledger, anchors, deltas, batch, by
-        )
+        used = spent(ledger, anchors, deltas, batch, None) + spent(ledger, anchors, deltas, batch, by)
     else:
         batch = 131_072 if slab > 1 else 16_384
-        used = spent(raw, ledger, anchors, emitted, batch, None)
-        used += spent(raw, ledger, anchors, emitted ^ values, batch, by)
+        used = spent(ledger, anchors, emitted, batch, None)
+        used += spent(ledger, anchors, emitted ^ values, batch, by)
     size = sum(raw.memory_usage(key, samples=0) or 0 for key in ledger.core.shards[0].of_steps()[1:])
     return used, size
 
