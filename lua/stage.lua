@@ -7,6 +7,7 @@
 --                       tuples:n, trees:n   how many tuples it has, and trees of each slab of its dense
 --                       part (u16); an earlier version leaves them out
 --                       lengths:n   how many words of `vectors` each slab of the dense part has (u16)
+--                       traced   trees that are traced, and how many tuples each has
 --                       tracked:<slab>, failed:<call>   what was done (lua/track.lua, lua/fail.lua)
 --                       Or rows: trees that are to be failed (acker/streams/commits/staging.py);
 --                       failed:<call>

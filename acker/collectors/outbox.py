@@ -9,6 +9,7 @@ import logging
 import multiprocessing
 import multiprocessing.util
 import os
+import secrets
 import socket
 import sys
 import threading
@@ -25,12 +26,14 @@ import numpy as np
 from acker.collectors.tuples import Tuple
 from acker.errors import AckerError, StoreError, StoreUnavailable, UnreadableRecord
 from acker.inspect.at_work import AtWork
-from acker.ledger import once
+from acker.ledger import once, traces
+from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
 from acker.ledger.marks import Mark
 from acker.ledger.outcomes import OutcomeReader, Place
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import Submission, unreadable
+from acker.ledger.traces import Event
 
 BUFFERED = 65_536
 """Most messages that wait to be sent. Who adds more sends them first, and gets the error if that fails."""
@@ -102,13 +105,17 @@ class Buffer:
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """One submission on its way. `wanted` says whether it still matters, `sent_at` when it was first sent."""
+    """One submission on its way. `wanted` says whether it still matters, `sent_at` when it was first sent.
+
+    events: what becomes of traced trees by it.
+    """
 
     submission: Submission[Any]
     weight: int
     settled: Callable[[Any], None] = lambda _: None
     wanted: Callable[[], bool] = lambda: True
     sent_at: float | None = None
+    events: list[Event] = field(default_factory=list)
 
 
 class Outbox:
@@ -140,6 +147,7 @@ class Outbox:
         self._confirms: dict[tuple[OutcomeReader, Place], None] = {}
         self._parts: list[Sending] = []
         self._unreadable: list[int] = []
+        self._events: list[Event] = []
         self._weight = 0
         self._due: float | None = None
         self._ending = False
@@ -284,6 +292,7 @@ class Outbox:
                     self._gather(spouts)
                     parts = [part for part in self._parts if self._sendable(part)]
                 refused = self._send(parts)
+                self._note_events()
                 self._send_confirms()
                 if refused is not None:
                     raise refused
@@ -316,14 +325,17 @@ class Outbox:
             values = np.array([own for _, deltas in acked for own in deltas.values()], np.int64)
             if len(anchors):
                 update = core.update(anchors, values, emitted, by, sum(trees for trees, _ in acked))
-                parts.append(Sending(update, len(anchors)))
+                events = traces.of(core, "acked", f"acked {secrets.token_hex(8)}", anchors, by)
+                parts.append(Sending(update, len(anchors), events=events))
                 emitted = 0
         fails: dict[tuple[Mark | None, bytes], list[int]] = {}
         for step, cause, failed in buffer.fails.values():
             fails.setdefault((self._at_work.mark(step), cause), []).extend(failed)
         for (by, cause), named in fails.items():
             if named:
-                parts.append(Sending(core.fail(np.array(named, np.int64), cause, by), len(named)))
+                anchors, why = np.array(named, np.int64), Cause.decode(cause).reason
+                events = traces.of(core, "failed", "failed", anchors, by, reason=why)
+                parts.append(Sending(core.fail(anchors, cause, by), len(named), events=events))
         if buffer.resets:
             anchors = np.array(list(buffer.resets), np.int64)
             parts.append(Sending(core.reset_timeout(anchors), len(anchors)))
@@ -332,12 +344,22 @@ class Outbox:
         due = time.monotonic() + self.linger if fresh.tracks else None
         self._parts, self.buffer, self._weight, self._due = parts, fresh, weight, due
 
+    def _note_events(self) -> None:
+        """Notes what has become of traced trees by what the store has answered."""
+        with self.lock:
+            events, self._events = self._events, []
+        if events:
+            self.ledger.run(traces.note(self.ledger.core, events))
+
     def _track(self, source: Source, slabs: list[Trees], emitted: int) -> Sending:
+        core, new = self.ledger.core, [slab.new() for slab in slabs]
+        anchors = np.concatenate([slab.anchors for slab in new])
         return Sending(
-            self.ledger.core.track([slab.new() for slab in slabs], source.spout, emitted=emitted),
+            core.track(new, source.spout, emitted=emitted),
             sum(len(slab.marks) for slab in slabs),
             lambda letters: source.tracked(slabs, letters),
             lambda: any(slab.left for slab in slabs),
+            events=traces.of(core, "tracked", "tracked", anchors, spout=source.spout),
         )
 
     def _sendable(self, part: Sending) -> bool:
@@ -392,6 +414,7 @@ class Outbox:
                 return
             try:
                 part.settled(part.submission.result())
+                self._events += part.events
             except UnreadableRecord as error:
                 self._unreadable += error.anchors
                 if not error.anchors:

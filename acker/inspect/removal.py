@@ -121,7 +121,7 @@ def _remove_shard(core: Core, shard: keys.Shard) -> Operation[None]:
         yield [command("UNLINK", *aside[first : first + _PAGE])]
     [registry] = yield [command("HGET", shard.clock, "spouts")]
     names = {*core.spouts, *(name for _, name in registries.spouts(registry or b""))}
-    yield [command("UNLINK", *shard.declared(names), *shard.of_steps(), shard.retired)]
+    yield [command("UNLINK", *shard.declared(names), *shard.of_steps(), shard.traces, shard.retired)]
 
 
 def _each(table: bytes, key_of: Callable[[bytes], bytes | None]) -> Operation[None]:

@@ -99,6 +99,7 @@ class Settings(TypedDict, total=False):
     waiting_bytes: int | None
     downtime: int | None
     marks: str | None
+    traces: int | None
     wait_replicas: int | None
     wait_fsync: int | None
 
@@ -141,6 +142,10 @@ class TopologyConfig:
     marks: str = choice(
         ("slabs", "off"), "Whether the ledger notes which step has acked tuples of a slab, when and in which "
         "batch, and counts for each step. off: neither.", later=True
+    )  # fmt: skip
+    traces: int = number(
+        0, 0, 10**9, "One tree in so many, chosen by its anchor, keeps what became of it, event by event, "
+        "for a day; 0: none.", later=True
     )  # fmt: skip
     wait_replicas: int = number(
         0, 0, 16, "How many replicas of its server have a track, a commit, the configuration or the name of "

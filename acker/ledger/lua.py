@@ -115,6 +115,15 @@ def drain(
     return Call(shard.number, scripts.get("drain"), own, args)
 
 
+def note_trace(
+    shard: Shard, anchor: int, events: Sequence[tuple[str, str]], most_events: int, most: int, ttl: int
+) -> Request:
+    """Adds events to a trace: key of each, and what it is."""
+    args: list[Word] = [anchor, most_events, most, ttl]
+    args += [word for event in events for word in event]
+    return script("note_trace", [shard.traces, shard.trace(anchor)], args)
+
+
 def confirm(shard: Shard, spout: str, entries: Sequence[tuple[bytes, bytes]]) -> Call:
     """Confirms outcomes: id and digest of each entry."""
     args: list[Word] = [spout, *(word for entry in entries for word in entry)]

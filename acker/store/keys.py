@@ -276,6 +276,15 @@ class Shard:
         return [self.step_counts, *(self.marks(rotation) for rotation in range(4))]
 
     @property
+    def traces(self) -> bytes:
+        """Stream: the traces of this shard that were begun lately (lua/note_trace.lua)."""
+        return self._prefix + b"traces"
+
+    def trace(self, anchor: int) -> bytes:
+        """Hash: the events of a traced tree. It has a time to live."""
+        return self._prefix + b"trace:%d" % anchor
+
+    @property
     def retired(self) -> bytes:
         """Hash: what an earlier version kept of records that it could not read; it goes with the topology."""
         return self._prefix + b"quarantine"

@@ -67,7 +67,8 @@ WHILE_TREES_LIVE = {
 
 TEMPORARY = {
     "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
-    "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict", "stale", "made",
+    "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict", "stale", "made", "trace",
+    "traces",
 }  # fmt: skip
 """What has a time to live, always."""
 

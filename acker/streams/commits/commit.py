@@ -15,13 +15,14 @@ from dataclasses import astuple, dataclass
 import redis
 
 from acker.errors import AckerError, CommitOrderError, StagingExpired
+from acker.ledger import traces
 from acker.ledger.core import Core
 from acker.ledger.marks import Mark
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
 from acker.streams import lua, segments, subscriptions
-from acker.streams.commits import effects, inputs, late, publishing, roots, staging, tracking, vectors
+from acker.streams.commits import effects, inputs, late, publishing, roots, staging, traced, tracking, vectors
 from acker.streams.commits.late import Late
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.roots import Roots
@@ -245,7 +246,10 @@ def _carry_out(
         emitted = [place for _, segment in what.segments() for place in vectors.places(core, segment)]
         name = hashlib.sha1(f"{writer} {number} {text}".encode()).hexdigest()
         made = Made(name, Counter(shard for _, shard in emitted), what.by)
+        new = [(stream, segment, segment.slots[0]) for stream, segment in what.segments() if segment.slots]
+        events = yield from traced.look(core, "emitted", new, what.by)
         applied = yield from vectors.apply(core, emitted, "1", made)
+        yield from traces.note(core, events)
         yield from _fail(core, what, made)
         yield from _record_effects(core, what)
         yield from _publish(core, what)

@@ -8,14 +8,14 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import UnreadableRecord
 from acker.ledger import calls as encoding
-from acker.ledger import counts, lua, once
+from acker.ledger import counts, lua, once, traces
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.submissions import Call
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import segments, subscriptions
-from acker.streams.commits import roots, vectors
+from acker.streams.commits import roots, traced, vectors
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.vectors import Made, VectorPlace
 from acker.streams.segments import ANCHORS, Segment
@@ -67,7 +67,10 @@ def ack(
     members, late = [piece.segment for piece in pieces], 0
     if failed is None:
         emitted = [place for segment in members for place in vectors.places(core, segment, what.slot)]
+        own = [(what.stream, segment, what.slot) for segment in members]
+        events = yield from traced.look(core, "acked", own, made.by if made is not None else None)
         applied = yield from vectors.apply(core, emitted, "2", made)
+        yield from traces.note(core, events)
         late = applied.late + applied.unknown
     else:
         yield from fail_segments(core, what, members, failed, made)
@@ -165,6 +168,7 @@ def fail_once(
             call = lua.fail(core.config, shard, what, text, staged=of, made=noted, number=len(calls), by=by)
             calls.append(call)
     yield from once.submit(core, calls)
+    yield from traced.failed(core, anchors, causes, made.by if made is not None else None)
 
 
 def unlink(core: Core, spent: Iterable[bytes]) -> Operation[int]:

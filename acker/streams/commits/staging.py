@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.ledger import calls, ids
+from acker.ledger import calls, ids, traces
 from acker.ledger.calls import UpdateCall
 from acker.ledger.causes import texts
 from acker.ledger.core import Core
@@ -273,11 +273,29 @@ def stage_vectors(
         for call in calls.update_calls(*folded, core.config.ackers):
             by_shard.setdefault(call.shard, []).append(call)
         tuples = len(anchors)  # of a segment: whichever of its chunks says so
+        traced = _traced(core, anchors)
         for shard, chunks in by_shard.items():
             key = core.shards[shard].staged(token, slot)
-            requests.append(lua.stage(key, ttl, _staged_fields(chunks, state, tuples)))
+            fields = _staged_fields(chunks, state, tuples)
+            if shard in traced:
+                fields["traced"] = traced[shard]
+            requests.append(lua.stage(key, ttl, fields))
             tuples = 0
     return requests, tuple(sorted(by_shard))
+
+
+def _traced(core: Core, anchors: Ids) -> dict[int, bytes]:
+    """By shard, the anchors of trees that are traced, and how many tuples each has."""
+    picked = traces.picked(core, anchors)
+    if not len(picked):
+        return {}
+    counts = np.searchsorted(np.sort(anchors), picked, side="right")
+    counts = counts - np.searchsorted(np.sort(anchors), picked, side="left")
+    shards = ids.shards_of(ids.split(picked)[0], core.config.ackers)
+    return {
+        shard: traces.pack(picked[shards == shard], counts[shards == shard])
+        for shard in np.unique(shards).tolist()
+    }
 
 
 def _staged_fields(chunks: list[UpdateCall], state: str, tuples: int) -> dict[str, bytes | str]:

@@ -14,6 +14,7 @@ from acker.ledger.submissions import unreadable
 from acker.store import keys
 from acker.store.operation import Operation
 from acker.streams import lua
+from acker.streams.commits import traced
 from acker.streams.commits.roots import Roots, Tracking, kept_rows, message_ids, places
 
 _TRACK = 64
@@ -117,6 +118,7 @@ def _track(
                 )
             if letter == "U":
                 raise UnreadableRecord(unreadable([anchor]), [anchor])
+        yield from traced.tracked(core, np.concatenate([slab.anchors for slab in slabs]), roots.how.spout)
 
 
 def _packed(column: pa.ChunkedArray, slab: int) -> list[PackedIds]:

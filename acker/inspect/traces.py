@@ -1,0 +1,91 @@
+"""Traces as they are read: what became of a tree, event by event (`acker.ledger.traces`)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from acker.inspect import marks
+from acker.ledger import ids
+from acker.ledger.core import Core
+from acker.ledger.ids import check_id
+from acker.ledger.traces import MOST_TRACES
+from acker.store.operation import Operation, command
+from acker.store.replies import pairs
+
+_SHARDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    """What became of a traced tree. at: Unix seconds by the server's clock.
+
+    kind: tracked, emitted (rows of it into a stream), acked or failed. step, batch: whose, "" and -1 where
+    not known. spout: of a track. stream, rows: where its rows went, or of which they were, and how many.
+    reason: of a fail.
+    """
+
+    at: float
+    kind: str
+    step: str = ""
+    batch: int = -1
+    spout: str = ""
+    stream: str = ""
+    rows: int = 0
+    reason: str = ""
+
+    def text(self) -> str:
+        """The event, for people."""
+        by = f" by {self.step}" if self.step else ""
+        by += f", batch {self.batch}" if self.batch >= 0 else ""
+        if self.kind == "tracked":
+            return f"tracked for spout {self.spout}"
+        where = f" {'into' if self.kind == 'emitted' else 'of'} stream {self.stream}" if self.stream else ""
+        what = f" {self.rows:,} row{'s' * (self.rows != 1)}{where}" if self.stream else ""
+        return f"{self.kind}{what}{by}{f': {self.reason}' if self.reason else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A tree that is traced. began: when its first event was noted (Unix seconds)."""
+
+    anchor: int
+    began: float
+
+
+def trace(core: Core, anchor: int) -> Operation[list[TraceEvent]]:
+    """The events of a tree, the first one first; none where it is not traced. Raises ValidationError."""
+    check_id(anchor, "anchor")
+    if not core.config.ackers:
+        return []
+    shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
+    [stored] = yield [command("HGETALL", shard.trace(anchor))]
+    named = {0: marks.OTHERS, **(yield from marks.numbers(core))} if stored else {}
+    found = [_parse(value, named) for value in pairs(stored).values()]
+    return sorted((one for one in found if one is not None), key=lambda one: (one.at, one.kind != "tracked"))
+
+
+def traced(core: Core, most: int = 100) -> Operation[list[Traced]]:
+    """The trees that are traced, the one that began last first; up to `most` (1 to 10,000) of each shard."""
+    most = max(1, min(most, MOST_TRACES))
+    found = []
+    for first in range(0, len(core.shards), _SHARDS):
+        shards = core.shards[first : first + _SHARDS]
+        replies = yield [command("XREVRANGE", shard.traces, "+", "-", "COUNT", most) for shard in shards]
+        for entry, fields in (one for reply in replies for one in reply):
+            anchor = pairs(fields).get(b"anchor", b"")
+            if anchor.removeprefix(b"-").isdigit() and len(anchor) < 21:
+                found.append(Traced(int(anchor), int(entry.partition(b"-")[0]) / 1000))
+    return sorted(found, key=lambda one: -one.began)
+
+
+def _parse(value: bytes, named: Mapping[int, str]) -> TraceEvent | None:
+    """An event; None where it cannot be read."""
+    ms, _, text = value.partition(b" ")
+    try:
+        what: dict[str, Any] = json.loads(text)
+        number = what.pop("step", None)
+        step = "" if number is None else named.get(int(number), "")
+        return TraceEvent(int(ms) / 1000, str(what.pop("kind")), step, int(what.pop("batch", -1)), **what)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None

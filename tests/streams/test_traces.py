@@ -1,0 +1,133 @@
+"""Traces: what became of one tree in N, event by event."""
+
+from itertools import count
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import redis
+
+from acker import Topology
+from acker.inspect import marks, traces
+from acker.ledger import ids
+from acker.ledger import traces as of_ledger
+from acker.ledger.client import Ledger, open_ledger
+from acker.store.client import Store
+from acker.streams.commits import commit as commits
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.spout import StreamSpout
+from tests.helpers.streaming import commit, consume, emit, run_cut, stage, take
+
+pytestmark = pytest.mark.cluster
+
+
+def traced(url: str, name: str = "t", every: int = 1) -> Ledger:
+    return open_ledger(Store(url), name, ackers=2, traces=every)
+
+
+def story(ledger: Ledger, anchor: int) -> list[str]:
+    return [one.text() for one in ledger.run(traces.trace(ledger.core, int(anchor)))]
+
+
+def test_a_trace_tells_what_became_of_a_tree_from_end_to_end(url: str) -> None:
+    ledger = traced(url)
+    [roots] = StreamSpout(ledger, Tracking("s", "lines", "id")).write(pa.table({"id": range(3)}))
+    good, bad = roots.anchors()[:2].tolist()
+    by = ledger.run(marks.mark(ledger.core, "split", 7))
+    staged = stage(ledger, np.array([good, good, good, bad]))
+    commit(ledger, 0, Commit((staged,), (take(ledger, "lines", "split"),), by=by))
+    consume(ledger, "words")
+    with Topology(url, "t") as topology:
+        topology.ledger.fail([bad], "too late")
+    assert story(ledger, good) == [
+        "tracked for spout s",
+        "emitted 1 row into stream lines",
+        "emitted 3 rows into stream words by split, batch 7",
+        "acked 1 row of stream lines by split, batch 7",
+        "acked 3 rows of stream words",
+    ]
+
+
+@pytest.mark.parametrize("failed", [None, "why"])
+def test_a_commit_cut_anywhere_has_each_event_once(url: str, failed: str | None) -> None:
+    for after in count():
+        ledger = traced(url, f"cut{after}")
+        [anchor] = emit(ledger, 1).tolist()
+        inputs = (take(ledger, "lines"),)
+        by = ledger.run(marks.mark(ledger.core, "split", 7))
+        own = Commit((stage(ledger, np.array([anchor])),), inputs, by=by)
+        cut = run_cut(
+            ledger,
+            commits.commit(
+                ledger.core, "writer", 0, own if not failed else Commit(inputs=inputs, failed=failed, by=by)
+            ),
+            after,
+        )
+        ledger.run(commits.finish(ledger.core, "writer", 0))
+        events = ledger.run(traces.trace(ledger.core, anchor))
+        kinds = [(one.kind, one.stream, one.step) for one in events if one.step]
+        assert len(set(kinds)) == len(kinds)
+        if not cut:
+            expected = (
+                {("failed", "", "split")}
+                if failed
+                else {("emitted", "words", "split"), ("acked", "lines", "split")}
+            )
+            assert set(kinds) == expected
+            return
+
+
+def test_collectors_note_what_becomes_of_their_trees(url: str) -> None:
+    with Topology(url, "t", ackers=2, linger=15.0, traces=1) as topology:
+        spout, split, store = topology.spout("s"), topology.bolt("split"), topology.bolt("store")
+        good, bad = spout.emit("good") + spout.emit("bad")
+        topology.flush()
+        [word] = split.emit(good)
+        split.ack(good)
+        topology.flush()
+        store.ack(word)
+        store.fail(bad, "no such price")
+        topology.flush()
+        ledger = topology.ledger
+        assert story(ledger, good.anchors[0]) == ["tracked for spout s", "acked by split", "acked by store"]
+        assert story(ledger, bad.anchors[0]) == ["tracked for spout s", "failed by store: no such price"]
+        listed = {one.anchor for one in ledger.run(traces.traced(ledger.core))}
+        assert listed == {good.anchors[0], bad.anchors[0]}
+
+
+def test_one_tree_in_so_many_is_traced_the_same_ones_everywhere(url: str) -> None:
+    ledger = traced(url, every=16)
+    anchors = np.concatenate(
+        [ids.new_anchors(1024) for _ in range(64)] + [ids.new_anchors(1) for _ in range(4096)]
+    )
+    picked = of_ledger.picked(ledger.core, anchors)
+    assert 0.9 * len(anchors) / 16 < len(picked) < 1.1 * len(anchors) / 16
+    assert of_ledger.picked(ledger.core, anchors[::-1]).tolist() == picked.tolist()
+    untraced = traced(url, "off", 0)
+    assert len(of_ledger.picked(untraced.core, anchors)) == 0
+
+
+def test_traces_are_bounded_and_one_that_cannot_be_written_hurts_nobody(
+    url: str, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_ledger, "MOST_TRACES", 3)
+    monkeypatch.setattr(of_ledger, "MOST_EVENTS", 4)
+    ledger = open_ledger(Store(url), "t", ackers=1, traces=1)
+    anchors = emit(ledger, 10)
+    ledger.run(of_ledger.note(ledger.core, of_ledger.of(ledger.core, "tracked", "tracked", anchors)))
+    assert len(ledger.run(traces.traced(ledger.core))) == 3
+    [first, *_] = ledger.run(traces.traced(ledger.core))
+    for number in range(9):
+        events = of_ledger.of(ledger.core, "acked", f"acked {number}", np.array([first.anchor]))
+        ledger.run(of_ledger.note(ledger.core, events))
+    assert len(ledger.run(traces.trace(ledger.core, first.anchor))) == 4
+    key = ledger.core.shards[0].trace(first.anchor)
+    assert 0 < raw.ttl(key) <= of_ledger.SECONDS
+    raw.hset(key, "odd", "x")
+    assert len(ledger.run(traces.trace(ledger.core, first.anchor))) == 4
+    raw.delete(ledger.core.shards[0].traces)
+    raw.set(ledger.core.shards[0].traces, "broken")
+    more = emit(ledger, 2)
+    ledger.run(of_ledger.note(ledger.core, of_ledger.of(ledger.core, "tracked", "tracked", more)))
+    raw.delete(ledger.core.shards[0].traces)
