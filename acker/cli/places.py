@@ -11,6 +11,7 @@ from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, table
 from acker.errors import needing_pyarrow
 from acker.inspect import marks
+from acker.inspect.plain import instant
 
 _MOST_PAGES = 100
 P = TypeVar("P", bound=Any)
@@ -59,6 +60,8 @@ def why(
     show(facts([("anchor", number), *known]))
     if answer.places:
         show("", *(printable(f"- {place.text()}") for place in answer.places))
+    if answer.trace:
+        show("", *(printable(f"{instant(event.at)}  {event.text()}") for event in answer.trace))
 
 
 def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:

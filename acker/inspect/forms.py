@@ -16,6 +16,7 @@ from acker.inspect.plain import instant, message_id_fields
 from acker.inspect.steps import Step
 from acker.inspect.stream_totals import StreamTotals
 from acker.inspect.totals import ShardTotals, Totals
+from acker.inspect.traces import TraceEvent
 from acker.inspect.trees import Tree
 from acker.ledger.config import TopologyConfig
 
@@ -157,6 +158,11 @@ def _step_totals(one: StepTotals) -> Form:
 def seen(one: Seen) -> Form:
     """When a step last acked tuples of a slab."""
     return {**asdict(one), "at": None if one.at is None else instant(one.at)}
+
+
+def trace_event(one: TraceEvent) -> Form:
+    """What became of a traced tree."""
+    return {**asdict(one), "at": instant(one.at), "text": one.text()}
 
 
 def _shard(one: ShardTotals) -> Form:

@@ -44,6 +44,20 @@ class Seen(Answer):
     batch: int = Field(ge=-1, description="Of its query; -1 where there is none.")
 
 
+class TraceEvent(Answer):
+    """What became of a traced tree."""
+
+    at: Instant
+    kind: str = Field(examples=["tracked", "emitted", "acked", "failed"])
+    step: str = Field(description="Whose; empty where that is not known.")
+    batch: int = Field(ge=-1, description="Of its query; -1 where there is none.")
+    spout: str = Field(description="Of a track.")
+    stream: str = Field(description="Where its rows went, or of which they were.")
+    rows: Count = Field(description="How many of its rows.")
+    reason: str = Field(description="Of a fail; anybody's text.")
+    text: str = Field(description="The event, for people.")
+
+
 class Why(Answer):
     """Where a tree is. What is found proves itself: its XOR is the ack value of the tree."""
 
@@ -58,6 +72,7 @@ class Why(Answer):
     seen: list[Seen] = Field(
         description="Of a tree that is not over, the latest first; none in slabs of one."
     )
+    trace: list[TraceEvent] = Field(description="What became of it so far, where it is traced.")
     rest: str = Field(description="Where not complete: what else there may be, for people.")
     looked_at: Count = Field(description="Segments looked at, on all pages so far.")
     segments: Count = Field(description="Segments that there are, about.")

@@ -16,6 +16,7 @@ from acker.store.client import Store
 from acker.streams.commits import commit as commits
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.roots import Tracking
+from acker.streams.places.why import why
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.streaming import commit, consume, emit, run_cut, stage, take
 
@@ -27,7 +28,7 @@ def traced(url: str, name: str = "t", every: int = 1) -> Ledger:
 
 
 def story(ledger: Ledger, anchor: int) -> list[str]:
-    return [one.text() for one in ledger.run(traces.trace(ledger.core, int(anchor)))]
+    return [one.text() for one in ledger.run(why(ledger.core, int(anchor))).trace]
 
 
 def test_a_trace_tells_what_became_of_a_tree_from_end_to_end(url: str) -> None:

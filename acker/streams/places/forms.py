@@ -32,6 +32,7 @@ def why(one: Why) -> dict[str, Any]:
         "places": [place(each) for each in one.places],
         "complete": one.complete,
         "seen": [forms.seen(each) for each in one.seen],
+        "trace": [forms.trace_event(each) for each in one.trace],
         "rest": one.rest,
         "looked_at": one.looked_at,
         "segments": one.segments,

@@ -4,12 +4,13 @@ The answer proves itself: the XOR of what the places hold equals the tree's ack 
 missing. A tuple that is in no stream is one that a bolt in plain Python has, or one that was lost.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from acker.inspect import failures, marks, steps
+from acker.inspect import failures, marks, steps, traces
 from acker.inspect.failures import Recent
 from acker.inspect.marks import Seen
 from acker.inspect.pages import tree as tree_of
+from acker.inspect.traces import TraceEvent
 from acker.inspect.trees import Tree
 from acker.ledger import ids
 from acker.ledger.core import Core
@@ -35,7 +36,8 @@ class Why:
     tree: None where the store does not know it (any more). ended: how it has failed or expired, where that is
     kept. places: those of its tuples in streams. complete: whether these are all of its tuples; None where
     that is not known, and `rest` says why; where False, `rest` says what else there may be.
-    seen: which steps have acked tuples of its slab, the latest first; of a tree that is not over.
+    seen: which steps have acked tuples of its slab, the latest first; of a tree that is not over. trace: what
+    became of it, where it is traced (`acker.inspect.traces`).
     looked_at, segments: how many segments were looked at so far, of how many that streams hold. cursor: for
     the next call, where not all was looked at; `complete` is of all pages in the last one.
     """
@@ -50,6 +52,7 @@ class Why:
     segments: int = 0
     cursor: str | None = None
     seen: tuple[Seen, ...] = ()
+    trace: tuple[TraceEvent, ...] = ()
 
 
 def why(core: Core, anchor: int, *, rows: bool = False, cursor: str | None = None) -> Operation[Why]:
@@ -61,6 +64,11 @@ def why(core: Core, anchor: int, *, rows: bool = False, cursor: str | None = Non
     """
     anchor = ids.check_id(anchor, "anchor")
     walk = None if cursor is None else Walk.parse(cursor, anchor)
+    answer = yield from _looked(core, anchor, rows, walk)
+    return replace(answer, trace=tuple((yield from traces.trace(core, anchor))))
+
+
+def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation[Why]:
     tree = yield from tree_of(core, anchor)
     tries = 0
     while True:

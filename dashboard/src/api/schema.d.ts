@@ -911,6 +911,11 @@ export interface components {
              */
             tick_period: number;
             /**
+             * Traces
+             * @description One tree in so many, chosen by its anchor, keeps what became of it, event by event, for a day; 0: none.
+             */
+            traces: number;
+            /**
              * Wait Fsync
              * @description 1: its server has what `wait_replicas` names in its append-only file on the disk by then (WAITAOF, which takes Valkey or Redis 7.2).
              */
@@ -2968,6 +2973,11 @@ export interface components {
              */
             slab_limit?: number | null;
             /**
+             * Traces
+             * @description One tree in so many, chosen by its anchor, keeps what became of it, event by event, for a day; 0: none.
+             */
+            traces?: number | null;
+            /**
              * Wait Fsync
              * @description 1: its server has what `wait_replicas` names in its append-only file on the disk by then (WAITAOF, which takes Valkey or Redis 7.2).
              */
@@ -3133,6 +3143,62 @@ export interface components {
              * @example 1200
              */
             unreadable: number;
+        };
+        /**
+         * TraceEvent
+         * @description What became of a traced tree.
+         */
+        TraceEvent: {
+            /**
+             * At
+             * Format: date-time
+             * @example 2026-11-21T03:04:05.678Z
+             */
+            at: string;
+            /**
+             * Batch
+             * @description Of its query; -1 where there is none.
+             */
+            batch: number;
+            /**
+             * Kind
+             * @example tracked
+             * @example emitted
+             * @example acked
+             * @example failed
+             */
+            kind: string;
+            /**
+             * Reason
+             * @description Of a fail; anybody's text.
+             */
+            reason: string;
+            /**
+             * Rows
+             * @description How many of its rows.
+             * @example 1200
+             */
+            rows: number;
+            /**
+             * Spout
+             * @description Of a track.
+             */
+            spout: string;
+            /**
+             * Step
+             * @description Whose; empty where that is not known.
+             */
+            step: string;
+            /**
+             * Stream
+             * @description Where its rows went, or of which they were.
+             */
+            stream: string;
+            /**
+             * Text
+             * @description The event, for people.
+             */
+            text: string;
         };
         /**
          * Track
@@ -3452,6 +3518,11 @@ export interface components {
              * @example 1200
              */
             segments: number;
+            /**
+             * Trace
+             * @description What became of it so far, where it is traced.
+             */
+            trace: components["schemas"]["TraceEvent"][];
             /** @description null where the ledger does not know it (any more). */
             tree: components["schemas"]["Tree"] | null;
         };

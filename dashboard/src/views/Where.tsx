@@ -3,7 +3,7 @@ import type { ColumnDef } from "@tanstack/react-table";
 import { client, data, type Schemas } from "../api/client";
 import { DataTable } from "../components/DataTable";
 import { Loaded } from "../components/Notice";
-import { count, duration } from "../lib/format";
+import { count, duration, instant } from "../lib/format";
 import { printable } from "../lib/text";
 
 type Place = Schemas["Place"];
@@ -50,6 +50,7 @@ export function Where({ topology, anchor }: { topology: string; anchor: string }
               />
             )}
             {last.seen.length > 0 && <SeenBy seen={last.seen} />}
+            {last.trace.length > 0 && <Timeline events={last.trace} />}
           </>
         )}
       </Loaded>
@@ -77,6 +78,30 @@ function SeenBy({ seen }: { seen: Schemas["Seen"][] }) {
         this tree either.
       </p>
       <DataTable caption="Steps" rows={seen} columns={SEEN} id={(one) => one.step} stack />
+    </>
+  );
+}
+
+/** What became of a traced tree, event by event, with the time since the one before. */
+function Timeline({ events }: { events: Schemas["TraceEvent"][] }) {
+  const timed = events.map((one, place) => ({
+    ...one,
+    since: place === 0 ? 0 : (Date.parse(one.at) - Date.parse(events[place - 1]!.at)) / 1000,
+  }));
+  return (
+    <>
+      <h3>Timeline</h3>
+      <ol className="panel history">
+        {timed.map((one) => (
+          <li key={`${one.at} ${one.text}`}>
+            <b>{printable(one.text)}</b>
+            <span>
+              {instant(one.at)}
+              {one.since > 0 ? `, ${duration(one.since)} later` : ""}
+            </span>
+          </li>
+        ))}
+      </ol>
     </>
   );
 }
