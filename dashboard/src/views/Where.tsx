@@ -84,9 +84,10 @@ function SeenBy({ seen }: { seen: Schemas["Seen"][] }) {
 
 /** What became of a traced tree, event by event, with the time since the one before. */
 function Timeline({ events }: { events: Schemas["TraceEvent"][] }) {
+  const times = events.map((one) => Date.parse(one.at));
   const timed = events.map((one, place) => ({
     ...one,
-    since: place === 0 ? 0 : (Date.parse(one.at) - Date.parse(events[place - 1]!.at)) / 1000,
+    since: ((times[place] ?? 0) - (times[place - 1] ?? times[place] ?? 0)) / 1000,
   }));
   return (
     <>
