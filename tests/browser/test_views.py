@@ -3,13 +3,16 @@
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import redis
 from playwright.sync_api import Page, expect
 
 from acker.embedded import EmbeddedServer
+from acker.inspect import marks
 from acker.inspect.removal import remove
 from acker.ledger import ids
+from acker.ledger import traces as of_ledger
 from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.client import Store
@@ -221,10 +224,15 @@ def test_a_tree_that_nobody_knows_is_said_to_be_so(new_page: NewPage) -> None:
 def test_a_tree_shows_where_it_is_and_that_this_is_all_and_its_streams_who_has_what(
     new_page: NewPage, world: World, axe: Callable[[Page], list[str]]
 ) -> None:
-    ledger = world.ledger("places", ackers=1)
+    ledger = world.ledger("places", ackers=1, traces=1)
     for name in ("audit", "count"):
         Stream(ledger, "lines").subscribe(name)
-    [anchor] = emit(ledger, 1)
+    anchor, other = emit(ledger, 2).tolist()
+    by = ledger.run(marks.mark(ledger.core, "split", 16))
+    ledger.run(marks.mark(ledger.core, "store"))
+    ledger.submit(ledger.core.update(np.array([other]), ids.new_ids(1), 0, by, 1).calls)
+    events = of_ledger.of(ledger.core, "acked", "acked 1", np.array([anchor]), by)
+    ledger.run(of_ledger.note(ledger.core, events))
     had = take(ledger, "lines", "count", reader="r1")
     ledger.store.send([holders.noting(ledger.core, had, "<b>5f0c</b>\x1b[31m", 17)])
     page = new_page(f"/t/places/trees/{anchor}")
@@ -235,6 +243,9 @@ def test_a_tree_shows_where_it_is_and_that_this_is_all_and_its_streams_who_has_w
         places = where.locator("tbody tr")
         expect(places.filter(has_text="audit")).to_contain_text("nobody")
         expect(places.filter(has_text="count")).to_contain_text("batch 17")
+        expect(places.filter(has_text="split")).to_contain_text("16")
+        expect(places.filter(has_text="store")).to_contain_text("never")
+        expect(where.get_by_role("listitem")).to_contain_text("acked by split, batch 16")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert axe(page) == []
     [extra] = ids.new_ids(1)
