@@ -44,6 +44,18 @@ class Interrupted(BaseException):
         self.status = 128 + number
 
 
+class Signals:
+    """The first signal to end, which may come where an exception is lost: where an object is thrown away."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+
+    def check(self) -> None:
+        """Raises `Interrupted` where there was one."""
+        if self.first is not None:
+            raise Interrupted(self.first)
+
+
 @contextmanager
 def starting(options: Options, progress: Progress) -> Iterator["Demo"]:
     """The demo with its store. Leaves no process and no directory behind, however it ends.
@@ -56,7 +68,7 @@ def starting(options: Options, progress: Progress) -> Iterator["Demo"]:
         parse(options.url)
     _check_port(options.port)
     files = find_files(options.inputs)
-    with _signals(), temporary_directory() as directory, ExitStack() as stack:
+    with catching() as signals, temporary_directory() as directory, ExitStack() as stack:
         java = ensure_java()
         url = options.url
         if url is None:
@@ -65,7 +77,7 @@ def starting(options: Options, progress: Progress) -> Iterator["Demo"]:
         _refuse_known(url, name)
         topology = stack.enter_context(Topology(url, name, **options.settings))
         progress.say(f"store {shown(url)}, Java {java.version}, {len(files):,} files of text")
-        demo = Demo(options, progress, directory, topology.ledger, files, started)
+        demo = Demo(options, progress, directory, topology.ledger, files, started, signals)
         try:
             yield demo
         except BaseException:
@@ -85,6 +97,7 @@ class Demo:
         ledger: Ledger,
         files: list[tuple[str, Path]],
         started: float,
+        signals: Signals,
     ) -> None:
         self.options = options
         self.progress = progress
@@ -93,6 +106,7 @@ class Demo:
         self.files = files
         self.children = Children()
         self._started = started
+        self._signals = signals
         self._sink = Sink(directory / "words.db")
         self._address = ""
         self._ready: list[float] = []
@@ -150,12 +164,14 @@ class Demo:
         self.progress.say(f"dashboard {self._address} stays, with store and ticker; Ctrl-C ends it")
         try:
             while True:
+                self._signals.check()
                 self.children.look()
                 time.sleep(_LOOK_EVERY)
         except Interrupted:
             return
 
     def _look(self) -> None:
+        self._signals.check()
         self.children.look()
         if time.monotonic() - self._started > _READY_WITHIN and not (self._address and len(self._ready) == 2):
             what = "Spark" if self._address else "the service"
@@ -233,18 +249,19 @@ def _refuse_known(url: str, name: str) -> None:
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
+def catching() -> Iterator[Signals]:
     """Raises `Interrupted` for the first signal to end; further ones do not disturb the end."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers, found = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), Signals()
 
     def stop(number: int, frame: FrameType | None) -> None:
         for other in numbers:
             signal.signal(other, signal.SIG_IGN)
+        found.first = number
         raise Interrupted(number)
 
     before = [(number, signal.signal(number, stop)) for number in numbers]
     try:
-        yield
+        yield found
     finally:
         for number, handler in before:
             signal.signal(number, handler)

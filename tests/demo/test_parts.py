@@ -1,5 +1,6 @@
 """The parts of `acker demo`: its text, and its rule for replays."""
 
+import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ from acker import ValidationError
 from acker.demo.jobs import TextSpout
 from acker.demo.options import Options
 from acker.demo.records import Records, Status
+from acker.demo.supervisor import Interrupted, catching
 from acker.demo.text import Line, find_files, read_lines, words
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
@@ -16,6 +18,19 @@ from acker.streams import StreamReader
 from acker.streams.spouts import dead_letters, settler
 from tests.helpers.demo_check import TEXT
 from tests.helpers.servers import wait_until
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_comes_where_an_object_is_thrown_away_ends_the_demo_all_the_same() -> None:
+    class Client:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    with catching() as signals:
+        signals.check()
+        Client()  # what is raised in there, nobody sees
+        with pytest.raises(Interrupted, match="SIGTERM"):
+            signals.check()
 
 
 def test_words_are_runs_of_ascii_letters_in_lower_case() -> None:

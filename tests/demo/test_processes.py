@@ -15,7 +15,7 @@ from rich.console import Console
 from acker.demo.options import Options
 from acker.demo.processes import Child, ChildFailed, Children, temporary_directory
 from acker.demo.progress import Progress
-from acker.demo.supervisor import Demo
+from acker.demo.supervisor import Demo, Signals
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from api.asgi.dashboard import folder
@@ -129,7 +129,7 @@ def test_a_service_tells_once_where_it_is_and_why_it_has_no_dashboard(
     monkeypatch.setattr("acker.demo.supervisor._PROGRAM", broken + "from acker.cli import main; main()")
     said = StringIO()
     progress = Progress(Console(file=said, width=200))
-    demo = Demo(Options(), progress, tmp_path, open_ledger(Store(valkey_url), "demo"), [], 0.0)
+    demo = Demo(Options(), progress, tmp_path, open_ledger(Store(valkey_url), "demo"), [], 0.0, Signals())
 
     def look() -> list[str]:
         demo.children.look()
