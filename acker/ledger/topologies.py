@@ -7,10 +7,11 @@ the shards.
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import cast
 
 import redis
 
-from acker.errors import AckerError, TopologyConfigError, UnknownTopology, UnreadableRecord
+from acker.errors import AckerError, StoreError, TopologyConfigError, UnknownTopology, UnreadableRecord
 from acker.ledger import lua
 from acker.ledger.config import (
     MAX_SPOUTS,
@@ -29,6 +30,8 @@ from acker.store.replies import pairs
 
 _TIMEOUT = "message_timeout"
 _STORED_TIMEOUT = "message_timeout_ms"
+_COUNTED_MS = 50
+"""Milliseconds in which replicas that are there say that they have what their server has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +113,21 @@ def configure(stored: TopologyConfig, asked: Settings) -> Operation[TopologyConf
 
 
 def _check_wait(wanted: TopologyConfig) -> Operation[None]:
-    """Raises StoreError where a server lacks the command, the file or the replicas that a track waits for."""
+    """Raises StoreError where a server lacks the command, the file or the replicas that a track waits for.
+
+    Replicas are counted at once: a wait for some that are not there would last until the store's time is up.
+    """
     places = [keys.config(wanted.name), *(keys.Shard(wanted.name, n).clock for n in range(wanted.ackers))]
     if wanted.wait_fsync:
         yield [Request(one, ["WAITAOF", 1, 0, 1]) for one in places]
     if wanted.wait_replicas:
-        yield [Request(one, ["TYPE", one], wait=(0, wanted.wait_replicas)) for one in places]
+        found = yield [Request(one, ["WAIT", wanted.wait_replicas, _COUNTED_MS]) for one in places]
+        fewest = min(cast(list[int], found))
+        if fewest < wanted.wait_replicas:
+            raise StoreError(
+                f"wait_replicas: expected at most {fewest}, for so many replicas of the store's server "
+                f"answer now, got {wanted.wait_replicas}"
+            )
 
 
 def _stored(config: TopologyConfig, settings: Collection[str]) -> dict[str, int | str]:

@@ -48,7 +48,7 @@ class Request:
     @property
     def blocks(self) -> bool:
         """Whether the server may hold back the reply until something has come."""
-        return self.script is None and self.args[0] == "XREAD"
+        return self.script is None and self.args[0] in ("XREAD", "WAIT")
 
     def command(self) -> list[Word]:
         """The words that go to the server."""

@@ -137,9 +137,10 @@ def _settings_refused(asked: config.Settings) -> Iterator[None]:
     except ValidationError as error:
         raise contradiction(error) from error
     except StoreError as error:
-        if isinstance(error, MissingRights | UnreadableRecord) or not asked.get("wait_fsync"):
+        waits = asked.get("wait_fsync") or asked.get("wait_replicas")
+        if isinstance(error, MissingRights | UnreadableRecord) or not waits:
             raise
-        detail = f"wait_fsync: expected a store that has an append-only file, got {error}"
+        detail = f"expected a store that can wait as the settings say, got {error}"
         raise Refused(HTTPStatus.CONFLICT, "unsupported-setting", detail) from error
 
 

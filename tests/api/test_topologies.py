@@ -72,6 +72,7 @@ def test_settings_are_changed_all_at_once_or_not_at_all(
         ({"message_timeout": 30, "downtime": 1}, "topology-in-use"),
         ({"ackers": 9, "downtime": 1}, "contradiction"),
         ({"wait_fsync": 1, "downtime": 1}, "unsupported-setting"),
+        ({"wait_replicas": 9, "downtime": 1}, "unsupported-setting"),
     ):
         refused = client.patch("/topologies/words", json=asked)
         assert (refused.status_code, refused.json()["type"]) == (409, f"urn:acker:{kind}")

@@ -202,7 +202,7 @@ def test_registrations_and_commits_wait_too_and_confirmations_do_not(new_server:
         hasty = Ledger(Store(server.url, timeout=0.5), ledger.core)
         with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
             hasty.register_spout("another")
-        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+        with pytest.raises(StoreError, match="wait_replicas: expected at most 0"):
             opened(server.url, timeout=0.5, name="another", wait_replicas=1)
         with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
             hasty.run(commit.commit(hasty.core, "w", 0, Commit()))
