@@ -29,6 +29,10 @@ async def running(service: Service, live: Live) -> AsyncIterator[None]:
             Store(settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster)
         )
         tasks.append(asyncio.create_task(asyncio.to_thread(settler.run, stop), name="settler"))
+    if settings.otel:
+        from api.otel import Exporter, otlp
+
+        tasks.append(asyncio.create_task(Exporter(service, otlp()).run(), name="exporter"))
     try:
         yield
     finally:

@@ -36,6 +36,8 @@ class Settings(BaseSettings):
     """Whether to tick all topologies."""
     history: bool = True
     """Whether to write the history of counters."""
+    otel: bool = False
+    """Whether to export traces by OpenTelemetry, which takes acker[otel]."""
     body_bytes: Annotated[int, Field(ge=1024, le=256 << 20)] = 16 << 20
     """Most bytes of a request's body."""
     writes_per_second: Annotated[float, Field(gt=0, le=1e6)] = 20.0

@@ -25,6 +25,10 @@ def serve(
     embedded: Annotated[
         bool, typer.Option("--embedded", help="Start the embedded server beside it.")
     ] = False,
+    otel: Annotated[
+        bool,
+        typer.Option("--otel", help="Export traces by OpenTelemetry, as OTEL_EXPORTER_OTLP_ENDPOINT says."),
+    ] = False,
 ) -> None:
     """Serve REST, live events, metrics and the dashboard, and tick all topologies, until it is stopped.
 
@@ -53,7 +57,9 @@ def serve(
             sys.stderr.write(f"acker: store {url}, data in {running.directory} while it runs\n")
         if not url:
             raise ValidationError("no store: name one by --url or ACKER_URL, or start one by --embedded")
-        given = settings(url=url)
+        given = settings(url=url, **({"otel": True} if otel else {}))
+        if given.otel and importlib.util.find_spec("opentelemetry.sdk") is None:
+            raise AckerError("to export traces takes the OpenTelemetry SDK: install acker[otel]")
         Store(url, timeout=given.timeout, cluster=given.cluster).run(topology_names())
         # Programs can do without it, and people have to wait for it the first time only.
         stack.enter_context(preparing(_no_dashboard))

@@ -1,7 +1,7 @@
 """Traces as they are read: what became of a tree, event by event (`acker.ledger.traces`)."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +9,8 @@ from acker.inspect import marks
 from acker.ledger import ids
 from acker.ledger.core import Core
 from acker.ledger.ids import check_id
-from acker.ledger.traces import MOST_TRACES
-from acker.store.operation import Operation, command
+from acker.ledger.traces import EXPORTED, MOST_TRACES
+from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs
 
 _SHARDS = 64
@@ -61,22 +61,44 @@ def trace(core: Core, anchor: int) -> Operation[list[TraceEvent]]:
     shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
     [stored] = yield [command("HGETALL", shard.trace(anchor))]
     named = {0: marks.OTHERS, **(yield from marks.numbers(core))} if stored else {}
-    found = [_parse(value, named) for value in pairs(stored).values()]
+    found = [_parse(value, named) for key, value in pairs(stored).items() if key != EXPORTED.encode()]
     return sorted((one for one in found if one is not None), key=lambda one: (one.at, one.kind != "tracked"))
 
 
 def traced(core: Core, most: int = 100) -> Operation[list[Traced]]:
     """The trees that are traced, the one that began last first; up to `most` (1 to 10,000) of each shard."""
     most = max(1, min(most, MOST_TRACES))
-    found = []
+    found: list[Traced] = []
     for first in range(0, len(core.shards), _SHARDS):
         shards = core.shards[first : first + _SHARDS]
         replies = yield [command("XREVRANGE", shard.traces, "+", "-", "COUNT", most) for shard in shards]
-        for entry, fields in (one for reply in replies for one in reply):
-            anchor = pairs(fields).get(b"anchor", b"")
-            if anchor.removeprefix(b"-").isdigit() and len(anchor) < 21:
-                found.append(Traced(int(anchor), int(entry.partition(b"-")[0]) / 1000))
+        found += [tree for reply in replies for tree in _traced(reply)]
     return sorted(found, key=lambda one: -one.began)
+
+
+def walk(core: Core, places: dict[int, bytes], most: int) -> Operation[list[Traced]]:
+    """The next `most` (1 to 10,000) traced trees of each shard, those that began first first.
+
+    places: by shard, where an earlier call has ended, and then where this one has; it begins anew at the end.
+    """
+    found: list[Traced] = []
+    for first in range(0, len(core.shards), _SHARDS):
+        shards = core.shards[first : first + _SHARDS]
+        replies = yield [
+            command("XRANGE", one.traces, b"(" + places.get(one.number, b"0-0"), "+", "COUNT", most)
+            for one in shards
+        ]
+        for shard, reply in zip(shards, replies, strict=True):
+            places[shard.number] = reply[-1][0] if len(reply) == most else b"0-0"
+            found += _traced(reply)
+    return found
+
+
+def _traced(entries: Reply) -> Iterator[Traced]:
+    for entry, fields in entries:
+        anchor = pairs(fields).get(b"anchor", b"")
+        if anchor.removeprefix(b"-").isdigit() and len(anchor) < 21:
+            yield Traced(int(anchor), int(entry.partition(b"-")[0]) / 1000)
 
 
 def _parse(value: bytes, named: Mapping[int, str]) -> TraceEvent | None:

@@ -27,6 +27,8 @@ MOST_TRACES = 10_000
 """Of a shard, at a time: where there are as many, no further tree of it is traced."""
 SECONDS = 86_400
 """For which a trace is kept, from its first event on."""
+EXPORTED = "exported"
+"""An event that no tree has: somebody has exported the trace."""
 _STAGED = struct.Struct("<qI")
 _SHIFT, _FACTOR = np.uint64(29), np.uint64(0xBF58476D1CE4E5B9)
 _log = logging.getLogger(__name__)
@@ -97,6 +99,14 @@ def note(core: Core, events: Sequence[Event]) -> Operation[None]:
         yield requests
     except AckerError as error:
         _log.error("events of traces of topology %r are left out: %s", core.config.name, error)
+
+
+def claim(core: Core, anchor: int) -> Operation[bool]:
+    """Whether a tree's trace is the caller's to export: it is once, for one of all who ask."""
+    shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
+    what = [(EXPORTED, json.dumps({"kind": EXPORTED}))]
+    [new] = yield [lua.note_trace(shard, anchor, what, MOST_EVENTS + 1, MOST_TRACES, SECONDS)]
+    return bool(new)
 
 
 def pack(anchors: Ids, counts: npt.NDArray[np.int64]) -> bytes:

@@ -1,0 +1,207 @@
+"""Traces for OpenTelemetry: a tree is exported once, when it is over, with the names of the conventions."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv._incubating.attributes import messaging_attributes as messaging
+from opentelemetry.semconv.attributes import error_attributes
+from opentelemetry.semconv.schemas import Schemas
+from opentelemetry.trace import SpanKind, StatusCode
+
+from acker.inspect import marks
+from acker.ledger.causes import Cause
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.ids import Ids
+from acker.store.client import Store
+from acker.streams.commits.commit import Commit
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.spout import StreamSpout
+from api import otel
+from api.service import Service
+from api.settings import Settings
+from tests.helpers.api import serving
+from tests.helpers.servers import wait_until
+from tests.helpers.streaming import commit, consume, stage, take
+
+
+def traced(url: str, name: str = "t") -> Ledger:
+    return open_ledger(Store(url), name, ackers=2, traces=1)
+
+
+def track(ledger: Ledger, rows: int) -> Ids:
+    """Tracks so many rows of stream `lines`."""
+    [roots] = StreamSpout(ledger, Tracking("s", "lines", "id")).write(pa.table({"id": range(rows)}))
+    return roots.anchors()
+
+
+def split(ledger: Ledger, anchors: Ids, batch: int) -> None:
+    """A batch of step `split` takes what is in `lines`, and emits a word of each."""
+    by = ledger.run(marks.mark(ledger.core, "split", batch))
+    commit(ledger, batch, Commit((stage(ledger, anchors),), (take(ledger, "lines", "split"),), by=by))
+
+
+class Exported:
+    """An exporter of a service, and what it has exported."""
+
+    def __init__(self, url: str) -> None:
+        self._service = Service(Settings(url=url))  # type: ignore[arg-type]
+        self._memory = InMemorySpanExporter()
+        self._exporter = otel.Exporter(self._service, SimpleSpanProcessor(self._memory))
+
+    async def looks(self, times: int = 2) -> list[ReadableSpan]:
+        """The spans of so many looks."""
+        self._memory.clear()
+        for _ in range(times):
+            await self._exporter.step()
+        return list(self._memory.get_finished_spans())
+
+    async def end(self) -> None:
+        await self._service.store.aclose()
+
+
+def facts(span: ReadableSpan) -> dict[str, object]:
+    return dict(span.attributes or {})
+
+
+def times(span: ReadableSpan) -> tuple[int, int]:
+    assert span.start_time is not None
+    assert span.end_time is not None
+    return span.start_time, span.end_time
+
+
+async def test_a_tree_is_a_trace_of_its_track_and_its_acks_linked_to_their_batches(url: str) -> None:
+    ledger = traced(url)
+    anchors = track(ledger, 2)
+    split(ledger, anchors, 7)
+    exported = Exported(url)
+    assert await exported.looks() == []
+    consume(ledger, "words")
+    spans = await exported.looks()
+    await exported.end()
+    assert sorted(one.name for one in spans) == sorted(
+        ["send lines", "process lines", "process words"] * 2 + ["process lines"]
+    )
+    by_trace: dict[int, list[ReadableSpan]] = {}
+    for span in spans:
+        by_trace.setdefault(span.context.trace_id, []).append(span)
+    trees = [one for one in by_trace.values() if len(one) == 3]
+    [[batch]] = [one for one in by_trace.values() if len(one) == 1]
+    assert len(trees) == 2
+    for root, lines, words in trees:
+        assert root.parent is None
+        assert lines.parent == words.parent == root.context
+        assert [one.kind for one in (root, lines, words)] == [SpanKind.PRODUCER, *[SpanKind.CONSUMER] * 2]
+        assert [[link.context.span_id for link in one.links] for one in (lines, words)] == [
+            [batch.context.span_id],
+            [],
+        ]
+        assert root.status.status_code is StatusCode.UNSET
+        for span in (lines, words, batch):
+            began, acked = times(span)
+            assert times(root)[0] <= began <= acked <= times(root)[1]
+    assert {facts(root)["acker.anchor"] for root, *_ in trees} == {str(one) for one in anchors.tolist()}
+    lines = trees[0][1]
+    assert lines.instrumentation_scope is not None
+    assert lines.instrumentation_scope.schema_url == Schemas.V1_44_0.value
+    assert facts(lines) == {
+        messaging.MESSAGING_SYSTEM: "acker",
+        messaging.MESSAGING_OPERATION_NAME: "process",
+        messaging.MESSAGING_OPERATION_TYPE: messaging.MessagingOperationTypeValues.PROCESS.value,
+        messaging.MESSAGING_DESTINATION_NAME: "lines",
+        messaging.MESSAGING_CONSUMER_GROUP_NAME: "split",
+        "acker.topology": "t",
+        "acker.rows": 1,
+    }
+    assert facts(trees[0][0])[messaging.MESSAGING_OPERATION_TYPE] == "send"
+
+
+async def test_a_failure_and_an_expiry_are_errors_and_each_tree_is_exported_once(url: str) -> None:
+    ledger = traced(url)
+    failed, expired = track(ledger, 2).tolist()
+    ledger.send(ledger.core.fail(np.array([failed]), Cause("no such word", "split").encode()))
+    for _ in range(3):
+        ledger.tick(force=True)
+    first, second = Exported(url), Exported(url)
+    spans = await first.looks(1) + await second.looks(2) + await first.looks(2)
+    await first.end()
+    await second.end()
+    roots = {facts(one)["acker.anchor"]: one for one in spans if one.parent is None}
+    assert len([one for one in spans if one.parent is None]) == len(roots) == 2
+    for anchor, status, reason in ((failed, "failed", "no such word"), (expired, "expired", "")):
+        root = roots[str(anchor)]
+        assert facts(root)[error_attributes.ERROR_TYPE] == status
+        assert (root.status.status_code, root.status.description) == (StatusCode.ERROR, reason)
+
+
+async def test_all_trees_get_their_turn_and_pending_ones_hold_no_other_up(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otel, "_TREES", 3)
+    ledger = traced(url)
+    track(ledger, 20)
+    take(ledger, "lines")
+    done = track(ledger, 5)
+    ledger.send(ledger.core.fail(done, b"bad"))
+    exported = Exported(url)
+    spans = await exported.looks(30)
+    await exported.end()
+    assert {facts(one)["acker.anchor"] for one in spans if one.parent is None} == {
+        str(one) for one in done.tolist()
+    }
+
+
+@contextmanager
+def collector() -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
+    """A server that takes spans over OTLP, and the requests that it got."""
+    got: list[ExportTraceServiceRequest] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            assert self.path == "/v1/traces"
+            got.append(ExportTraceServiceRequest.FromString(body))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", got
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_service_sends_them_where_the_environment_says(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otel, "SECONDS", 0.02)
+    ledger = traced(url)
+    consumed = track(ledger, 3)
+    consume(ledger, "lines")
+    with collector() as (address, got):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "nightly")
+        with serving(url, ticker=False, otel=True):
+            wait_until(lambda: spans_of(got) >= 2 * len(consumed))
+        service = {one.key: one.value.string_value for one in got[0].resource_spans[0].resource.attributes}
+        assert service["service.name"] == "nightly"
+
+
+def spans_of(requests: list[ExportTraceServiceRequest]) -> int:
+    return sum(
+        len(scope.spans) for request in requests for of in request.resource_spans for scope in of.scope_spans
+    )
