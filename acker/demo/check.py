@@ -80,10 +80,10 @@ def check(
 def _compare_sink(
     result: Check, expected: Mapping[str, str], sink: Sink, expired: Collection[str], failed: Collection[str]
 ) -> None:
-    lost = {name for name, text in expected.items() if text}
+    missing = {name for name, text in expected.items() if text}
     wrong, strange, given_up = list[str](), list[str](), list[str]()
     for message_id, found in sink.records():
-        lost.discard(message_id)
+        missing.discard(message_id)
         text = " ".join(word for _, word in found)
         gapless = [position for position, _ in found] == list(range(len(found)))
         if message_id in failed:
@@ -94,7 +94,7 @@ def _compare_sink(
             strange.append(message_id)
         elif text != expected[message_id] or not gapless:
             wrong.append(f"{message_id} (sink {text!r}, text {expected[message_id]!r})")
-    result.differ("lines are missing in the sink", lost)
+    result.differ("lines are missing in the sink", missing)
     result.differ("lines have other words in the sink", wrong)
     result.differ("lines in the sink are not in the text", strange)
     result.differ("lines in the sink were given up", given_up)

@@ -149,12 +149,12 @@ def _drain_shard(core: Core, shard: keys.Shard, most: int | None, reasons: Reaso
             odd = [member for member in members if len(member) != ids.SLAB_BYTES]
             texts, codes = reasons.texts, reasons.of(slabs)
             [reply] = yield from core.ask([lua.drain(core.config, shard, rotation, slabs, odd, texts, codes)])
-            trees, lost, left, unreadable = reply
+            trees, orphans, left, unreadable = reply
             for name in unreadable:
                 what = f"slab {name.hex()} of shard {shard.number}"
                 _log.error("%s: %s cannot be read", core.config.name, what)
-            expired, orphaned = expired + trees, orphaned + lost
-            count = min(encoding.CALL_DRAINS, count * 2) if trees + lost < 4096 else max(8, count // 2)
+            expired, orphaned = expired + trees, orphaned + orphans
+            count = min(encoding.CALL_DRAINS, count * 2) if trees + orphans < 4096 else max(8, count // 2)
     return Ticked(0, expired, orphaned)
 
 

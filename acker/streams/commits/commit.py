@@ -101,8 +101,8 @@ class Commit:
             if stored["settled"]:
                 spout, entries, letters, *more = stored["settled"]  # earlier versions stored three, or four
                 places = tuple((shard, entry, digest) for shard, entry, digest in entries)
-                lost, token = more[0] if more else (), more[1] if len(more) > 1 else ""
-                settled = Settled(spout, places, tuple(letters), tuple(lost), token)
+                unreadable, token = more[0] if more else (), more[1] if len(more) > 1 else ""
+                settled = Settled(spout, places, tuple(letters), tuple(unreadable), token)
             of = stored.get("of")  # earlier versions stored none
             origin = None if of is None else Origin.load(of)
             by = stored.get("by")  # earlier versions stored none
@@ -398,11 +398,11 @@ def _fail(core: Core, what: Commit, made: Made) -> Operation[None]:
 
 def _record_effects(core: Core, what: Commit) -> Operation[None]:
     """Records the effects that tasks staged, but for those whose rows failed after that."""
-    lost: set[bytes] = set()
+    released: set[bytes] = set()
     for token in what.released():
-        lost.update((yield from effects.staged(core, token)))
+        released.update((yield from effects.staged(core, token)))
     for token, horizon in what.effects():
-        yield from effects.record(core, horizon, token, lost)
+        yield from effects.record(core, horizon, token, released)
     name = core.config.name
     yield from inputs.unlink(core, [keys.effects(name, token) for token, _ in what.effects()])
     # What was released is dropped last: until then a commit that was cut can be finished.

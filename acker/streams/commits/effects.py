@@ -71,22 +71,22 @@ def known(core: Core, horizon: int, digests: Sequence[bytes]) -> Operation[tuple
         for shard in shards
         for generation in range(_GENERATIONS)
     ]
-    held = [int(count or 0) for count in counts]
+    counted = [int(count or 0) for count in counts]
     found: set[bytes] = set()
     questions: list[tuple[Request, list[bytes]]] = []
     for shard, partition, members in _places(core, digests):
         for generation in range(_GENERATIONS):
-            if held[shard.number * _GENERATIONS + generation]:
+            if counted[shard.number * _GENERATIONS + generation]:
                 key = shard.effects(horizon, generation, partition)
                 questions.append((command("SMISMEMBER", key, *members), members))
     replies = yield [request for request, _ in questions]
     for (_, members), reply in zip(questions, replies, strict=True):
         found.update(member for member, is_there in zip(members, reply, strict=True) if is_there)
-    return found, max(sum(held[at : at + _GENERATIONS]) for at in range(0, len(held), _GENERATIONS))
+    return found, max(sum(counted[at : at + _GENERATIONS]) for at in range(0, len(counted), _GENERATIONS))
 
 
-def record(core: Core, horizon: int, token: str, lost: Collection[bytes] = ()) -> Operation[None]:
-    """Records what was staged under a token for a horizon (ms), but for digests that are `lost`.
+def record(core: Core, horizon: int, token: str, released: Collection[bytes] = ()) -> Operation[None]:
+    """Records what was staged under a token for a horizon (ms), but for digests that were `released`.
 
     What was recorded and dropped meanwhile is not recorded again: a call is for the generation of a moment
     before the digests were read, and refused when that is over. The same again changes nothing.
@@ -99,7 +99,7 @@ def record(core: Core, horizon: int, token: str, lost: Collection[bytes] = ()) -
             for shard, time in zip(shards, times, strict=True)
         }
         had = yield from staged(core, token)
-        waiting = list(_places(core, [digest for digest in had if digest not in lost]))
+        waiting = list(_places(core, [digest for digest in had if digest not in released]))
         replies = yield [_recording(horizon, generations[place[0].number], *place) for place in waiting]
         if not any(int(reply) < 0 for reply in replies):
             return

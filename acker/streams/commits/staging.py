@@ -119,11 +119,11 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
     unanchored = unfailed = treeless = 0
     for piece in pieces(how, batches):
         if EFFECT in piece[0].schema.names:
-            piece, new, lost = effects.split(piece, FAILED)
+            piece, new, unused = effects.split(piece, FAILED)
             if new and how.effects_horizon:
                 had.append(((yield from effects.stage(core, how.ttl, new)), how.effects_horizon))
-            if lost and not how.effects_horizon:
-                released.append((yield from effects.stage(core, how.ttl, lost)))
+            if unused and not how.effects_horizon:
+                released.append((yield from effects.stage(core, how.ttl, unused)))
         kept, bad = _split_failed(piece)
         if bad:
             unfailed += _count(segments.unanchored, bad)
@@ -171,9 +171,9 @@ def _split_failed(batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], 
     for batch in batches:
         place = batch.schema.get_field_index(FAILED)
         failed, rest = batch.column(place).is_valid(), batch.remove_column(place)
-        lost = batch.filter(failed)
-        if lost.num_rows:
-            bad.append(lost)
+        those = batch.filter(failed)
+        if those.num_rows:
+            bad.append(those)
             rest = rest.filter(batch.column(place).is_null())
         if rest.num_rows:
             kept.append(rest)

@@ -124,16 +124,16 @@ def look_at_dead(
         for outcome in entry.slabs
         if (place := known.get(outcome.slab)) is not None and place.fate(entry) == "dead"
     }
-    lost = set()
+    unreadable = set()
     for token, one in dead.items():
         if (yield from roots.kept_rows(core, one)) is None:
-            lost.add(token)
-    if len(lost) < len(dead):
+            unreadable.add(token)
+    if len(unreadable) < len(dead):
         [found] = yield [command("XLEN", keys.Spout(core.config.name, spout).dead)]
         if found >= config.DEAD_LETTERS:
             way_out = config.WAY_OUT.format(core.config.name)
             raise DeadLettersFull(f"spout {spout!r} has {found:,} dead letters, its most: {way_out}")
-    return lost
+    return unreadable
 
 
 def settle(core: Core, what: Settled) -> Operation[None]:

@@ -88,7 +88,7 @@ def step(
     if not entries:
         reading.finish(entries)
         return Stepped()
-    lost = yield from kept.look_at_dead(core, spout, entries, known)
+    unreadable = yield from kept.look_at_dead(core, spout, entries, known)
     wanted = any(place.roots.how.outcomes for place in known.values())
     table = (yield from _table(core, entries, known)) if wanted or on_outcomes is not None else None
     some = table is not None and table.num_rows > 0
@@ -98,21 +98,21 @@ def step(
             f"returned a {kind}; they are reported again. Run that work in the function, as by asyncio.run"
         )
     staged, again, gone = yield from _stage_replays(core, entries, known)
-    lost |= gone
+    unreadable |= gone
     if wanted and table is not None:
         staged += yield from _stage_outcomes(core, spout, table)
     if staged:
         taken = [entry.place for entry in entries]
         places = tuple((one.shard, one.id.decode(), one.digest.decode()) for one in taken)
-        settled = Settled(spout, places, unreadable=tuple(sorted(lost)))
+        settled = Settled(spout, places, unreadable=tuple(sorted(unreadable)))
         what = Commit(tuple(staged), tuple(again), settled=settled)
         mine = yield from commits.commit(core, writer_of(spout), number, what)
         if not mine:
             return Stepped()
     else:
-        yield from kept.settle_entries(core, spout, entries, lost)
+        yield from kept.settle_entries(core, spout, entries, unreadable)
     reading.finish(entries)
-    return _stepped(entries, known, lost)
+    return _stepped(entries, known, unreadable)
 
 
 def _read(
@@ -148,13 +148,13 @@ def _read(
     return list(taken.values()), known
 
 
-def _stepped(entries: Sequence[Entry], known: dict[bytes, KeptSlab], lost: set[str]) -> Stepped:
+def _stepped(entries: Sequence[Entry], known: dict[bytes, KeptSlab], unreadable: set[str]) -> Stepped:
     counts = {"acked": 0, "replayed": 0, "dead": 0}
     for entry in entries:
         for outcome in entry.slabs:
             if place := known.get(outcome.slab):
                 fate = place.fate(entry)
-                if fate == "acked" or place.roots.token not in lost:
+                if fate == "acked" or place.roots.token not in unreadable:
                     counts[fate] += len(place.rows(outcome))
     return Stepped(**counts)
 
@@ -191,12 +191,12 @@ def _stage_replays(
                 ended.update(dict.fromkeys(place.rows(outcome), one))
     staged: list[Staged] = []
     tracked: list[Roots] = []
-    lost: set[str] = set()
+    unreadable: set[str] = set()
     groups: dict[tuple[object, ...], _Group] = {}
     for old, ended in again.values():
         rows = yield from roots.kept_rows(core, old)
         if rows is None:
-            lost.add(old.token)
+            unreadable.add(old.token)
             continue
         most, places = roots.most_rows(core), sorted(ended)
         for at in range(0, len(places), most):
@@ -218,7 +218,7 @@ def _stage_replays(
                 yield from _stage_group(core, groups.pop(name), staged, tracked)
     for group in groups.values():
         yield from _stage_group(core, group, staged, tracked)
-    return staged, tracked, lost
+    return staged, tracked, unreadable
 
 
 def _stage_group(core: Core, group: _Group, staged: list[Staged], tracked: list[Roots]) -> Operation[None]:
