@@ -9,30 +9,24 @@ import logging
 import multiprocessing
 import multiprocessing.util
 import os
-import secrets
 import socket
 import sys
 import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
+from acker.collectors.buffer import Buffer, Sending, sendings
 from acker.collectors.tuples import Tuple
 from acker.errors import AckerError, StoreError, StoreUnavailable, UnreadableRecord
 from acker.inspect.at_work import AtWork
 from acker.ledger import once, traces
-from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
-from acker.ledger.marks import Mark
 from acker.ledger.outcomes import OutcomeReader, Place
-from acker.ledger.slabs import NewSlab
-from acker.ledger.submissions import Submission, unreadable
+from acker.ledger.submissions import unreadable
 from acker.ledger.traces import Event
 
 BUFFERED = 65_536
@@ -47,75 +41,11 @@ _PAUSE = 0.25
 log = logging.getLogger("acker")
 
 
-class Trees(Protocol):
-    """Trees of one slab that are to be tracked, as the outbox sees them."""
-
-    left: int
-    marks: bytearray
-
-    def new(self) -> NewSlab:
-        """The slab as the ledger takes it."""
-
-
-class Source(Protocol):
-    """The spout of trees, as the outbox sees it."""
-
-    spout: str
-
-    def tracked(self, slabs: Sequence[Any], letters: Sequence[str]) -> None:
-        """Takes the ledger's answer to a track; again, it changes nothing."""
-
-
 class Forgetful(Protocol):
     """What has state that a forked child must not share with its parent."""
 
     def forget(self) -> None:
         """Drops everything: it is the parent's."""
-
-
-@dataclass(slots=True)
-class Buffer:
-    """What waits to become parts. Each message is added by one assignment, and a flush takes all by one.
-
-    tracks: name of a slab -> its spout and itself. acks: step, how many tuples of trees it
-    has acked, and deltas. fails: step, cause and anchors.
-    """
-
-    tracks: "dict[bytes, tuple[Source, Trees]]" = field(default_factory=dict)
-    acks: dict[int, tuple[str, int, dict[int, int]]] = field(default_factory=dict)
-    fails: dict[int, tuple[str, bytes, tuple[int, ...]]] = field(default_factory=dict)
-    resets: dict[int, None] = field(default_factory=dict)
-    emitted: int = 0
-
-    @property
-    def messages(self) -> int:
-        """How many messages wait."""
-        return (
-            sum(len(slab.marks) for _, slab in self.tracks.values())
-            + sum(len(deltas) for _, _, deltas in self.acks.values())
-            + sum(len(anchors) for _, _, anchors in self.fails.values())
-            + len(self.resets)
-        )
-
-    @property
-    def steps(self) -> set[str]:
-        """The steps that have acked or failed."""
-        return {step for step, _, _ in self.acks.values()} | {step for step, _, _ in self.fails.values()}
-
-
-@dataclass(slots=True, eq=False)
-class Sending:
-    """One submission on its way. `wanted` says whether it still matters, `sent_at` when it was first sent.
-
-    events: what becomes of traced trees by it.
-    """
-
-    submission: Submission[Any]
-    weight: int
-    settled: Callable[[Any], None] = lambda _: None
-    wanted: Callable[[], bool] = lambda: True
-    sent_at: float | None = None
-    events: list[Event] = field(default_factory=list)
 
 
 class Outbox:
@@ -305,41 +235,9 @@ class Outbox:
                 raise
 
     def _gather(self, spouts: Container[str]) -> None:
-        """Makes submissions of the buffers, the tracks first; of those spouts only."""
-        core, buffer, fresh, parts = self.ledger.core, self.buffer, Buffer(), list(self._parts)
-        tracks: dict[Source, list[Trees]] = {}
-        for name, (source, slab) in buffer.tracks.items():
-            if source.spout not in spouts:
-                fresh.tracks[name] = source, slab
-            elif slab.left:
-                tracks.setdefault(source, []).append(slab)
-        emitted = buffer.emitted
-        for source, slabs in tracks.items():
-            parts.append(self._track(source, slabs, emitted))
-            emitted = 0
-        acks: dict[Mark | None, list[tuple[int, dict[int, int]]]] = {}
-        for step, trees, deltas in buffer.acks.values():
-            acks.setdefault(self._at_work.mark(step), []).append((trees, deltas))
-        for by, acked in acks.items():
-            anchors = np.array([anchor for _, deltas in acked for anchor in deltas], np.int64)
-            values = np.array([own for _, deltas in acked for own in deltas.values()], np.int64)
-            if len(anchors):
-                update = core.update(anchors, values, emitted, by, sum(trees for trees, _ in acked))
-                events = traces.of(core, "acked", f"acked {secrets.token_hex(8)}", anchors, by)
-                parts.append(Sending(update, len(anchors), events=events))
-                emitted = 0
-        fails: dict[tuple[Mark | None, bytes], list[int]] = {}
-        for step, cause, failed in buffer.fails.values():
-            fails.setdefault((self._at_work.mark(step), cause), []).extend(failed)
-        for (by, cause), named in fails.items():
-            if named:
-                anchors, why = np.array(named, np.int64), Cause.decode(cause).reason
-                events = traces.of(core, "failed", "failed", anchors, by, reason=why)
-                parts.append(Sending(core.fail(anchors, cause, by), len(named), events=events))
-        if buffer.resets:
-            anchors = np.array(list(buffer.resets), np.int64)
-            parts.append(Sending(core.reset_timeout(anchors), len(anchors)))
-        fresh.emitted = emitted
+        """Makes submissions of the buffers; of tracks, those of these spouts only."""
+        fresh, new = sendings(self.ledger.core, self.buffer, self._at_work.mark, spouts)
+        parts = [*self._parts, *new]
         weight = fresh.messages + sum(part.weight for part in parts) + len(self._confirms)
         due = time.monotonic() + self.linger if fresh.tracks else None
         self._parts, self.buffer, self._weight, self._due = parts, fresh, weight, due
@@ -350,17 +248,6 @@ class Outbox:
             events, self._events = self._events, []
         if events:
             self.ledger.run(traces.note(self.ledger.core, events))
-
-    def _track(self, source: Source, slabs: list[Trees], emitted: int) -> Sending:
-        core, new = self.ledger.core, [slab.new() for slab in slabs]
-        anchors = np.concatenate([slab.anchors for slab in new])
-        return Sending(
-            core.track(new, source.spout, emitted=emitted),
-            sum(len(slab.marks) for slab in slabs),
-            lambda letters: source.tracked(slabs, letters),
-            lambda: any(slab.left for slab in slabs),
-            events=traces.of(core, "tracked", "tracked", anchors, spout=source.spout),
-        )
 
     def _sendable(self, part: Sending) -> bool:
         """Drops what matters no longer, and what was sent so long ago that its writer may be forgotten.

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from acker.collectors.buffer import Sending
 from acker.collectors.inbox import WAIT, Inbox
-from acker.collectors.outbox import Sending, log
+from acker.collectors.outbox import log
 from acker.collectors.pending import MOST_READY, Outcome, Slab
 from acker.collectors.reports import Reports
 from acker.collectors.session import Session

@@ -1,0 +1,133 @@
+"""What waits to be sent, and the submissions that are made of it."""
+
+import secrets
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from acker.ledger import traces
+from acker.ledger.causes import Cause
+from acker.ledger.core import Core
+from acker.ledger.marks import Mark
+from acker.ledger.slabs import NewSlab
+from acker.ledger.submissions import Submission
+from acker.ledger.traces import Event
+
+
+class Trees(Protocol):
+    """Trees of one slab that are to be tracked, as the outbox sees them."""
+
+    left: int
+    marks: bytearray
+
+    def new(self) -> NewSlab:
+        """The slab as the ledger takes it."""
+
+
+class Source(Protocol):
+    """The spout of trees, as the outbox sees it."""
+
+    spout: str
+
+    def tracked(self, slabs: Sequence[Any], letters: Sequence[str]) -> None:
+        """Takes the ledger's answer to a track; again, it changes nothing."""
+
+
+@dataclass(slots=True)
+class Buffer:
+    """What waits to become parts. Each message is added by one assignment, and a flush takes all by one.
+
+    tracks: name of a slab -> its spout and itself. acks: step, how many tuples of trees it
+    has acked, and deltas. fails: step, cause and anchors.
+    """
+
+    tracks: "dict[bytes, tuple[Source, Trees]]" = field(default_factory=dict)
+    acks: dict[int, tuple[str, int, dict[int, int]]] = field(default_factory=dict)
+    fails: dict[int, tuple[str, bytes, tuple[int, ...]]] = field(default_factory=dict)
+    resets: dict[int, None] = field(default_factory=dict)
+    emitted: int = 0
+
+    @property
+    def messages(self) -> int:
+        """How many messages wait."""
+        return (
+            sum(len(slab.marks) for _, slab in self.tracks.values())
+            + sum(len(deltas) for _, _, deltas in self.acks.values())
+            + sum(len(anchors) for _, _, anchors in self.fails.values())
+            + len(self.resets)
+        )
+
+    @property
+    def steps(self) -> set[str]:
+        """The steps that have acked or failed."""
+        return {step for step, _, _ in self.acks.values()} | {step for step, _, _ in self.fails.values()}
+
+
+@dataclass(slots=True, eq=False)
+class Sending:
+    """One submission on its way. `wanted` says whether it still matters, `sent_at` when it was first sent.
+
+    events: what becomes of traced trees by it.
+    """
+
+    submission: Submission[Any]
+    weight: int
+    settled: Callable[[Any], None] = lambda _: None
+    wanted: Callable[[], bool] = lambda: True
+    sent_at: float | None = None
+    events: list[Event] = field(default_factory=list)
+
+
+def sendings(
+    core: Core, buffer: Buffer, mark: Callable[[str], Mark | None], spouts: Container[str]
+) -> tuple[Buffer, list[Sending]]:
+    """Submissions of what is buffered, tracks first, and a buffer of what stays: tracks of other spouts."""
+    fresh, parts = Buffer(), list[Sending]()
+    tracks: dict[Source, list[Trees]] = {}
+    for name, (source, slab) in buffer.tracks.items():
+        if source.spout not in spouts:
+            fresh.tracks[name] = source, slab
+        elif slab.left:
+            tracks.setdefault(source, []).append(slab)
+    emitted = buffer.emitted
+    for source, slabs in tracks.items():
+        parts.append(_track(core, source, slabs, emitted))
+        emitted = 0
+    acks: dict[Mark | None, list[tuple[int, dict[int, int]]]] = {}
+    for step, trees, deltas in buffer.acks.values():
+        acks.setdefault(mark(step), []).append((trees, deltas))
+    for by, acked in acks.items():
+        anchors = np.array([anchor for _, deltas in acked for anchor in deltas], np.int64)
+        values = np.array([own for _, deltas in acked for own in deltas.values()], np.int64)
+        if len(anchors):
+            update = core.update(anchors, values, emitted, by, sum(trees for trees, _ in acked))
+            events = traces.of(core, "acked", f"acked {secrets.token_hex(8)}", anchors, by)
+            parts.append(Sending(update, len(anchors), events=events))
+            emitted = 0
+    fails: dict[tuple[Mark | None, bytes], list[int]] = {}
+    for step, cause, failed in buffer.fails.values():
+        fails.setdefault((mark(step), cause), []).extend(failed)
+    for (by, cause), named in fails.items():
+        if named:
+            anchors, why = np.array(named, np.int64), Cause.decode(cause).reason
+            events = traces.of(core, "failed", "failed", anchors, by, reason=why)
+            parts.append(Sending(core.fail(anchors, cause, by), len(named), events=events))
+    if buffer.resets:
+        anchors = np.array(list(buffer.resets), np.int64)
+        parts.append(Sending(core.reset_timeout(anchors), len(anchors)))
+    fresh.emitted = emitted
+    return fresh, parts
+
+
+def _track(core: Core, source: Source, slabs: list[Trees], emitted: int) -> Sending:
+    new = [slab.new() for slab in slabs]
+    anchors = np.concatenate([slab.anchors for slab in new])
+    return Sending(
+        core.track(new, source.spout, emitted=emitted),
+        sum(len(slab.marks) for slab in slabs),
+        lambda letters: source.tracked(slabs, letters),
+        lambda: any(slab.left for slab in slabs),
+        events=traces.of(core, "tracked", "tracked", anchors, spout=source.spout),
+    )
