@@ -7,7 +7,7 @@ from typing import Any
 
 from acker.errors import UnreadableRecord
 
-UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What JSON that is not what was written raises, somewhere."""
 
 
