@@ -12,7 +12,8 @@ from acker.cli.output import duration, facts, row, show, show_json, table
 from acker.errors import ValidationError
 from acker.inspect import forms
 from acker.inspect import health as rules
-from acker.inspect.health import Health, Trouble
+from acker.inspect.health import Health
+from acker.inspect.judging import Trouble
 
 
 def health(

@@ -10,7 +10,8 @@ from typing import Any
 
 from acker.inspect.buckets import BUCKETS
 from acker.inspect.damaged import Damaged
-from acker.inspect.health import Health, Trouble
+from acker.inspect.health import Health
+from acker.inspect.judging import Trouble
 from acker.inspect.marks import Seen, StepTotals
 from acker.inspect.plain import instant, message_id_fields
 from acker.inspect.steps import Step

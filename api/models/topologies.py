@@ -8,7 +8,7 @@ from acker.inspect import forms
 from acker.inspect import health as rules
 from acker.inspect.buckets import Bucket
 from acker.inspect.damaged import REASON
-from acker.inspect.health import THRESHOLDS, Code
+from acker.inspect.judging import THRESHOLDS, Code
 from acker.ledger.config import SETTINGS
 from acker.ledger.counts import COUNTERS, UNREADABLE
 from acker.ledger.settings import Setting

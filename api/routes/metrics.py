@@ -15,8 +15,9 @@ from acker.errors import UnknownTopology
 from acker.inspect import aio, history, totals
 from acker.inspect.buckets import BUCKETS
 from acker.inspect.damaged import Damaged, damaged
-from acker.inspect.health import CODES, Health
+from acker.inspect.health import Health
 from acker.inspect.history import COLUMNS
+from acker.inspect.judging import CODES
 from acker.ledger import histogram
 from acker.ledger.counts import UNREADABLE
 from api.problems import declared

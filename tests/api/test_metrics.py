@@ -7,7 +7,7 @@ import redis
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from acker.inspect.health import RULES
+from acker.inspect.judging import RULES
 from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.client import Store

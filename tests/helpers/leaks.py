@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import redis
 
-from acker.inspect.health import CODES, THRESHOLDS
+from acker.inspect.judging import CODES, THRESHOLDS
 from acker.inspect.steps import MOST_STEPS
 from acker.ledger.config import MAX_SPOUTS
 from acker.ledger.histogram import MOST_BUCKET, PER_DOUBLING

@@ -8,7 +8,7 @@ import redis
 
 from acker.errors import ValidationError
 from acker.inspect import health, steps
-from acker.inspect.health import CODES, RULES, THRESHOLDS, Facts, Recently, Thresholds, judge
+from acker.inspect.judging import CODES, RULES, THRESHOLDS, Facts, Recently, Thresholds, judge
 from acker.inspect.steps import Step
 from acker.inspect.stream_totals import StreamTotals, SubscriptionTotals
 from acker.inspect.totals import ShardTotals, Totals

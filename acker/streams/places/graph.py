@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 
 from acker.inspect import failures, marks
 from acker.inspect.failures import Counted
-from acker.inspect.health import WINDOW, Health, health, words
+from acker.inspect.health import Health, health
+from acker.inspect.judging import WINDOW, words
 from acker.inspect.steps import Step, steps
 from acker.inspect.stream_totals import StreamTotals, SubscriptionTotals
 from acker.ledger import counts
