@@ -20,7 +20,7 @@ _OTHER_VERSION = (
 
 def _stored_wins(topology: str, wanted: Mapping[str, tuple[object, object]]) -> str:
     """What to do about other settings than the stored ones."""
-    said = ". What is stored wins, for all programs: leave these settings out to take it"
+    said = ". The stored settings win, for all programs: leave these settings out to take it"
     if changes := " ".join(
         f"--set {name}={asked}" for name, (_, asked) in wanted.items() if name != "ackers"
     ):
