@@ -151,7 +151,7 @@ def dead_letter(
                 ("spout", one.spout),
                 ("message id", printable(one.message_id)),
                 ("status", one.status),
-                ("step", one.step or "-"),
+                ("step", _by(one) or "-"),
                 ("reason", one.reason),
                 ("attempts", one.attempts),
                 ("at", instant(one.at)),
@@ -311,7 +311,12 @@ def _text(one: "DeadLetter") -> str:
 
 
 def _ended(one: "Attempt") -> str:
-    return " ".join(filter(None, (instant(one.at), one.status, one.step and f"by {one.step}:", one.reason)))
+    by = _by(one)
+    return " ".join(filter(None, (instant(one.at), one.status, by and f"by {by}:", one.reason)))
+
+
+def _by(one: "Attempt | DeadLetter") -> str:
+    return f"{one.step}, batch {one.batch}" if one.step and one.batch >= 0 else one.step
 
 
 def _json() -> Any:

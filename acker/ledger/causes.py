@@ -31,8 +31,7 @@ class Cause:
         said = bounded_reason(self.reason)
         if self.retry and not self.step and _END not in said:
             return said
-        batch = f" {self.batch}" if self.step and self.batch >= 0 else ""
-        return f"{said}{ending(retry=self.retry)}{self.step}{batch}"
+        return f"{said}{ending(retry=self.retry)}{text_by(self.step, self.batch)}"
 
     def encode(self) -> bytes:
         """The same as the ledger keeps it."""
@@ -44,14 +43,25 @@ class Cause:
         reason, end, rest = text.rpartition(_END)
         if not end:
             return cls(text)
-        step, _, batch = rest.removeprefix(_FOR_GOOD).partition(" ")
-        number = int(batch) if batch.isascii() and batch.isdigit() and len(batch) < 20 else -1
-        return cls(reason, step, not rest.startswith(_FOR_GOOD), number)
+        step, batch = parse_by(rest.removeprefix(_FOR_GOOD))
+        return cls(reason, step, not rest.startswith(_FOR_GOOD), batch)
 
     @classmethod
     def decode(cls, stored: bytes) -> "Cause":
         """The cause that the ledger has kept so."""
         return cls.parse(stored.decode("utf-8", "replace"))
+
+
+def text_by(step: str, batch: int) -> str:
+    """A step, and its batch where it is known, as text."""
+    return f"{step} {batch}" if step and batch >= 0 else step
+
+
+def parse_by(text: str) -> tuple[str, int]:
+    """The inverse of `text_by`; batch -1 where there is none, or it is no number of Spark's (64 bits)."""
+    step, _, batch = text.partition(" ")
+    number = int(batch) if batch.isascii() and batch.isdigit() and len(batch) < 20 else -1
+    return step, number if number < 1 << 63 else -1
 
 
 def ending(*, retry: bool) -> str:

@@ -5,7 +5,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, fields
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from acker.errors import SchemaMismatch, SpoutPendingFull, ValidationError
+from acker.errors import MissingRights, SchemaMismatch, SpoutPendingFull, ValidationError
 from acker.ledger.client import Ledger
 from acker.ledger.config import check_name
 from acker.ledger.near import meant
@@ -38,8 +38,8 @@ from acker.streams.spouts.settler import Settler
 
 DEAD_LETTERS = (
     "id string, spout string, message_id binary, anchor bigint, status string, reason string, step string, "
-    "attempts int, at timestamp, stream string, row string, "
-    "history array<struct<number int, status string, reason string, step string, at timestamp>>"
+    "batch bigint, attempts int, at timestamp, stream string, row string, "
+    "history array<struct<number int, status string, reason string, step string, batch bigint, at timestamp>>"
 )
 """The columns of dead letters (`acker.streams.spouts.dead_letters.DeadLetter`); row: as JSON."""
 
@@ -140,6 +140,9 @@ def outcomes(
     has acked them. streaming: as they come; otherwise what there is now, which acks nothing.
     """
     register(spark)
+    ledger = _ledger(url, topology, settings)
+    with suppress(MissingRights):  # a column that is new since the first outcomes were written
+        ledger.run(schemas.add(ledger.core, outcomes_stream(spout), OUTCOMES))
     reader = spark.readStream if streaming else spark.read
     return (
         reader.format("acker")
@@ -194,10 +197,10 @@ def dead_letters(
         page = ledger.run(letters.page(ledger.core, asked, limit=letters.PAGE, cursor=cursor))
         for one in page.letters:
             row = json.dumps(plain(one.row))
-            tried = [(*astuple(each)[:4], _instant(each.at)) for each in one.history]
+            tried = [(*astuple(each)[:-1], _instant(each.at)) for each in one.history]
             found.append(
                 (one.id, one.spout, one.message_id, one.anchor, one.status, one.reason, one.step,
-                 one.attempts, _instant(one.at), one.stream, row, tried)
+                 one.batch, one.attempts, _instant(one.at), one.stream, row, tried)
             )  # fmt: skip
         cursor = page.cursor
         if cursor is None:

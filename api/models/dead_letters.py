@@ -45,6 +45,7 @@ class Attempt(Answer):
     status: Literal["failed", "expired"]
     reason: str = Field(description="Why; anybody's text.")
     step: str = Field(description="That gave the reason; empty where none is known.")
+    batch: int = Field(ge=-1, description="The batch of its query; -1 where that is not known.")
     at: Instant = Field(description="When it ended.")
 
 
@@ -58,6 +59,7 @@ class DeadLetterHead(MessageIdFields):
         description="Of its last tree that failed, or of the last, where none failed; anybody's text."
     )
     step: str = Field(description="That gave the reason; empty where none is known.")
+    batch: int = Field(ge=-1, description="The batch of its query; -1 where that is not known.")
     anchor: Id = Field(description="Of its last tree.")
     attempts: int = Field(ge=0, description="How many trees it had.")
     at: Instant = Field(description="When its last tree ended.")

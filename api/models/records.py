@@ -18,6 +18,7 @@ class FoundAttempt(Answer):
     )
     reason: str = Field(description=REASON)
     step: str = Field(description="The bolt that has failed it; empty where that is not known.")
+    batch: int = Field(ge=-1, description="The batch of its query; -1 where that is not known.")
     tracked_at: Instant | None = Field(description="null where it is not kept.")
     at: Instant | None = Field(description="When it ended; null in flight, and where it is not kept.")
 

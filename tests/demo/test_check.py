@@ -158,7 +158,7 @@ def poisoned(result: Result) -> DeadLetter:
     result.counters = {"tracked": 10, "acked": 1, "failed": 9, "expired": 0, "rejected": 0}
     letters = [
         DeadLetter(
-            "1-0@text", "text", line.message_id.encode(), 1, "failed", "always", "", 3, 0.0, "lines",
+            "1-0@text", "text", line.message_id.encode(), 1, "failed", "always", "", -1, 3, 0.0, "lines",
             {"message_id": line.message_id, "line": line.text, "attempt": 3}, (),
         )
         for line in TEXT

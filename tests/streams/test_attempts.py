@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
@@ -65,21 +66,23 @@ def test_a_dead_letter_keeps_every_attempts_reason_and_step_and_gives_the_last_r
     StreamSpout(ledger, HOW).write(lines(3))
     fail_all(ledger, lambda n: Cause(f"malformed {n}", "validate"))
     settler.settle(ledger)
-    fail_all(ledger, lambda n: Cause(f"error 500 {n}", "price"))
-    settler.settle(ledger)
+    fail_all(ledger, lambda n: Cause(f"error 500 {n}", "price", batch=17))
+    reported: list[dict[str, Any]] = []
+    settler.settle(ledger, on_outcomes=lambda table: reported.extend(table.to_pylist()))
+    assert [(row["step"], row["batch"]) for row in reported] == [("price", 17)] * 3
     assert [(row["id"], row["attempt"]) for row in rows(ledger)] == [(0, 3), (1, 3), (2, 3)]
     assert attempts.COLUMN not in rows(ledger)[0]
     expire(ledger)
-    assert settler.settle(ledger) == Stepped(dead=3)
+    assert settler.settle(ledger, on_outcomes=reported.append) == Stepped(dead=3)
     waited = "not acked within the message timeout of 30 s"
     for n, letter in enumerate(letters(ledger)):
-        assert (letter.status, letter.reason, letter.step, letter.attempts) == (
-            "expired", f"error 500 {n}", "price", 3,
+        assert (letter.status, letter.reason, letter.step, letter.batch, letter.attempts) == (
+            "expired", f"error 500 {n}", "price", 17, 3,
         )  # fmt: skip
-        assert [(one.number, one.status, one.reason, one.step) for one in letter.history] == [
-            (1, "failed", f"malformed {n}", "validate"),
-            (2, "failed", f"error 500 {n}", "price"),
-            (3, "expired", waited, ""),
+        assert [(one.number, one.status, one.reason, one.step, one.batch) for one in letter.history] == [
+            (1, "failed", f"malformed {n}", "validate", -1),
+            (2, "failed", f"error 500 {n}", "price", 17),
+            (3, "expired", waited, "", -1),
         ]
         times = [one.at for one in letter.history]
         assert times == sorted(times)
@@ -266,7 +269,7 @@ REASONS = st.text(max_size=1200)
     reason=REASONS,
     step=st.sampled_from(["", "split", "a.b-c_1"]),
     retry=st.booleans(),
-    batch=st.integers(-1, 2**63),
+    batch=st.integers(-1, 2**63 - 1),
 )
 def test_a_cause_is_the_same_after_it_was_stored_whatever_its_reason(
     reason: str, step: str, retry: bool, batch: int
@@ -277,6 +280,13 @@ def test_a_cause_is_the_same_after_it_was_stored_whatever_its_reason(
     assert found.reason == bounded_reason(reason)
 
 
+def test_what_earlier_versions_have_stored_has_no_batch() -> None:
+    assert attempts.parse(b'[[1,"failed","bad","split",5.0]]') == (
+        Attempt(1, "failed", "bad", "split", -1, 5.0),
+    )
+    assert Cause.parse("bad\0split 9223372036854775808").batch == -1
+
+
 @given(st.lists(st.tuples(st.sampled_from(["failed", "expired"]), REASONS), min_size=1, max_size=40))
 def test_a_history_is_bounded_and_keeps_the_first_the_last_that_failed_and_the_latest(
     ended: list[tuple[str, str]],
@@ -284,7 +294,7 @@ def test_a_history_is_bounded_and_keeps_the_first_the_last_that_failed_and_the_l
     history: tuple[Attempt, ...] = ()
     whole = []
     for number, (status, reason) in enumerate(ended, 1):
-        one = Attempt(number, status, Cause(reason).text(), "", float(number))
+        one = Attempt(number, status, Cause(reason).text(), "split", number % 3 - 1, float(number))
         whole.append(one)
         history = attempts.parse(attempts.pack(with_attempt(history, one)))
     assert len(history) == min(len(whole), attempts.MOST)

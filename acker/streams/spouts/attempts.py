@@ -4,11 +4,12 @@ Kept rows have it in a column of their own, as JSON; rows of a first attempt hav
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
+from acker.ledger.causes import parse_by, text_by
 from acker.ledger.config import bounded_reason
 from acker.ledger.outcomes import Entry
 from acker.store import records
@@ -24,6 +25,7 @@ FIELDS = pa.struct(
         ("status", pa.string()),
         ("reason", pa.string()),
         ("step", pa.string()),
+        ("batch", pa.int64()),
         ("at", pa.timestamp("us", "UTC")),
     ]
 )
@@ -34,20 +36,21 @@ FIELDS = pa.struct(
 class Attempt:
     """An attempt that is over. number: from 1. status: failed or expired. at: Unix seconds of its outcome.
 
-    reason: why. step: the name of who failed it, "" where not known.
+    reason: why. step: the name of who failed it, "" where not known; batch: of its query, or -1.
     """
 
     number: int
     status: str
     reason: str
     step: str
+    batch: int
     at: float
 
     @classmethod
     def of(cls, number: int, entry: Entry, expired: str) -> "Attempt":
         """An attempt that has an outcome. expired: what is said of trees that have expired."""
         reason = entry.cause.reason or (expired if entry.status == "expired" else "")
-        return cls(number, entry.status, reason, entry.cause.step, entry.at)
+        return cls(number, entry.status, reason, entry.cause.step, entry.cause.batch, entry.at)
 
 
 History: TypeAlias = tuple[Attempt, ...]
@@ -71,16 +74,18 @@ def with_attempt(history: Iterable[Attempt], one: Attempt) -> History:
 
 
 def pack(history: Iterable[Attempt]) -> bytes:
-    """A history as it is stored."""
-    return records.dump([astuple(one) for one in history]).encode()
+    """A history as it is stored. Earlier versions have no batches: a step's stands behind its name."""
+    return records.dump(
+        [(one.number, one.status, one.reason, text_by(one.step, one.batch), one.at) for one in history]
+    ).encode()
 
 
 def parse(packed: bytes | None) -> History:
     """The inverse of `pack`; UnreadableRecord for anything else."""
     with records.reading(packed or b"[]", "attempts") as stored:
         return tuple(
-            Attempt(int(number), str(status), str(reason), str(step), float(at))
-            for number, status, reason, step, at in stored
+            Attempt(int(number), str(status), str(reason), *parse_by(str(by)), float(at))
+            for number, status, reason, by, at in stored
         )
 
 

@@ -47,8 +47,8 @@ class FoundAttempt:
 
     anchor: None where only the row still tells of the attempt. number: which attempt of its row it is, from
     1; None where the store keeps no rows for it, or not any more. state: `finished` where it is over, and how
-    is not kept. reason, step: of a failure. tracked_at, at: Unix seconds when it began and when it ended;
-    None where that is not kept.
+    is not kept. reason, step, batch: of a failure. tracked_at, at: Unix seconds when it began and ended; None
+    where that is not kept.
     """
 
     anchor: int | None
@@ -56,6 +56,7 @@ class FoundAttempt:
     state: FoundState
     reason: str
     step: str
+    batch: int
     tracked_at: float | None
     at: float | None
 
@@ -197,7 +198,7 @@ def _end(one: FoundAttempt) -> tuple[str, int]:
 def _of_row(one: Attempt) -> FoundAttempt:
     """An attempt that a row tells of."""
     state: FoundState = "expired" if one.status == "expired" else "failed"
-    return FoundAttempt(None, one.number, state, one.reason, one.step, None, one.at)
+    return FoundAttempt(None, one.number, state, one.reason, one.step, one.batch, None, one.at)
 
 
 # What is looked through
@@ -282,12 +283,13 @@ def _number(core: Core, spout: str, one: _Gathered) -> Operation[None]:
 
 def _of_tree(tree: Tree, *, acked: bool) -> FoundAttempt:
     state: FoundState = "pending" if tree.state != "finished" else "acked" if acked else "finished"
-    return FoundAttempt(tree.anchor, None, state, "", "", tree.tracked_at, None)
+    return FoundAttempt(tree.anchor, None, state, "", "", -1, tree.tracked_at, None)
 
 
 def _of_recent(tree: Recent) -> FoundAttempt:
+    why = tree.cause
     return FoundAttempt(
-        tree.anchor, None, tree.status, tree.cause.reason, tree.cause.step, tree.at - tree.age, tree.at
+        tree.anchor, None, tree.status, why.reason, why.step, why.batch, tree.at - tree.age, tree.at
     )
 
 

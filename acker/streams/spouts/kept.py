@@ -223,6 +223,7 @@ def _bury(
             "status": entry.status,
             "reason": why.reason,
             "step": why.step,
+            "batch": why.batch,
             "attempts": place.roots.number,
             "at": round(entry.at * 1000),
             "stream": how.stream,

@@ -29,6 +29,7 @@ def head(one: Head) -> dict[str, Any]:
         "status": one.status,
         "reason": one.reason,
         "step": one.step,
+        "batch": one.batch,
         "attempts": one.attempts,
         "at": instant(one.at),
         "stream": one.stream,

@@ -38,9 +38,9 @@ class Head:
     """The facts of a dead letter, beside its row.
 
     id: names it. message_id: the spout's own name of it. anchor: of its last tree. status: failed or expired,
-    of that tree. reason, step: of the last tree that failed, and who failed it; of the last tree, where none
-    failed. attempts: how many trees it had. at: Unix seconds of the last outcome. stream: where a replay is
-    published.
+    of that tree. reason, step, batch: of the last tree that failed, who failed it, and in which batch of its
+    query, or -1; of the last tree, where none failed. attempts: how many trees it had. at: Unix seconds of
+    the last outcome. stream: where a replay is published.
     """
 
     id: str
@@ -50,6 +50,7 @@ class Head:
     status: str
     reason: str
     step: str
+    batch: int
     attempts: int
     at: float
     stream: str
@@ -216,6 +217,7 @@ def _head(entry: Reply, spout: str) -> Head:
             status=values[b"status"].decode(),
             reason=values[b"reason"].decode("utf-8", "replace"),
             step=values.get(b"step", b"").decode("utf-8", "replace"),
+            batch=int(values.get(b"batch", b"-1")),  # earlier versions stored none
             attempts=int(values[b"attempts"]),
             at=int(values[b"at"]) / 1000,
             stream=values[b"stream"].decode(),

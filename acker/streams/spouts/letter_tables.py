@@ -20,6 +20,7 @@ FIELDS = pa.schema(
         ("status", pa.string()),
         ("reason", pa.string()),
         ("step", pa.string()),
+        ("batch", pa.int64()),
         ("attempts", pa.int32()),
         ("at", pa.timestamp("us", "UTC")),
         ("stream", pa.string()),

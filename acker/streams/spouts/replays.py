@@ -45,10 +45,13 @@ OUTCOMES = pa.schema(
         ("final", pa.bool_()),
         ("latency", pa.float64()),
         ("at", pa.timestamp("us", "UTC")),
+        ("step", pa.string()),
+        ("batch", pa.int64()),
     ]
 )
 """Outcomes as rows. status: acked, failed or expired. final: no replay follows. latency: seconds from track
-to outcome by the store's clock; at: when it was."""
+to outcome by the store's clock; at: when it was. step, batch: who has failed it, and in which batch of its
+query; "" and -1 where that is not known, null in rows of earlier versions."""
 
 OnOutcomes: TypeAlias = Callable[[pa.Table], object]
 
@@ -260,6 +263,8 @@ def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, KeptSlab]) -
                 final,
                 outcome.latency,
                 round(entry.at * 1e6),
+                entry.cause.step,
+                entry.cause.batch,
             )
             for column, value in zip(columns[2:], same, strict=True):
                 column += [value] * count

@@ -812,6 +812,11 @@ export interface components {
              * @example 2026-11-21T03:04:05.678Z
              */
             at: string;
+            /**
+             * Batch
+             * @description The batch of its query; -1 where that is not known.
+             */
+            batch: number;
             /** Number */
             number: number;
             /**
@@ -1035,6 +1040,11 @@ export interface components {
              */
             attempts: number;
             /**
+             * Batch
+             * @description The batch of its query; -1 where that is not known.
+             */
+            batch: number;
+            /**
              * History
              * @description Its trees: at most 10, the first, the last that failed, and the latest.
              */
@@ -1112,6 +1122,11 @@ export interface components {
              * @description How many trees it had.
              */
             attempts: number;
+            /**
+             * Batch
+             * @description The batch of its query; -1 where that is not known.
+             */
+            batch: number;
             /**
              * Id
              * @example 1795230245678-0@sentences
@@ -1413,6 +1428,11 @@ export interface components {
              * @description When it ended; null in flight, and where it is not kept.
              */
             at: string | null;
+            /**
+             * Batch
+             * @description The batch of its query; -1 where that is not known.
+             */
+            batch: number;
             /**
              * Number
              * @description Of its row, from 1; null where no rows are kept for it.

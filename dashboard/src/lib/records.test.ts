@@ -10,6 +10,7 @@ function attempt(part: Partial<FoundAttempt>): FoundAttempt {
     state: "failed",
     reason: "",
     step: "",
+    batch: -1,
     tracked_at: null,
     at: null,
     ...part,

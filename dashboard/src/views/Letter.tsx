@@ -94,7 +94,7 @@ function Facts({ topology, of }: { topology: string; of: DeadLetter }) {
     ["Kind", <Status key="" kind={of.status} />],
     ["Message id", <MessageId key="" of={of} whole />],
     ["Reason", <Reason key="" text={of.reason} whole />],
-    ["Step", of.step || "not known"],
+    ["Step", by(of) || "not known"],
     ["Given up", instant(of.at)],
     ["Attempts", count(of.attempts)],
     ["Spout", of.spout],
@@ -121,6 +121,11 @@ function Facts({ topology, of }: { topology: string; of: DeadLetter }) {
   );
 }
 
+/** The step that failed it, and in which batch. */
+function by({ step, batch }: { step: string; batch: number }): string {
+  return step !== "" && batch >= 0 ? `${step}, batch ${count(batch)}` : step;
+}
+
 /** How its attempts ended, as far as they are kept, oldest first. */
 function Attempts({ of }: { of: DeadLetter }) {
   return (
@@ -134,7 +139,7 @@ function Attempts({ of }: { of: DeadLetter }) {
             </b>
             <span>
               {instant(one.at)}
-              {one.step !== "" && `, step ${one.step}`}
+              {one.step !== "" && `, step ${by(one)}`}
             </span>
             <span>
               <Reason text={one.reason} whole />
