@@ -26,6 +26,9 @@ settings.register_profile(
 )
 settings.load_profile("acker")
 
+# JVMs that live for minutes: what they would compile well they hardly use, on cores that they share.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds `--slow`, which CI has by itself."""

@@ -47,8 +47,6 @@ def user_environment() -> dict[str, str]:
         name: value for name, value in os.environ.items() if not name.startswith(("ACKER_", "PYTEST_"))
     }
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    # JVMs that live for seconds: what they would compile well they never use.
-    environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     return environment
 
 
