@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
+from tests.helpers import jvm
 from tests.helpers.new_server import NewServer
 from tests.helpers.servers import CLUSTERS, KINDS, Servers, binary, clean_database, raw_client
 
@@ -26,8 +27,7 @@ settings.register_profile(
 )
 settings.load_profile("acker")
 
-# JVMs that live for minutes: what they would compile well they hardly use, on cores that they share.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JDK_JAVA_OPTIONS", jvm.SHORT_LIVED)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -116,9 +116,12 @@ def valkey_raw(valkey_url: str) -> Iterator["redis.Redis"]:
 
 
 @pytest.fixture(scope="session")
-def java_home() -> Path:
+def java_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """JAVA_HOME, set for Spark in this process and in those that it starts."""
-    return ensure_java().home
+    java = ensure_java()
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)
+    jvm.use_archive(java, cache.mkdir("spark") if cache else tmp_path_factory.mktemp("spark"))
+    return java.home
 
 
 @pytest.fixture(scope="session")
