@@ -22,7 +22,7 @@ OLDEST = "pyspark==4.0.*"
 # Sockets that this Spark leaves to Python to close.
 _UNCLOSED = ["-W", "default::ResourceWarning", "-W", "default::pytest.PytestUnraisableExceptionWarning"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.usefixtures("java_home")]
 
 
 def run_tests(
