@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acker.inspect import marks
+from acker.inspect.failures import Recent
 from acker.ledger import ids
 from acker.ledger.core import Core
 from acker.ledger.ids import check_id
@@ -20,9 +21,9 @@ _SHARDS = 64
 class TraceEvent:
     """What became of a traced tree. at: Unix seconds by the server's clock.
 
-    kind: tracked, emitted (rows of it into a stream), acked or failed. step, batch: whose, "" and -1 where
-    not known. spout: of a track. stream, rows: where its rows went, or of which they were, and how many.
-    reason: of a fail.
+    kind: tracked, emitted (rows of it into a stream), acked, failed or expired. step, batch: whose,
+    "" and -1 where not known. spout: of a track. stream, rows: where its rows went, or of which they were,
+    and how many. reason: of a fail or an expiration.
     """
 
     at: float
@@ -63,6 +64,18 @@ def trace(core: Core, anchor: int) -> Operation[list[TraceEvent]]:
     named = {0: marks.OTHERS, **(yield from marks.numbers(core))} if stored else {}
     found = [_parse(value, named) for key, value in pairs(stored).items() if key != EXPORTED.encode()]
     return sorted((one for one in found if one is not None), key=lambda one: (one.at, one.kind != "tracked"))
+
+
+def with_end(events: list[TraceEvent], ended: Recent | None) -> list[TraceEvent]:
+    """The events of a trace, and how its tree failed or expired, where they do not tell.
+
+    Only the ledger knows of each end, so nobody writes it into traces: an expiration costs them nothing.
+    """
+    if not events or ended is None or any(one.kind == ended.status for one in events):
+        return events
+    cause = ended.cause
+    end = TraceEvent(ended.at, ended.status, cause.step, cause.batch, reason=cause.reason)
+    return sorted([*events, end], key=lambda one: one.at)
 
 
 def traced(core: Core, most: int = 100) -> Operation[list[Traced]]:

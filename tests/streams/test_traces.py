@@ -50,6 +50,20 @@ def test_a_trace_tells_what_became_of_a_tree_from_end_to_end(url: str) -> None:
     ]
 
 
+def test_a_trace_tells_an_end_that_only_the_ledger_knows(url: str) -> None:
+    ledger = traced(url)
+    [roots] = StreamSpout(ledger, Tracking("s", "lines", "id")).write(pa.table({"id": range(2)}))
+    failed, expired = roots.anchors().tolist()
+    ledger.fail([failed], "too late")
+    for _ in range(4):
+        ledger.tick(force=True)
+    assert story(ledger, failed)[2:] == ["failed: too late"]
+    answer = ledger.run(why(ledger.core, expired))
+    assert answer.ended is not None
+    assert [one.kind for one in answer.trace] == ["tracked", "emitted", "expired"]
+    assert (answer.trace[-1].at, answer.trace[-1].reason) == (answer.ended.at, answer.ended.cause.reason)
+
+
 @pytest.mark.parametrize("failed", [None, "why"])
 def test_a_commit_cut_anywhere_has_each_event_once(url: str, failed: str | None) -> None:
     for after in count():

@@ -65,7 +65,8 @@ def why(core: Core, anchor: int, *, rows: bool = False, cursor: str | None = Non
     anchor = ids.check_id(anchor, "anchor")
     walk = None if cursor is None else Walk.parse(cursor, anchor)
     answer = yield from _looked(core, anchor, rows, walk)
-    return replace(answer, trace=tuple((yield from traces.trace(core, anchor))))
+    events = yield from traces.trace(core, anchor)
+    return replace(answer, trace=tuple(traces.with_end(events, answer.ended)))
 
 
 def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation[Why]:
