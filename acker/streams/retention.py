@@ -73,10 +73,11 @@ def retain(core: Core, stream: str) -> Operation[int]:
             over -= segment.bytes
         if not doomed:
             return dropped
-        [reply] = yield [lua.drop_segments(own, why, doomed)]
-        dropped += int(reply)
+        # Their vectors go first: what a batch cannot read any more, it must not ack.
         spent = [key for _, segment in doomed for key, _ in vectors.places(core, segment)]
         yield from inputs.unlink(core, spent)
+        [reply] = yield [lua.drop_segments(own, why, doomed)]
+        dropped += int(reply)
 
 
 def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Operation[int]:

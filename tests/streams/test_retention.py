@@ -14,7 +14,19 @@ from acker.streams.places.drops import drops
 from acker.streams.places.reasons import explain
 from acker.streams.places.why import why
 from tests.helpers.servers import raw_client, wait_until
-from tests.helpers.streaming import ack, commit, consume, counters, emit, kept, readable, rows, stage, take
+from tests.helpers.streaming import (
+    ack,
+    commit,
+    consume,
+    counters,
+    emit,
+    kept,
+    readable,
+    rows,
+    run_cut,
+    stage,
+    take,
+)
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -99,6 +111,23 @@ def test_a_stream_over_its_size_drops_the_oldest_and_their_trees_expire(ledger: 
     assert ended.cause.reason.endswith(": over max_bytes")
     assert not kept(url, b"staged")
     assert not kept(url, b"owed")
+
+
+def test_rows_that_a_drop_has_taken_are_acked_by_nobody_wherever_the_drop_was_cut(ledger: Ledger) -> None:
+    cut, after = True, 0
+    while cut:
+        name = f"lines-{after}"
+        emit(ledger, 10, name)
+        emit(ledger, 10, name)
+        batch = take(ledger, name)
+        Stream(ledger, name).limit(max_bytes=1)
+        cut = run_cut(ledger, retention.retain(ledger.core, name), after)
+        there, before = readable(ledger, batch), ledger.counters()["acked"]
+        ack(ledger, batch)
+        assert ledger.counters()["acked"] - before <= 10 * there
+        after += 1
+    assert there == 1
+    assert after > 3
 
 
 def test_the_newest_segment_is_kept_whatever_its_size(ledger: Ledger) -> None:
