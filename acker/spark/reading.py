@@ -34,7 +34,7 @@ from acker.spark.versions import (
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import downtime, reader, retention, schemas, segments, stale, subscriptions
-from acker.streams.commits import inputs
+from acker.streams.commits import inputs, vectors
 from acker.streams.segments import LARGEST_SEGMENT, Segment
 from acker.streams.subscriptions import Range
 
@@ -113,9 +113,12 @@ class _Rows:
         read = inputs.rows if self.options.stale else stale.rows
         return self.ledger.run(read(self.ledger.core, of.stream, segment, of.slot, payload))
 
-    def alive(self, members: Sequence[Segment]) -> list[Segment]:
-        """Those whose rows are there: what was dropped by the stream's limits is left out."""
-        own = keys.Stream(self.options.topology, self.options.stream)
+    def alive(self, members: Sequence[Segment], slot: int) -> list[Segment]:
+        """Those whose rows are there: what was dropped by the stream's limits, or is lost, is left out.
+
+        It loses its vectors, too: the batch acks its whole range, and must not ack what it does not read.
+        """
+        core, own = self.ledger.core, keys.Stream(self.options.topology, self.options.stream)
 
         def look() -> Operation[list[Segment]]:
             found = []
@@ -123,6 +126,9 @@ class _Rows:
                 part = members[first : first + _ENTRIES]
                 there = yield [command("EXISTS", own.payload(segment.token)) for segment in part]
                 found += [segment for segment, exists in zip(part, there, strict=True) if exists]
+                gone = [segment for segment, exists in zip(part, there, strict=True) if not exists]
+                places = [place for segment in gone for place in vectors.places(core, segment, slot)]
+                yield from inputs.unlink(core, [key for key, _ in places])
             return found
 
         return self.ledger.run(look())
@@ -272,7 +278,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Those of a reader that is known were acked: another batch of it has run since.
         if batch.end > batch.start and not found and not (known and self._knows(name)):
             self._miss(end)
-        return deal(rows.alive(found), batch, rows.options.partitions)
+        return deal(rows.alive(found, slot), batch, rows.options.partitions)
 
     def _take_up(self, batch: Range) -> list[Segment]:
         """The segments of a range, from now on in hand: they have the whole message timeout."""

@@ -12,10 +12,12 @@ from acker.spark.options import Options
 from acker.spark.reading import Offset, StreamReader
 from acker.spark.versions import LEARNS_OFFSETS, spark_schema
 from acker.store import keys
+from acker.store.operation import command
 from acker.streams import StreamWriter, lua, schemas
 from acker.streams.commits import inputs
 from acker.streams.subscriptions import Range
 from tests.helpers.pipeline import Pipeline
+from tests.helpers.streaming import emit, taken
 
 pytestmark = pytest.mark.skipif(not LEARNS_OFFSETS, reason="before Spark 4.2 a subscription has one query")
 
@@ -124,3 +126,20 @@ def test_two_queries_from_what_track_returns_get_a_word(
     assert [record.getMessage()[:18] for record in caplog.records if "track the" in record.getMessage()] == [
         "queries 'second' ("
     ]
+
+
+def test_a_batch_does_not_ack_segments_whose_rows_are_gone_when_it_is_planned(
+    ledger: Ledger, valkey_url: str
+) -> None:
+    emit(ledger, 10)
+    emit(ledger, 10)
+    reader = source(ledger, valkey_url)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    batch = Range("lines", reader.slot, end["reader"], 0, end["at"])
+    gone = taken(ledger, batch)[0].segment
+    ledger.store.send([command("UNLINK", keys.Stream("t", "lines").payload(gone.token))])
+    [part] = reader.partitions(start, end)
+    assert len(part.members) == 1  # type: ignore[attr-defined]
+    ledger.run(inputs.consume(ledger.core, batch))
+    assert ledger.counters()["acked"] == 10
