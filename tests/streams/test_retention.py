@@ -114,7 +114,7 @@ def test_a_stream_over_its_size_drops_the_oldest_and_their_trees_expire(ledger: 
 
 
 def test_rows_that_a_drop_has_taken_are_acked_by_nobody_wherever_the_drop_was_cut(ledger: Ledger) -> None:
-    cut, after = True, 0
+    cut, after, there = True, 0, 0
     while cut:
         name = f"lines-{after}"
         emit(ledger, 10, name)
