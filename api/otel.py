@@ -4,9 +4,9 @@ Names and attributes are those of OpenTelemetry's conventions for messaging, 1.4
 spout, and processed by each step. Where spans go, the SDK's own environment says:
 `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME` and so on.
 
-A tree is one trace: a span from its track to its end, and within it one for each ack or fail, which is linked
-to a span of its batch. Their ids follow from names, so that others can link to them, and a span that two
-services export is one.
+A tree is one trace: a span from its track to its end, with an event for each reset of its timeout, and within
+it a span for each ack or fail, which is linked to a span of its batch. Their ids follow from names, so that
+others can link to them, and a span that two services export is one.
 """
 
 import asyncio
@@ -41,6 +41,7 @@ OPERATION_TYPE = "messaging.operation.type"
 DESTINATION = "messaging.destination.name"
 CONSUMER = "messaging.consumer.group.name"
 ERROR_TYPE = "error.type"
+RESET = "timeout reset"
 _TREES = 200
 """Of a shard, at one look."""
 _KNOWN = 100_000
@@ -85,6 +86,7 @@ class _Span:
     facts: dict[str, str | int]
     parent: SpanContext | None = None
     links: list[SpanContext] = field(default_factory=list)
+    events: list[TraceEvent] = field(default_factory=list)
     error: tuple[str, str] | None = None
     """failed or expired, and why."""
 
@@ -158,6 +160,7 @@ class Exporter:
             streams[0] if streams else spout or topology,
             (events[0].at, max([events[-1].at, *([ended.at] if ended else [])])),
             {"acker.topology": topology, "acker.anchor": str(anchor), "acker.spout": spout},
+            events=[one for one in events if one.kind == "reset"],
             error=(ended.status, ended.cause.reason) if ended else None,
         )
         parent = self._make(root)
@@ -208,6 +211,10 @@ class Exporter:
             [Link(one) for one in span.links],
             start_time=int(span.times[0] * 1e9),
         )
+        for event in span.events:
+            by: dict[str, str | int] = {CONSUMER: event.step} if event.step else {}
+            by |= {"acker.batch": event.batch} if event.batch >= 0 else {}
+            made.add_event(RESET, by, int(event.at * 1e9))
         if span.error is not None:
             made.set_attribute(ERROR_TYPE, span.error[0])
             made.set_status(Status(StatusCode.ERROR, span.error[1]))

@@ -52,7 +52,8 @@ def reset_timeout(
 ) -> None:
     """Give trees, and all others of their slabs, the whole message timeout again."""
     numbers = sorted({options.anchor(anchor) for anchor in anchors})
-    slabs = options.ledger(url, timeout, topology).reset_timeout(numbers)
+    ledger = options.ledger(url, timeout, topology)
+    slabs = ledger.run(by_hand.reset_timeout(ledger.core, numbers))
     if as_json:
         show_json({"slabs": slabs})
     else:

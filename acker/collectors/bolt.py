@@ -96,7 +96,7 @@ class Bolt:
         self.topology.outbox.make_room()
         with self.topology.outbox.lock:
             tuple.check_open(self.topology.owner, "kept from its timeout")
-            self.topology.outbox.reset_timeout(tuple.anchors)
+            self.topology.outbox.reset_timeout(tuple.anchors, self.name)
 
     @contextmanager
     def processing(

@@ -1,7 +1,7 @@
 """What waits to be sent, and the submissions that are made of it."""
 
 import secrets
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 from acker.ledger import traces
 from acker.ledger.causes import Cause
 from acker.ledger.core import Core
+from acker.ledger.ids import Ids
 from acker.ledger.marks import Mark
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import Submission
@@ -40,13 +41,13 @@ class Buffer:
     """What waits to become parts. Each message is added by one assignment, and a flush takes all by one.
 
     tracks: name of a slab -> its spout and itself. acks: step, how many tuples of trees it
-    has acked, and deltas. fails: step, cause and anchors.
+    has acked, and deltas. fails: step, cause and anchors. resets: anchor and step.
     """
 
     tracks: "dict[bytes, tuple[Source, Trees]]" = field(default_factory=dict)
     acks: dict[int, tuple[str, int, dict[int, int]]] = field(default_factory=dict)
     fails: dict[int, tuple[str, bytes, tuple[int, ...]]] = field(default_factory=dict)
-    resets: dict[int, None] = field(default_factory=dict)
+    resets: dict[tuple[int, str], None] = field(default_factory=dict)
     emitted: int = 0
 
     @property
@@ -59,10 +60,13 @@ class Buffer:
             + len(self.resets)
         )
 
-    @property
-    def steps(self) -> set[str]:
-        """The steps that have acked or failed."""
-        return {step for step, _, _ in self.acks.values()} | {step for step, _, _ in self.fails.values()}
+    def steps(self, core: Core) -> set[str]:
+        """The steps that have acked or failed, or reset the timeout of traced trees."""
+        marking = {step for step, _, _ in self.acks.values()} | {step for step, _, _ in self.fails.values()}
+        if core.config.traces and self.resets:
+            kept = set(traces.picked(core, _reset(self.resets)).tolist())
+            marking |= {step for anchor, step in self.resets if anchor in kept}
+        return marking
 
 
 @dataclass(slots=True, eq=False)
@@ -115,10 +119,24 @@ def sendings(
             events = traces.of(core, "failed", "failed", anchors, by, reason=why)
             parts.append(Sending(core.fail(anchors, cause, by), len(named), events=events))
     if buffer.resets:
-        anchors = np.array(list(buffer.resets), np.int64)
-        parts.append(Sending(core.reset_timeout(anchors), len(anchors)))
+        parts.append(_resets(core, buffer.resets, mark))
     fresh.emitted = emitted
     return fresh, parts
+
+
+def _reset(resets: Iterable[tuple[int, str]]) -> Ids:
+    return np.array(list(dict.fromkeys(anchor for anchor, _ in resets)), np.int64)
+
+
+def _resets(core: Core, resets: Collection[tuple[int, str]], mark: Callable[[str], Mark | None]) -> Sending:
+    anchors = _reset(resets)
+    sending = Sending(core.reset_timeout(anchors), len(anchors))
+    if len(traces.picked(core, anchors)):
+        for step in sorted({step for _, step in resets}):
+            own = _reset(pair for pair in resets if pair[1] == step)
+            sending.events += traces.resets(core, own, mark(step))
+        sending.settled = lambda slabs: None if slabs else sending.events.clear()
+    return sending
 
 
 def _track(core: Core, source: Source, slabs: list[Trees], emitted: int) -> Sending:

@@ -134,10 +134,10 @@ class Outbox:
             buffer, number, failed = self.buffer, len(self.buffer.fails), (step, cause, tuple.anchors)
             buffer.fails[number], tuple.settled = failed, "failed"
 
-    def reset_timeout(self, anchors: Iterable[int]) -> None:
-        """Buffers resets of the timeout."""
+    def reset_timeout(self, anchors: Iterable[int], step: str) -> None:
+        """Buffers resets of the timeout by a step."""
         with self.lock:
-            named = dict.fromkeys(anchors)
+            named = dict.fromkeys((anchor, step) for anchor in anchors)
             self.adding(len(named))
             self.buffer.resets.update(named)
 
@@ -213,7 +213,7 @@ class Outbox:
             try:
                 with self.lock:
                     spouts = {source.spout for source, _ in self.buffer.tracks.values()}
-                    steps = self.buffer.steps
+                    steps = self.buffer.steps(self.ledger.core)
                 for spout in spouts:
                     self.ledger.register_spout(spout)
                 if steps:

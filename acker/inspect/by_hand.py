@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from acker.inspect.trees import trees_at
-from acker.ledger import causes, once
+from acker.ledger import causes, once, traces
 from acker.ledger.core import Core
 from acker.ledger.ids import as_ids
 from acker.store.operation import Operation
@@ -41,3 +41,17 @@ def fail(core: Core, anchors: Sequence[int], reason: str, *, retry: bool = True)
         return FailedByHand(unknown=unknown)
     done = yield from once.send(core, core.fail(as_ids(sorted(known), "anchors"), encoded))
     return FailedByHand(done.failed, done.late, len(known) - done.failed - done.late - done.orphaned, unknown)
+
+
+def reset_timeout(core: Core, anchors: Sequence[int]) -> Operation[int]:
+    """Gives trees, and all others of their slabs, the whole message timeout again; how many slabs.
+
+    Raises ValidationError.
+    """
+    found = as_ids(sorted(set(anchors)), "anchors")
+    if not core.config.ackers:
+        return 0
+    slabs = yield from once.send(core, core.reset_timeout(found))
+    if slabs:
+        yield from traces.note(core, traces.resets(core, found))
+    return slabs

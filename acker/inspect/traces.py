@@ -21,9 +21,9 @@ _SHARDS = 64
 class TraceEvent:
     """What became of a traced tree. at: Unix seconds by the server's clock.
 
-    kind: tracked, emitted (rows of it into a stream), acked, failed or expired. step, batch: whose,
-    "" and -1 where not known. spout: of a track. stream, rows: where its rows went, or of which they were,
-    and how many. reason: of a fail or an expiration.
+    kind: tracked, emitted (rows of it into a stream), reset (its timeout, for the first time by a step and
+    batch), acked, failed or expired. step, batch: whose, "" and -1 where not known. spout: of a track.
+    stream, rows: where its rows went, or of which they were, and how many. reason: of a fail or an expiry.
     """
 
     at: float
@@ -43,7 +43,8 @@ class TraceEvent:
             return f"tracked for spout {self.spout}"
         where = f" {'into' if self.kind == 'emitted' else 'of'} stream {self.stream}" if self.stream else ""
         what = f" {self.rows:,} row{'s' * (self.rows != 1)}{where}" if self.stream else ""
-        return f"{self.kind}{what}{by}{f': {self.reason}' if self.reason else ''}"
+        kind = "timeout reset" if self.kind == "reset" else self.kind
+        return f"{kind}{what}{by}{f': {self.reason}' if self.reason else ''}"
 
 
 @dataclass(frozen=True, slots=True)

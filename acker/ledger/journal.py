@@ -15,13 +15,15 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from acker.errors import KeyConflict, StoreError, UnreadableRecord, ValidationError
-from acker.ledger import causes, ids, once
+from acker.ledger import causes, ids, once, traces
+from acker.ledger.causes import Cause
 from acker.ledger.config import check_message_id, check_name, check_text
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.marks import Mark
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON, Call, Failed, Submission, Updated, sums, unreadable
+from acker.ledger.traces import Event
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
@@ -138,7 +140,10 @@ def send(core: Core, messages: Messages, key: str | None = None) -> Operation[Se
     be passed over, when all else is done.
     """
     name = secrets.token_hex(_NAME_BYTES) if key is None else name_of(core, key)
-    return (yield from _carry_out(core, messages, name, keyed=key is not None))
+    sent = yield from _carry_out(core, messages, name, keyed=key is not None)
+    if core.config.traces and core.config.ackers:
+        yield from traces.note(core, _events(core, messages, name, sent))
+    return sent
 
 
 def name_of(core: Core, key: str) -> str:
@@ -173,6 +178,31 @@ def finish_stale(core: Core) -> Operation[bool]:
         _log.error("a call of the journal cannot be finished: %s", error)
         yield [command("HDEL", journal, name)]
     return True
+
+
+def _events(core: Core, messages: Messages, name: str, sent: Sent) -> list[Event]:
+    """What becomes of traced trees by messages that were sent: the same under the same key."""
+    tracks = [
+        track for track in messages.tracks
+        if sent.letters[ids.anchor_at(ids.slab_of(track.anchor), 0)] in "AD"
+    ]  # fmt: skip
+    acks = [*((*one, None) for one in messages.acks), *messages.acks_by]
+    fails = [*((*one, None) for one in messages.fails), *messages.fails_by]
+    resets = messages.resets if sent.slabs_reset else ()
+    named = [*(one.anchor for one in tracks), *(one[0] for one in acks), *(one[0] for one in fails), *resets]
+    picked = set(traces.picked(core, ids.as_ids(named)).tolist())
+    events = [
+        Event(one.anchor, "tracked", "tracked", spout=one.spout) for one in tracks if one.anchor in picked
+    ]
+    for anchor, _, step in acks:
+        if anchor in picked:
+            by = None if step is None else Mark(step)
+            events.append(Event(anchor, "acked", f"acked {name}" + ("" if step is None else f" {step}"), by))
+    for anchor, cause, step in fails:
+        if anchor in picked:
+            by = None if step is None else Mark(step)
+            events.append(Event(anchor, "failed", "failed", by, reason=Cause.parse(cause).reason))
+    return events + (traces.resets(core, ids.as_ids(resets)) if resets else [])
 
 
 def _checked(name: bytes) -> str:

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What became of a tree. kind: tracked, emitted, acked or failed.
+    """What became of a tree. kind: tracked, emitted, reset (its timeout), acked or failed.
 
     key: tells it from other events of the tree; the same again changes nothing. by: who did it, where known.
     spout, stream, rows: whose tree it is, into which stream rows of it went or of which they were, how many.
@@ -79,6 +79,12 @@ def of(
     """The same event of each of some trees, as far as they are traced."""
     found = picked(core, anchors).tolist()
     return [Event(anchor, kind, key, by, spout=spout, reason=reason) for anchor in found]
+
+
+def resets(core: Core, anchors: Ids, by: Mark | None = None) -> list[Event]:
+    """The events of traced trees whose timeout was reset: the first one of a step and batch is kept."""
+    who = f" {by.step} {by.batch}" if by is not None else ""
+    return of(core, "reset", f"reset{who}", anchors, by)
 
 
 def note(core: Core, events: Sequence[Event]) -> Operation[None]:

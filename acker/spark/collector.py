@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
-from logging import getLogger
-from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import LongType, StructField, StructType
 
-from acker.errors import AckerError, ValidationError
+from acker.errors import ValidationError
 from acker.ledger.causes import ending
 from acker.ledger.client import Ledger
 from acker.ledger.config import check_name, check_reason
@@ -30,6 +28,7 @@ from acker.spark.mapping import CARRIED, RUN, RecordMapper
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.pinned import pinned
+from acker.spark.resets import Resets
 from acker.spark.staging import StagedRows
 from acker.spark.suspects import Suspects
 from acker.spark.versions import arrow_schema
@@ -39,8 +38,6 @@ from acker.streams.commits.staging import FAILED, Staged
 from acker.streams.places import holders
 from acker.streams.segments import ANCHORS
 from acker.streams.subscriptions import DEFAULT, Range
-
-_log = getLogger(__name__)
 
 HORIZON = 86400.0
 EFFECTS = 10_000_000
@@ -84,6 +81,7 @@ class Collector:
         self._batch = batch
         self._used_once = False
         self._cached: list[DataFrame] = []
+        self._resets = Resets(self._ledger, self.name, number)
 
     @in_life
     def emit(self, rows: DataFrame, stream: str, *, anchored: bool = True) -> int:
@@ -274,7 +272,7 @@ class Collector:
 
         Returns how many slabs. For a slow step: see `keep_alive`.
         """
-        return self._ledger.reset_timeout(self._anchors(rows))
+        return self._resets.reset(self._anchors(rows))
 
     @contextmanager
     def keep_alive(self, rows: DataFrame) -> Iterator[None]:
@@ -282,25 +280,8 @@ class Collector:
 
         Their anchors are gathered here, 8 bytes for each tree. A driver that dies does no resets.
         """
-        anchors = self._anchors(rows)
-        ended = Event()
-
-        def reset() -> None:
-            while True:
-                try:
-                    self._ledger.reset_timeout(anchors)
-                except AckerError as error:  # the next reset may reach the store
-                    _log.warning("trees of a batch of %s were not kept alive: %s", self.name, error)
-                if ended.wait(self._ledger.config.message_timeout / 4):
-                    return
-
-        thread = Thread(target=reset, name="acker-keep-alive", daemon=True)
-        thread.start()
-        try:
+        with self._resets.keeping(self._anchors(rows)):
             yield
-        finally:
-            ended.set()
-            thread.join()
 
     def release(self) -> None:
         """Lets go of what the executors keep for the batch. Calls are refused from now on."""

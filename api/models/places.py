@@ -48,13 +48,13 @@ class TraceEvent(Answer):
     """What became of a traced tree."""
 
     at: Instant
-    kind: str = Field(examples=["tracked", "emitted", "acked", "failed"])
+    kind: str = Field(examples=["tracked", "emitted", "reset", "acked", "failed", "expired"])
     step: str = Field(description="Whose; empty where that is not known.")
     batch: int = Field(ge=-1, description="Of its query; -1 where there is none.")
     spout: str = Field(description="Of a track.")
     stream: str = Field(description="Where its rows went, or of which they were.")
     rows: Count = Field(description="How many of its rows.")
-    reason: str = Field(description="Of a fail; anybody's text.")
+    reason: str = Field(description="Of a fail or an expiration; anybody's text.")
     text: str = Field(description="The event, for people.")
 
 

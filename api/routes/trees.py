@@ -159,7 +159,7 @@ async def reset_trees(request: Request, ledger: LedgerDep, body: ResetManyBody) 
 async def _reset(ledger: AsyncLedger, anchors: list[str]) -> ResetResult:
     """Numbers that are no anchors name no tree, as those of trees that are gone."""
     found = [number for number in sorted({int(anchor) for anchor in anchors}) if number & 1]
-    return ResetResult(slabs=await ledger.reset_timeout(found) if found else 0)
+    return ResetResult(slabs=await ledger.run(by_hand.reset_timeout(ledger.core, found)) if found else 0)
 
 
 async def _fail(request: Request, ledger: AsyncLedger, anchors: list[str], body: FailBody) -> FailResult:

@@ -18,6 +18,7 @@ from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import SpanKind, StatusCode
 
 from acker.inspect import marks
+from acker.ledger import traces as recording
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
@@ -122,6 +123,24 @@ async def test_a_tree_is_a_trace_of_its_track_and_its_acks_linked_to_their_batch
         "acker.rows": 1,
     }
     assert facts(trees[0][0])[messaging.MESSAGING_OPERATION_TYPE] == "send"
+
+
+async def test_a_reset_of_its_timeout_is_an_event_of_a_tree(url: str) -> None:
+    ledger = traced(url)
+    anchors = track(ledger, 1)
+    by = ledger.run(marks.mark(ledger.core, "split", 7))
+    ledger.run(recording.note(ledger.core, recording.resets(ledger.core, anchors, by)))
+    consume(ledger, "lines")
+    exported = Exported(url)
+    root, _ = await exported.looks()
+    await exported.end()
+    [event] = root.events
+    assert event.name == "timeout reset"
+    assert dict(event.attributes or {}) == {
+        messaging.MESSAGING_CONSUMER_GROUP_NAME: "split",
+        "acker.batch": 7,
+    }
+    assert times(root)[0] <= event.timestamp <= times(root)[1]
 
 
 async def test_a_failure_and_an_expiry_are_errors_and_each_tree_is_exported_once(url: str) -> None:

@@ -232,6 +232,7 @@ def test_a_tree_shows_where_it_is_and_that_this_is_all_and_its_streams_who_has_w
     ledger.run(marks.mark(ledger.core, "store"))
     ledger.submit(ledger.core.update(np.array([other]), ids.new_ids(1), 0, by, 1).calls)
     events = of_ledger.of(ledger.core, "acked", "acked 1", np.array([anchor]), by)
+    events += of_ledger.resets(ledger.core, np.array([anchor]), by)
     ledger.run(of_ledger.note(ledger.core, events))
     had = take(ledger, "lines", "count", reader="r1")
     ledger.store.send([holders.noting(ledger.core, had, "<b>5f0c</b>\x1b[31m", 17)])
@@ -245,7 +246,9 @@ def test_a_tree_shows_where_it_is_and_that_this_is_all_and_its_streams_who_has_w
         expect(places.filter(has_text="count")).to_contain_text("batch 17")
         expect(places.filter(has_text="split")).to_contain_text("16")
         expect(places.filter(has_text="store")).to_contain_text("never")
-        expect(where.get_by_role("listitem")).to_contain_text("acked by split, batch 16")
+        expect(where.get_by_role("listitem")).to_contain_text(
+            ["acked by split, batch 16", "timeout reset by split, batch 16"]
+        )
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert axe(page) == []
     [extra] = ids.new_ids(1)

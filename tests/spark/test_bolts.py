@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.functions import col, split
 
-from acker.inspect import pages, steps
+from acker.inspect import pages, steps, traces
 from acker.ledger.client import open_ledger
 from acker.spark import Collector, FailedException, bolt, job
 from acker.store.client import Store
@@ -235,7 +235,7 @@ def test_rows_of_a_query_that_is_not_deterministic_are_the_same_in_each_call(pip
 
 @pytest.mark.connect(only=False)
 def test_a_slow_step_keeps_its_trees_alive(pipeline: Pipeline) -> None:
-    ledger = open_ledger(Store(pipeline.url), "slow", ackers=2, message_timeout=1.0)
+    ledger = open_ledger(Store(pipeline.url), "slow", ackers=2, message_timeout=1.0, traces=1)
     slow = Pipeline(pipeline.spark, ledger, pipeline.url, pipeline.directory)
 
     def in_nursery() -> int:
@@ -252,8 +252,11 @@ def test_a_slow_step_keeps_its_trees_alive(pipeline: Pipeline) -> None:
         assert in_nursery() == 0
         collector.emit(batch, stream="copies")
 
-    slow.spout([f"a{n}" for n in range(10)])
+    anchors = slow.spout([f"a{n}" for n in range(10)])
     slow.run("slow", "lines", sleepy)
+    for anchor in anchors.tolist():
+        told = [one.text() for one in ledger.run(traces.trace(ledger.core, anchor))]
+        assert [one for one in told if "reset" in one] == ["timeout reset by slow, batch 0"]
     consume(slow, "copies")
     counted = slow.counters()
     assert counted.pop("rotations") >= 8

@@ -1,6 +1,7 @@
 """Traces: what became of one tree in N, event by event."""
 
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,17 +9,19 @@ import pytest
 import redis
 
 from acker import Topology
-from acker.inspect import marks, traces
-from acker.ledger import ids
+from acker.inspect import by_hand, marks, traces
+from acker.ledger import ids, journal
 from acker.ledger import traces as of_ledger
+from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.journal import Messages
 from acker.store.client import Store
 from acker.streams.commits import commit as commits
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.roots import Tracking
 from acker.streams.places.why import why
 from acker.streams.spouts.spout import StreamSpout
-from tests.helpers.streaming import commit, consume, emit, run_cut, stage, take
+from tests.helpers.streaming import commit, consume, emit, record_requests, run_cut, stage, take
 
 pytestmark = pytest.mark.cluster
 
@@ -109,6 +112,71 @@ def test_collectors_note_what_becomes_of_their_trees(url: str) -> None:
         assert story(ledger, bad.anchors[0]) == ["tracked for spout s", "failed by store: no such price"]
         listed = {one.anchor for one in ledger.run(traces.traced(ledger.core))}
         assert listed == {good.anchors[0], bad.anchors[0]}
+
+
+def test_the_first_reset_by_a_step_stands_in_the_trace(url: str) -> None:
+    with Topology(url, "t", ackers=2, linger=15.0, traces=1) as topology:
+        spout, split, store = topology.spout("s"), topology.bolt("split"), topology.bolt("store")
+        [tuple_] = spout.emit("slow")
+        topology.flush()
+        for bolt in (split, store, split):
+            bolt.reset_timeout(tuple_)
+            topology.flush()
+        [anchor] = tuple_.anchors
+        ledger = topology.ledger
+        assert ledger.run(by_hand.reset_timeout(ledger.core, [anchor])) == 1
+        assert story(ledger, anchor) == [
+            "tracked for spout s",
+            "timeout reset by split",
+            "timeout reset by store",
+            "timeout reset",
+        ]
+        assert [one.kind for one in ledger.run(traces.trace(ledger.core, anchor))][1:] == ["reset"] * 3
+
+
+def test_a_reset_of_no_tree_leaves_no_trace(url: str) -> None:
+    with Topology(url, "t", ackers=2, linger=15.0, traces=1) as topology:
+        spout, bolt = topology.spout("s"), topology.bolt("b")
+        [tuple_] = spout.emit("gone")
+        topology.flush()
+        ledger = topology.ledger
+        ledger.fail(tuple_.anchors)
+        before = ledger.run(traces.trace(ledger.core, tuple_.anchors[0]))
+        bolt.reset_timeout(tuple_)
+        topology.flush()
+        assert ledger.run(by_hand.reset_timeout(ledger.core, tuple_.anchors)) == 0
+        assert ledger.run(traces.trace(ledger.core, tuple_.anchors[0])) == before
+
+
+@pytest.mark.parametrize("every", [0, 10**9])
+def test_a_reset_costs_no_further_request_where_its_tree_is_not_traced(url: str, every: int) -> None:
+    with Topology(url, "t", ackers=1, linger=15.0, traces=every) as topology:
+        spout, bolt = topology.spout("s"), topology.bolt("b")
+        [tuple_] = spout.emit("slow")
+        topology.flush()
+        bolt.reset_timeout(tuple_)
+        sent: list[Any] = []
+        record_requests(topology.ledger, topology.flush, sent)
+        assert len(sent) == 1
+
+
+def test_messages_note_what_becomes_of_trees_once_under_their_key(url: str) -> None:
+    ledger = traced(url)
+    good, bad, slow = (int(ids.new_anchors(1)[0]) for _ in range(3))
+    [own] = ids.new_ids(1).tolist()
+    step = ledger.run(marks.mark(ledger.core, "split"))
+    assert step is not None
+    wanted = Messages(
+        [journal.Track(anchor, own, b"m", "s") for anchor in (good, bad, slow)],
+        fails=[(bad, Cause("too late", "split").text())],
+        resets=[slow],
+        acks_by=[(good, own, step.step)],
+    )
+    for _ in range(2):
+        ledger.run(journal.send(ledger.core, wanted, "key"))
+    assert story(ledger, good) == ["tracked for spout s", "acked by split"]
+    assert story(ledger, bad) == ["tracked for spout s", "failed: too late"]
+    assert story(ledger, slow) == ["tracked for spout s", "timeout reset"]
 
 
 def test_one_tree_in_so_many_is_traced_the_same_ones_everywhere(url: str) -> None:

@@ -3184,13 +3184,15 @@ export interface components {
              * Kind
              * @example tracked
              * @example emitted
+             * @example reset
              * @example acked
              * @example failed
+             * @example expired
              */
             kind: string;
             /**
              * Reason
-             * @description Of a fail; anybody's text.
+             * @description Of a fail or an expiration; anybody's text.
              */
             reason: string;
             /**

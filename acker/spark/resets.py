@@ -1,0 +1,58 @@
+"""Resets of the timeout, for a batch that takes long."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import getLogger
+from threading import Event, Thread
+
+import numpy as np
+
+from acker.errors import AckerError
+from acker.inspect import marks
+from acker.ledger import traces
+from acker.ledger.client import Ledger
+from acker.ledger.ids import Ids
+
+_log = getLogger(__name__)
+
+
+class Resets:
+    """Resets the timeout of trees for a batch of a step, -1 for a job: traced trees tell of the first one."""
+
+    def __init__(self, ledger: Ledger, step: str, batch: int) -> None:
+        self._ledger = ledger
+        self._step = step
+        self._batch = batch
+        self._told: Ids = np.zeros(0, np.int64)
+
+    def reset(self, anchors: Ids) -> int:
+        """Gives trees, and all others of their slabs, the whole message timeout again; how many slabs."""
+        core, slabs = self._ledger.core, self._ledger.reset_timeout(anchors)
+        new = np.setdiff1d(traces.picked(core, anchors), self._told)
+        if slabs and len(new):
+            by = self._ledger.run(marks.mark(core, self._step, self._batch))
+            self._ledger.run(traces.note(core, traces.resets(core, new, by)))
+            self._told = np.union1d(self._told, new)
+        return slabs
+
+    @contextmanager
+    def keeping(self, anchors: Ids) -> Iterator[None]:
+        """Resets the timeout of trees now and again until the block ends, by a thread."""
+        ended = Event()
+
+        def reset() -> None:
+            while True:
+                try:
+                    self.reset(anchors)
+                except AckerError as error:  # the next reset may reach the store
+                    _log.warning("trees of a batch of %s were not kept alive: %s", self._step, error)
+                if ended.wait(self._ledger.config.message_timeout / 4):
+                    return
+
+        thread = Thread(target=reset, name="acker-keep-alive", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
