@@ -13,7 +13,7 @@ import typer
 
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import facts, printable, row, show, show_json, table
+from acker.cli.output import facts, printable, row, show, show_json, step_batch, table
 from acker.errors import AckerError, ValidationError, needing_pyarrow
 from acker.inspect.plain import instant
 from acker.ledger.client import Ledger
@@ -119,7 +119,7 @@ def dead_letters(
             one.id,
             printable(one.message_id),
             one.status,
-            one.step or "-",
+            step_batch(one.step, one.batch) or "-",
             one.attempts,
             instant(one.at),
             one.reason,
@@ -151,7 +151,7 @@ def dead_letter(
                 ("spout", one.spout),
                 ("message id", printable(one.message_id)),
                 ("status", one.status),
-                ("step", _by(one) or "-"),
+                ("step", step_batch(one.step, one.batch) or "-"),
                 ("reason", one.reason),
                 ("attempts", one.attempts),
                 ("at", instant(one.at)),
@@ -311,12 +311,8 @@ def _text(one: "DeadLetter") -> str:
 
 
 def _ended(one: "Attempt") -> str:
-    by = _by(one)
+    by = step_batch(one.step, one.batch)
     return " ".join(filter(None, (instant(one.at), one.status, by and f"by {by}:", one.reason)))
-
-
-def _by(one: "Attempt | DeadLetter") -> str:
-    return f"{one.step}, batch {one.batch}" if one.step and one.batch >= 0 else one.step
 
 
 def _json() -> Any:

@@ -7,7 +7,7 @@ import typer
 
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import duration, printable, row, show, show_json, table
+from acker.cli.output import duration, printable, row, show, show_json, step_batch, table
 from acker.errors import needing_pyarrow
 from acker.inspect.plain import instant
 
@@ -65,7 +65,7 @@ def _show(topology: str, record: "FoundRecord") -> None:
             one.anchor or "-",
             one.state,
             printable(one.reason) or "-",
-            one.step or "-",
+            step_batch(one.step, one.batch) or "-",
             "-" if one.at is None else instant(one.at),
             duration(took),
         )

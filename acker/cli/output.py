@@ -44,6 +44,11 @@ def duration(seconds: float | None) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
+def step_batch(step: str, batch: int) -> str:
+    """Which step has failed something, and in which batch of its query (-1: not known); "" for no step."""
+    return f"{step}, batch {batch}" if step and batch >= 0 else step
+
+
 def show_json(value: object) -> None:
     """Writes a value as JSON, ASCII only."""
     # JSON leaves the one control character of ASCII as it is that lies beyond the letters.

@@ -9,7 +9,7 @@ import typer
 from acker.cli import options
 from acker.cli.health import in_short, shown
 from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import duration, facts, printable, row, show, show_json, table
+from acker.cli.output import duration, facts, printable, row, show, show_json, step_batch, table
 from acker.errors import AckerError, UnknownTopology, ValidationError
 from acker.inspect import failures, forms, marks, pages, steps
 from acker.inspect import health as rules
@@ -175,8 +175,8 @@ def tree(
         ended = ledger.run(failures.find(ledger.core, number))
         how = "never tracked, or finished and confirmed"
         if ended is not None:
-            batch = f", batch {ended.cause.batch}" if ended.cause.batch >= 0 else ""
-            why = f", by {ended.cause.step}{batch}" if ended.cause.step else ""
+            by = step_batch(ended.cause.step, ended.cause.batch)
+            why = f", by {by}" if by else ""
             why += f": {ended.cause.reason}" if ended.cause.reason else ""
             how = f"it {ended.status} at {instant(ended.at)}, {duration(ended.age)} after its track{why}"
         raise AckerError(f"topology {topology!r} knows no tree {number}: {how}")

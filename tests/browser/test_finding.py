@@ -76,6 +76,29 @@ def test_a_record_is_found_by_its_id_or_an_anchor_and_leads_to_its_attempts_and_
         ledger.run(remove("finding", force=True))
 
 
+def test_the_step_and_the_batch_that_failed_a_record_are_told_in_each_list(
+    new_page: NewPage, world: World, axe: Callable[[Page], list[str]]
+) -> None:
+    ledger = world.ledger("steps", ackers=1, message_timeout=3600.0)
+    try:
+        StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1)).write(lines(1))
+        fail(ledger, lambda _: True, "no such shop", "price", 1234)
+        settler.settle(ledger)
+        page = new_page("/")
+        for path in ("outcomes", "dead-letters?view=rows", "find?id=0"):
+            page.goto(f"{world.address}/t/steps/{path}")
+            for width in (1440, 390):
+                page.set_viewport_size({"width": width, "height": 844})
+                step = page.locator("tbody td[data-title=Step]")
+                expect(step).to_have_text("price, batch 1,234")
+                assert page.evaluate("document.documentElement.scrollWidth") <= width
+                assert axe(page) == []
+        page.get_by_role("table").get_by_role("link").first.click()
+        expect(page.get_by_role("region", name="History")).to_contain_text("by price, batch 1,234")
+    finally:
+        ledger.run(remove("steps", force=True))
+
+
 def test_any_id_is_looked_for_as_it_is_and_does_nothing(new_page: NewPage, world: World) -> None:
     ledger = world.ledger("hostile", ackers=1, message_timeout=3600.0)
     try:

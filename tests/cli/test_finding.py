@@ -39,6 +39,22 @@ def test_a_record_is_shown_with_its_attempts_and_leads_to_its_dead_letter(
     assert [one["reason"] for one in record["attempts"]] == [HOSTILE, "no such shop"]
 
 
+def test_the_step_and_the_batch_that_failed_a_record_are_told_wherever_the_step_is(
+    acker: Acker, ledger: Ledger
+) -> None:
+    StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1)).write(lines(1))
+    fail(ledger, lambda _: True, "no such shop", "price", 17)
+    [anchor] = re.findall(r"^ +1? *(-?\d{8,}) ", acker("find", "words", "0").out, re.MULTILINE)
+    settler.settle(ledger)
+    assert "by price, batch 17: no such shop" in one_error(acker("tree", "words", anchor), 1)
+    shown = acker("find", "words", "0").out
+    assert re.search(r"no such shop +price, batch 17 ", shown)
+    assert re.search(r" failed +price, batch 17 +1 ", acker("dead-letters", "words").out)
+    letter = re.search(r"acker (dead-letter) (words) (\S+)", shown)
+    assert letter is not None
+    assert re.search(r"^step +price, batch 17 *$", acker(*letter.groups()).out, re.MULTILINE)
+
+
 @pytest.mark.parametrize("message_id", [b"-7", b"plain", b"\xff\x00", b""])
 def test_any_message_id_is_found_and_its_tree_reported_of_when_it_has_ended(
     acker: Acker, ledger: Ledger, message_id: bytes

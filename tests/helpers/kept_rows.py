@@ -5,7 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
+from acker.ledger.ids import as_ids
 from acker.streams import StreamReader
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, kept
@@ -26,11 +28,17 @@ def consume(ledger: Ledger, stream: str = "lines") -> int:
     return StreamReader(ledger, stream).ack_all()
 
 
-def fail(ledger: Ledger, wanted: Callable[[dict[str, Any]], bool], reason: str = "bad") -> None:
+def fail(
+    ledger: Ledger,
+    wanted: Callable[[dict[str, Any]], bool],
+    reason: str = "bad",
+    by: str = "",
+    batch: int = -1,
+) -> None:
     """A bolt: fails some rows of the stream, acks the others."""
     bad = [row["_acker"] for row in rows(ledger) if wanted(row)]
     if bad:
-        ledger.fail(bad, reason)
+        ledger.send(ledger.core.fail(as_ids(bad), Cause(reason, by, batch=batch).encode()))
     consume(ledger)
 
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { brief, compact, count, duration, percent, plural } from "./format";
+import { brief, compact, count, duration, percent, plural, stepBatch } from "./format";
 
 test("durations come in the unit that suits them", () => {
   const shown = [null, 0, 0.0004, 0.0123, 0.5, 0.9999, 1, 9.96, 59.4, 59.96, 61, 3599, 7260, 200_000].map(
@@ -47,4 +47,11 @@ test("numbers are never more exact than they are", () => {
   expect(count(1_234_567)).toBe("1,234,567");
   expect([0, 0.001, 0.799, 1].map(percent)).toEqual(["0 %", "< 1 %", "79 %", "100 %"]);
   expect([plural(1, "tree"), plural(2, "tree")]).toEqual(["1 tree", "2 trees"]);
+});
+
+test("a step is told with its batch, where that is known", () => {
+  expect(stepBatch({ step: "price", batch: 1234 })).toBe("price, batch 1,234");
+  expect(stepBatch({ step: "price", batch: 0 })).toBe("price, batch 0");
+  expect(stepBatch({ step: "price", batch: -1 })).toBe("price");
+  expect(stepBatch({ step: "", batch: 3 })).toBe("");
 });

@@ -51,3 +51,8 @@ export function instant(iso: string | null | undefined): string {
 export function plural(number: number, one: string, many = `${one}s`): string {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
+
+/** The step that failed something, and in which batch of its query; "" where it is not known. */
+export function stepBatch({ step, batch }: { step: string; batch: number }): string {
+  return step !== "" && batch >= 0 ? `${step}, batch ${count(batch)}` : step;
+}

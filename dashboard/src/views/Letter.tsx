@@ -8,7 +8,7 @@ import { OperatorButton, ReadOnly } from "../components/Operator";
 import { RefreshControl } from "../components/RefreshControl";
 import { MessageId, Reason } from "../components/Text";
 import { useRefresh } from "../hooks/refresh";
-import { count, instant } from "../lib/format";
+import { count, instant, stepBatch } from "../lib/format";
 import { LetterAction, type LetterVerb } from "./LetterAction";
 import { RowText } from "./LetterRows";
 import type { DeadLetter } from "./letterFilter";
@@ -94,7 +94,7 @@ function Facts({ topology, of }: { topology: string; of: DeadLetter }) {
     ["Kind", <Status key="" kind={of.status} />],
     ["Message id", <MessageId key="" of={of} whole />],
     ["Reason", <Reason key="" text={of.reason} whole />],
-    ["Step", by(of) || "not known"],
+    ["Step", stepBatch(of) || "not known"],
     ["Given up", instant(of.at)],
     ["Attempts", count(of.attempts)],
     ["Spout", of.spout],
@@ -121,11 +121,6 @@ function Facts({ topology, of }: { topology: string; of: DeadLetter }) {
   );
 }
 
-/** The step that failed it, and in which batch. */
-function by({ step, batch }: { step: string; batch: number }): string {
-  return step !== "" && batch >= 0 ? `${step}, batch ${count(batch)}` : step;
-}
-
 /** How its attempts ended, as far as they are kept, oldest first. */
 function Attempts({ of }: { of: DeadLetter }) {
   return (
@@ -139,7 +134,7 @@ function Attempts({ of }: { of: DeadLetter }) {
             </b>
             <span>
               {instant(one.at)}
-              {one.step !== "" && `, step ${by(one)}`}
+              {one.step !== "" && `, step ${stepBatch(one)}`}
             </span>
             <span>
               <Reason text={one.reason} whole />

@@ -13,7 +13,7 @@ import { MessageId, Reason } from "../components/Text";
 import { useRefresh } from "../hooks/refresh";
 import { useReadOnly } from "../hooks/scope";
 import { MOST_CALLS, MOST_ROWS } from "../lib/export";
-import { count, instant, plural } from "../lib/format";
+import { count, instant, plural, stepBatch } from "../lib/format";
 import { collect } from "../lib/pages";
 import { printable } from "../lib/text";
 import type { Ask } from "./LetterAction";
@@ -134,7 +134,7 @@ function letterColumns(topology: string): ColumnDef<DeadLetter>[] {
     { header: "Reason", cell: ({ row }) => <Reason text={row.original.reason} />, meta: { width: "w-wide" } },
     {
       header: "Step",
-      cell: ({ row }) => row.original.step || <span className="faint">not known</span>,
+      cell: ({ row }) => stepBatch(row.original) || <span className="faint">not known</span>,
     },
     {
       header: "Attempts",

@@ -16,7 +16,7 @@ import { useRefresh } from "../hooks/refresh";
 import { useTopology } from "../hooks/topology";
 import { useUrl } from "../hooks/url";
 import { MOST_CALLS, MOST_ROWS } from "../lib/export";
-import { count, duration, instant } from "../lib/format";
+import { duration, instant, stepBatch } from "../lib/format";
 import { collect, type ReadPage } from "../lib/pages";
 
 type Outcome = Schemas["Outcome"];
@@ -159,17 +159,6 @@ function reader(topology: string, filter: typeof FILTER): ReadPage<Outcome> {
   };
 }
 
-/** Which step has failed it, where that is known. */
-function By({ of }: { of: Pick<Outcome, "step" | "batch"> }) {
-  if (of.step === "") return null;
-  return (
-    <div className="faint">
-      by {of.step}
-      {of.batch < 0 ? "" : `, batch ${count(of.batch)}`}
-    </div>
-  );
-}
-
 function outcomeColumns(topology: string): ColumnDef<Outcome>[] {
   return [
     { header: "When", cell: ({ row }) => instant(row.original.at), meta: { width: "w-when" } },
@@ -181,13 +170,11 @@ function outcomeColumns(topology: string): ColumnDef<Outcome>[] {
         original.status === "expired" && original.reason === "" ? (
           <span className="faint">message timeout</span>
         ) : (
-          <>
-            <Reason text={original.reason} />
-            <By of={original} />
-          </>
+          <Reason text={original.reason} />
         ),
       meta: { width: "w-wide" },
     },
+    { header: "Step", cell: ({ row }) => stepBatch(row.original) || duration(null) },
     { header: "Spout", cell: ({ row }) => row.original.spout ?? duration(null) },
     {
       header: "Age",

@@ -9,7 +9,7 @@ import { DataTable } from "../components/DataTable";
 import { Status } from "../components/Mark";
 import { Empty, Loaded } from "../components/Notice";
 import { MessageId, Reason } from "../components/Text";
-import { count, duration, instant } from "../lib/format";
+import { count, duration, instant, stepBatch } from "../lib/format";
 import { addUp, messageIdQuery, type FoundAttempt, type MessageIdQuery, type Records } from "../lib/records";
 
 /** Calls of one search, until somebody asks for more: the service looks through a bounded piece for each. */
@@ -134,7 +134,7 @@ function attemptColumns(topology: string, tree: string | undefined): ColumnDef<F
         ),
       meta: { width: "w-wide" },
     },
-    { header: "Step", cell: ({ row }) => row.original.step || duration(null) },
+    { header: "Step", cell: ({ row }) => stepBatch(row.original) || duration(null) },
     { header: "Tracked", cell: ({ row }) => instant(row.original.tracked_at), meta: { width: "w-when" } },
     { header: "Ended", cell: ({ row }) => instant(row.original.at), meta: { width: "w-when" } },
     {

@@ -9,7 +9,7 @@ import { RefreshControl } from "../components/RefreshControl";
 import { MessageId, Reason } from "../components/Text";
 import { useRefresh } from "../hooks/refresh";
 import { useTopology } from "../hooks/topology";
-import { count, duration, instant } from "../lib/format";
+import { duration, instant, stepBatch } from "../lib/format";
 import { findPath, messageIdText } from "../lib/records";
 import { TreeAction, type Action } from "./actions";
 import { Search } from "./Search";
@@ -182,8 +182,7 @@ function History({ of }: { of: Schemas["TreeState"] }) {
             <span>
               {instant(outcome.at)}
               {outcome.age === null ? "" : `, ${duration(outcome.age)} after its track`}
-              {outcome.step === "" ? "" : `, by ${outcome.step}`}
-              {outcome.batch < 0 ? "" : `, batch ${count(outcome.batch)}`}
+              {outcome.step === "" ? "" : `, by ${stepBatch(outcome)}`}
             </span>
             {outcome.reason !== "" && (
               <span>
