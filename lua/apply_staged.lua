@@ -13,13 +13,17 @@
 --       4 limit       of the bytes that wait for their track
 --       5 needed      how much `made` must hold before the commit's inputs are acked; empty without `made`
 --       6 by          who acks, as of includes/marks.lua; empty where that is not known
+--       7 left        what is not acked with the chunk though it is staged in it: for each of its slabs,
+--                     those of one last, the length of the packed indexes of such trees and these (u16
+--                     each), or 65535 alone for all trees. Empty: nothing
 --       ... slab      of one: the names of the others of the chunk
 -- Returns "LOST" where `made` holds less: the store has lost what the commit emitted or failed here, and
 --       nothing is acked. Otherwise what update.lua does, after its two numbers one more: deltas for trees
 --       that nobody knew of, which wait for their track now. "0 0 0" where the chunk was there already, or
 --       the segment gone. An error where what was staged cannot be read: nothing is applied then.
--- An ack for a tree that the commit has failed itself is not applied: it is not late. One for a slab that
---       nobody knows of is late, and does not wait: a slab is tracked before its tuples are published.
+-- An ack for a tree that the commit has failed itself, or leaves out, is not applied: it is not late. One
+--       for a slab that nobody knows of is late, and does not wait: a slab is tracked before its tuples are
+--       published.
 -- The hash is deleted when all its chunks are acked.
 -- Tells the spouts: acked.
 -- Bounded by the caller: what a chunk holds is what one call of update.lua may.
@@ -65,7 +69,7 @@ local function whole()
     from = from + bytes
   end
   return at <= #state and #indexes == 2 * pairs_of and #deltas == 8 * pairs_of and from == #packed + 1
-    and #pieces == #KEYS - first_dense + 1 and #ones == 8 * (#ARGV - 6)
+    and #pieces == #KEYS - first_dense + 1 and #ones == 8 * (#ARGV - 7)
 end
 
 local read, sound = pcall(whole) -- it raises where a part is missing, or ends in the middle
@@ -73,7 +77,27 @@ if not read or not sound then
   return redis.error_reply('UNREADABLE the vectors of a segment: chunk ' .. chunk .. ' of ' .. #state)
 end
 
--- Takes what is for trees that the commit has failed itself out of all parts.
+local ALL = setmetatable({}, {__index = function() return true end})
+
+-- The trees that are not acked: those that the commit has failed itself, and those of ARGV[7].
+-- Slab -> packed index -> true; nil where there is none. Bounded: by the trees of a chunk.
+local function not_acked(names)
+  local found = of_commit and made.failed(KEYS[OWN + 1], names)
+  local left, from = ARGV[7], 1
+  if left == '' then return found end
+  found = found or {}
+  for k = 1, #names do
+    local length = unpack_from('<I2', left, from)
+    local own = length > 0 and (found[names[k]] or {}) or nil
+    if sub(left, from + 2, from + length + 1) == '\255\255' then own = ALL end
+    for place = from + 2, own == ALL and 0 or from + length, 2 do own[sub(left, place, place + 1)] = true end
+    found[names[k]] = own or found[names[k]]
+    from = from + 2 + length
+  end
+  return found
+end
+
+-- Takes what is for such trees out of all parts.
 local function leave_out(failed, names, singles)
   local kept_counts, kept_indexes, kept_deltas, n, kept = {}, {}, {}, 0, 0
   for k = 1, #counts / 2 do
@@ -90,13 +114,13 @@ local function leave_out(failed, names, singles)
   end
   counts, indexes, deltas = table.concat(kept_counts), table.concat(kept_indexes), table.concat(kept_deltas)
   for k = 1, #pieces do
-    local hit = {}
-    for index in pairs(failed[names[#counts / 2 + k]] or {}) do
+    local own, hit = failed[names[#counts / 2 + k]] or {}, {}
+    for index in pairs(own) do
       local number = unpack_from('<I2', index)
       if number * 8 < #pieces[k] then hit[#hit + 1] = number end
     end
     table.sort(hit)
-    pieces[k] = words.clear(pieces[k], hit)
+    pieces[k] = own == ALL and words.none(#pieces[k] / 8) or words.clear(pieces[k], hit)
   end
   local kept_singles, kept_ones = {}, {}
   for k = 1, #singles do
@@ -109,7 +133,7 @@ local function leave_out(failed, names, singles)
   return kept_singles
 end
 
-local singles = {unpack(ARGV, 7)}
+local singles = {unpack(ARGV, 8)}
 if to == '2' and by ~= '' then
   local trees, tuples = unpack(call('HMGET', staged, 'trees:' .. chunk, 'tuples:' .. chunk))
   local many, of_many = {}, counts .. (trees or '')
@@ -118,13 +142,13 @@ if to == '2' and by ~= '' then
 end
 if to == '2' then
   update.waits = false
-  if of_commit then
+  if of_commit or ARGV[7] ~= '' then
     local names = {}
     for k = vectors_at, #KEYS do names[#names + 1] = slabs.name(KEYS[k]) end
     local all = {unpack(names)}
     for k = 1, #singles do all[#all + 1] = singles[k] end
-    local failed = made.failed(KEYS[OWN + 1], all)
-    if failed then singles = leave_out(failed, names, singles) end
+    local left = not_acked(all)
+    if left then singles = leave_out(left, names, singles) end
   end
 end
 update.sparse(vectors_at, counts, indexes, deltas)

@@ -3,6 +3,8 @@
 They are of one run of a query: what a run that was cut short has read, the next one need not read.
 """
 
+from dataclasses import replace
+
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
 from acker.spark.microbatches import Batch
@@ -33,7 +35,10 @@ def noted(ledger: Ledger, batch: Batch) -> tuple[Range, ...]:
 def ranges(core: Core, batch: Batch) -> Operation[tuple[Range, ...]]:
     """What `noted` runs."""
     [found] = yield [command("SMEMBERS", _key(core, batch))]
-    return tuple(map(Range.parse, sorted(found)))
+    merged: dict[Range, list[str]] = {}
+    for one in map(Range.parse, sorted(found)):
+        merged.setdefault(replace(one, skipped=""), []).append(one.skipped)
+    return tuple(replace(one, skipped=" ".join(filter(None, all_of))) for one, all_of in merged.items())
 
 
 def forget(ledger: Ledger, batch: Batch) -> None:

@@ -1,6 +1,6 @@
 """Reading what a stream holds at one moment, to be acked by a commit: the same segments each time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -9,14 +9,16 @@ from pyspark.sql.types import StructType
 from acker.errors import SegmentGone
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
-from acker.spark.reading import PARTITION_ROWS
+from acker.spark.partitions import PARTITION_ROWS
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema, spark_schema
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import downtime, schemas, segments, stale, subscriptions
+from acker.streams.commits.skipped import Left
 from acker.streams.reader import payload_of
 from acker.streams.segments import Segment
+from acker.streams.stale import Planned
 from acker.streams.subscriptions import Range, Taken
 
 _PARTITIONS = 200
@@ -25,11 +27,14 @@ _PARTITIONS = 200
 class _Reader(Shipped):
     """Reads the rows of segments, given as their records; what `DataFrame.mapInArrow` is given."""
 
-    def __init__(self, ledger: Ledger, stream: str, slot: int, wanted: pa.Schema) -> None:
+    def __init__(
+        self, ledger: Ledger, stream: str, slot: int, wanted: pa.Schema, left: Mapping[str, Left | None]
+    ) -> None:
         self.ledger = ledger
         self.stream = stream
         self.slot = slot
         self.wanted = wanted
+        self.left = left
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of all segments."""
@@ -39,7 +44,7 @@ class _Reader(Shipped):
                 [payload] = self.ledger.run(payload_of(self.ledger, self.stream, [segment]))
                 if payload is None:
                     raise SegmentGone(f"a segment of stream {self.stream!r} was acked or dropped meanwhile")
-                found = stale.rows(self.ledger.core, self.stream, segment, self.slot, payload)
+                found = stale.rows(self.ledger.core, self.stream, segment, self.slot, payload, self.left)
                 for rows in self.ledger.run(found):
                     yield segments.read(rows, self.wanted)
 
@@ -62,31 +67,33 @@ def pinned(
         schema = spark_schema(ledger.run(schemas.read(core, stream)))
     wanted = arrow_schema(schema)
     ledger.run(schemas.check_reader(core, stream, wanted))
-    taken, found = ledger.run(_take(core, stream, subscription, reader))
+    taken, planned = ledger.run(_take(core, stream, subscription, reader))
+    found = planned.members
     if not found:
         return spark.createDataFrame([], schema), taken
     rows = sum(segment.rows for segment in found)
     parts = max(1, min(_PARTITIONS, len(found), rows // PARTITION_ROWS))
+    reading = _Reader(ledger, stream, taken.slot, wanted, planned.left)
     listed = spark.createDataFrame([(segment.record(),) for segment in found], "record string")
-    return listed.repartition(parts).mapInArrow(_Reader(ledger, stream, taken.slot, wanted), schema), taken
+    return listed.repartition(parts).mapInArrow(reading, schema), taken
 
 
-def _take(core: Core, stream: str, subscription: str, reader: str) -> Operation[tuple[Range, list[Segment]]]:
-    """All segments that there are for a reader, but for those whose rows the stream's limits dropped."""
+def _take(core: Core, stream: str, subscription: str, reader: str) -> Operation[tuple[Range, Planned]]:
+    """All segments that there are for a reader, and what is left out of them."""
     slot = yield from subscriptions.subscribe(core, stream, subscription)
     yield from subscriptions.recover(core, stream, slot)
     # From now on nobody takes them back from the reader: it has a name, and will come for them.
     yield from subscriptions.log(core, stream, slot, reader)
     acked = yield from _acked(core, Range(stream, slot, reader, 0, 2**53))
     start = at = max(acked, (yield from subscriptions.given_back(core, stream, slot, reader)))
-    own, found = keys.Stream(core.config.name, stream), list[Segment]()
+    found = list[Segment]()
     while (last := (yield from subscriptions.claim(core, stream, slot, reader, at))) > at:
         part = yield from subscriptions.taken(core, Range(stream, slot, reader, at, last))
         yield from downtime.take_up(core, stream, slot, part)
-        there = yield [command("EXISTS", own.payload(piece.segment.token)) for piece in part]
-        found += [piece.segment for piece, exists in zip(part, there, strict=True) if exists]
+        found += [piece.segment for piece in part]
         at = last
-    return Range(stream, slot, reader, start, at), found
+    planned = yield from stale.plan(core, stream, slot, found)
+    return Range(stream, slot, reader, start, at, planned.token), planned
 
 
 def _acked(core: Core, what: Range) -> Operation[int]:

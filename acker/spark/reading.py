@@ -8,6 +8,7 @@ does, and of a streaming read the bolt or the writer at its end does, when all o
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from acker.spark.company import Company
 from acker.spark.heartbeat import Heartbeat
 from acker.spark.losses import Losses
 from acker.spark.options import Options
+from acker.spark.partitions import SegmentsPartition, deal
 from acker.spark.shipping import Shipped
 from acker.spark.versions import (
     LEARNS_OFFSETS,
@@ -34,47 +36,15 @@ from acker.spark.versions import (
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import downtime, reader, retention, schemas, segments, stale, subscriptions
-from acker.streams.commits import inputs, vectors
 from acker.streams.segments import LARGEST_SEGMENT, Segment
 from acker.streams.subscriptions import Range
 
 Offset: TypeAlias = dict[str, Any]
 ONLY = "only"
 """The reader of a subscription on a Spark that does not tell a source where it was: it cannot be shared."""
-PARTITION_ROWS = 16_384
-"""Rows below which another partition costs more than it brings."""
-_PARTITIONS = 8
 _ENTRIES = 1_000
 _RETAIN_EVERY = 10.0
 _log = logging.getLogger(__name__)
-
-
-class SegmentsPartition(InputPartition):
-    """A partition: some segments, and the range of the whole batch, so that reading any part notes it all."""
-
-    def __init__(self, members: Sequence[Segment], batch: Range | None) -> None:
-        self.members = tuple(members)
-        self.batch = batch
-
-
-def deal(found: Sequence[Segment], batch: Range | None, most: int | None) -> list[SegmentsPartition]:
-    """Deals segments, in their order, to partitions of about the same number of rows.
-
-    A batch has one at least, whose task notes the range, also where the limits have dropped all of it.
-    """
-    rows = sum(segment.rows for segment in found)
-    wanted = most or max(1, min(_PARTITIONS, rows // PARTITION_ROWS))
-    share = rows / max(1, min(wanted, len(found))) if found else 0
-    parts: list[list[Segment]] = []
-    dealt = 0
-    for segment in found:
-        if not parts or dealt >= share * len(parts):
-            parts.append([])
-        parts[-1].append(segment)
-        dealt += segment.rows
-    if batch is not None and batch.end > batch.start and not parts:
-        parts.append([])
-    return [SegmentsPartition(members, batch) for members in parts]
 
 
 class _Rows:
@@ -102,36 +72,16 @@ class _Rows:
                     f"segment {segment.token} of stream {self.options.stream!r} was acked or dropped after "
                     "this batch was planned"
                 )
-            for batch in self._decoded(segment, payload, part.batch):
+            for batch in self._decoded(segment, payload, part):
                 if batch.num_rows:
                     yield segments.read(batch, self.wanted).rename_columns(self.names)
 
-    def _decoded(self, segment: Segment, payload: bytes, of: Range | None) -> Iterable[pa.RecordBatch]:
+    def _decoded(self, segment: Segment, payload: bytes, part: SegmentsPartition) -> Iterable[pa.RecordBatch]:
         """Rows. What is of no batch is only looked at: that changes nothing, whatever is found."""
+        of = part.batch
         if of is None:
             return segments.decode(payload)
-        read = inputs.rows if self.options.stale else stale.rows
-        return self.ledger.run(read(self.ledger.core, of.stream, segment, of.slot, payload))
-
-    def alive(self, members: Sequence[Segment], slot: int) -> list[Segment]:
-        """Those whose rows are there: what was dropped by the stream's limits, or is lost, is left out.
-
-        It loses its vectors, too: the batch acks its whole range, and must not ack what it does not read.
-        """
-        core, own = self.ledger.core, keys.Stream(self.options.topology, self.options.stream)
-
-        def look() -> Operation[list[Segment]]:
-            found = []
-            for first in range(0, len(members), _ENTRIES):
-                part = members[first : first + _ENTRIES]
-                there = yield [command("EXISTS", own.payload(segment.token)) for segment in part]
-                found += [segment for segment, exists in zip(part, there, strict=True) if exists]
-                gone = [segment for segment, exists in zip(part, there, strict=True) if not exists]
-                places = [place for segment in gone for place in vectors.places(core, segment, slot)]
-                yield from inputs.unlink(core, [key for key, _ in places])
-            return found
-
-        return self.ledger.run(look())
+        return self.ledger.run(stale.rows(self.ledger.core, of.stream, segment, of.slot, payload, part.left))
 
 
 class Reader(Shipped, DataSourceReader):
@@ -165,6 +115,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._reader = segments.new_token() if LEARNS_OFFSETS else ONLY
         self._end = "+"
         self._position: int | None = None
+        self._last_dealt: tuple[Range | None, Sequence[InputPartition]] = (None, ())
         self._retained = -_RETAIN_EVERY
         self._heartbeat = Heartbeat(self._rows.ledger, options.stream)
         self._company = Company(self._rows.ledger, options)
@@ -278,7 +229,22 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Those of a reader that is known were acked: another batch of it has run since.
         if batch.end > batch.start and not found and not (known and self._knows(name)):
             self._miss(end)
-        return deal(rows.alive(found, slot), batch, rows.options.partitions)
+        return self._dealt(batch, found)
+
+    def _dealt(self, batch: Range, found: Sequence[Segment]) -> Sequence[InputPartition]:
+        """The partitions of a batch: this run gets the same rows whenever it evaluates it.
+
+        So each of its tasks notes all that is left out of it, and none of that is acked.
+        """
+        if self._last_dealt[0] != batch:
+            rows = self._rows
+            planned = rows.ledger.run(
+                stale.plan(rows.ledger.core, batch.stream, batch.slot, found, everything=rows.options.stale)
+            )
+            noted = replace(batch, skipped=planned.token)
+            parts = deal(planned.members, noted, rows.options.partitions, planned.left)
+            self._last_dealt = batch, parts
+        return self._last_dealt[1]
 
     def _take_up(self, batch: Range) -> list[Segment]:
         """The segments of a range, from now on in hand: they have the whole message timeout."""

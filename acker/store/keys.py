@@ -146,6 +146,10 @@ class Stream:
         """String: the stale rows of a segment were counted for a subscription (lua/count_stale.lua)."""
         return self._prefix + b"stale:" + token.encode() + b":%d" % slot
 
+    def skipped(self, token: str) -> bytes:
+        """Hash: what a batch leaves out of what it reads (acker/streams/commits/skipped.py)."""
+        return self._prefix + b"skipped:" + token.encode()
+
     def marker(self, token: str) -> bytes:
         """String: a segment without a commit was published (lua/publish_once.lua)."""
         return self._prefix + b"published:" + token.encode()

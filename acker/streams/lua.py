@@ -4,6 +4,7 @@ Where a script takes the topology's configuration, its reply waits for files and
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from acker.ledger.config import TopologyConfig
 from acker.ledger.marks import Mark
@@ -135,12 +136,18 @@ def apply_staged(
     made: bytes | None = None,
     needed: int = 0,
     by: Mark | None = None,
+    left: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> Call:
-    """Brings a chunk to a state. made, needed: of a commit that needs something made here. by: who acks."""
+    """Brings a chunk to a state. made, needed: of a commit that needs something made here. by: who acks.
+
+    left: slabs, and which of their trees are not acked (acker/streams/commits/skipped.py).
+    """
     own = [staged, *([] if made is None else [made]), *([] if by is None else shard.of_steps())]
     own += shard.vectors(slabs)
     args: list[Word] = [chunk, to, config.waiting_bytes, "" if made is None else needed]
-    args += [b"" if by is None else by.packed(), *ones]
+    each = [left.get(slab, b"") for slab in (*slabs, *ones)]
+    packed = b"".join(len(one).to_bytes(2, "little") + one for one in each) if any(each) else b""
+    args += [b"" if by is None else by.packed(), packed, *ones]
     return Call(shard.number, scripts.get("apply_staged"), own, args, waits=True)
 
 

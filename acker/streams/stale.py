@@ -2,12 +2,13 @@
 
 A tree has failed, or expired and is replayed, or has become a dead letter, while its row lay in a stream. To
 process the row would do the same work twice, or put a record into a sink that was given up. So readers drop
-such rows, and count them. The store knows exactly which trees are over at the moment of the question; a tree
+such rows, and count them. The store knows exactly which trees are over when a batch is planned; a tree
 that ends while its row is worked on shows by an ack that comes late.
 """
 
 import bisect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -20,15 +21,17 @@ from acker.ledger.ids import SLAB_TREES, Ids
 from acker.store import keys
 from acker.store.operation import Operation, Reply, command
 from acker.streams import lua, segments
-from acker.streams.commits import inputs, vectors
+from acker.streams.commits import inputs, skipped, vectors
+from acker.streams.commits.skipped import Left, Skipped
 from acker.streams.segments import ANCHORS, Segment
 
 Over: TypeAlias = Mapping[bytes, npt.NDArray[np.bool_]]
 """Which trees of slabs are over, by index; slabs of which none is are missing."""
 COUNTED_TTL = 86400
 """Seconds for which it is known that the stale rows of a segment were counted: a batch may read it again."""
+MOST_LEFT = 100_000
+"""Slabs of which a batch leaves trees out, in segments that it reads; the rows of further ones are read."""
 _ALL = np.ones(SLAB_TREES, dtype=np.bool_)
-_ONE = np.ones(1, dtype=np.bool_)
 _FIRST_OF_ONE = b"\x80"
 """Names of slabs of one are not below it; those of all others are."""
 _HEADER_BYTES = 27
@@ -37,20 +40,86 @@ _FLIGHT = 64
 _ONES = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a batch reads: segments whose rows are there. token: of what it leaves out, for its range.
+
+    left: what of the members it leaves out, by their token; None: all that has a tree.
+    """
+
+    members: tuple[Segment, ...] = ()
+    token: str = ""
+    left: Mapping[str, Left | None] = field(default_factory=dict)
+
+
+def plan(
+    core: Core, stream: str, slot: int, members: Sequence[Segment], *, everything: bool = False
+) -> Operation[Planned]:
+    """Plans what a batch reads of segments: not those whose rows are gone, nor rows whose trees are over.
+
+    everything: rows whose trees are over are read. What is left out is noted in the store.
+    """
+    own, there = keys.Stream(core.config.name, stream), list[Segment]()
+    for first in range(0, len(members), _ONES):
+        part = members[first : first + _ONES]
+        replies = yield [command("EXISTS", own.payload(segment.token)) for segment in part]
+        there += [segment for segment, exists in zip(part, replies, strict=True) if exists]
+    gone = frozenset(one.token for one in members) - {one.token for one in there}
+    found = yield from judge(core, [] if everything else there, slot)
+    found = Skipped(gone, found.over, found.parts)
+    token = yield from skipped.note(core, stream, found)
+    left: dict[str, Left | None] = {**dict.fromkeys(found.over), **found.parts}
+    return Planned(tuple(there), token, left)
+
+
+def judge(core: Core, members: Sequence[Segment], slot: int) -> Operation[Skipped]:
+    """The trees that are over though a subscription has still to ack tuples of segments for them."""
+    named: dict[str, list[bytes]] = {one.token: [] for one in members}
+    by_shard: dict[int, set[bytes]] = {}
+    places = [(one.token, key, shard) for one in members for key, shard in vectors.places(core, one, slot)]
+    for first in range(0, len(places), _FLIGHT):
+        part = places[first : first + _FLIGHT]
+        replies = yield [vectors.head(key) for _, key, _ in part]
+        for (token, key, shard), reply in zip(part, replies, strict=True):
+            names = [slab for _, chunk in vectors.chunks(key, reply) for slab in chunk]
+            named[token] += names
+            by_shard.setdefault(shard, set()).update(names)
+    ended: dict[bytes, npt.NDArray[np.bool_]] = {}
+    for shard, waiting in by_shard.items():
+        found = sorted(waiting)
+        many = bisect.bisect_left(found, _FIRST_OF_ONE)
+        for at in range(0, many, _FLIGHT):
+            yield from _look(core, shard, found[at : min(many, at + _FLIGHT)], ended)
+        for at in range(many, len(found), _ONES):
+            yield from _look_at_ones(core, shard, found[at : at + _ONES], ended)
+    packed = {slab: skipped.ALL if done is _ALL else _packed(done) for slab, done in ended.items()}
+    over, parts, count = set[str](), dict[str, Left](), 0
+    for token, slabs in named.items():
+        left = {slab: packed[slab] for slab in slabs if slab in packed}
+        if left and len(left) == len(set(slabs)) and all(one == skipped.ALL for one in left.values()):
+            over.add(token)
+        elif left and count + len(left) <= MOST_LEFT:
+            parts[token], count = left, count + len(left)
+    return Skipped(over=frozenset(over), parts=parts)
+
+
+def _packed(done: npt.NDArray[np.bool_]) -> bytes:
+    return np.flatnonzero(done).astype("<u2").tobytes()
+
+
 def rows(
-    core: Core, stream: str, segment: Segment, slot: int, payload: bytes
+    core: Core, stream: str, segment: Segment, slot: int, payload: bytes, left: Mapping[str, Left | None]
 ) -> Operation[list[pa.RecordBatch]]:
     """The rows of a segment (`acker.streams.commits.inputs.rows`) but for the stale ones, which are counted.
 
-    A row is stale where it has trees, and none of them is pending. What of a tree cannot be read is none
-    that is over.
+    left: of `Planned`. A row is stale where it has trees, and all of them are left out. What of a tree
+    cannot be read is none that is over.
     """
     found = yield from inputs.rows(core, stream, segment, slot, payload)
-    if not found or ANCHORS not in found[0].schema.names:
+    if not found or ANCHORS not in found[0].schema.names or segment.token not in left:
         return found
-    ended = yield from over(core, segment, slot)
-    if not ended:
-        return found
+    of = left[segment.token]
+    ended = None if of is None else _ended(of)
     fresh = [batch.filter(pa.array(~_stale(batch.column(ANCHORS), ended))) for batch in found]
     dropped = sum(one.num_rows for one in found) - sum(one.num_rows for one in fresh)
     if dropped:
@@ -59,20 +128,16 @@ def rows(
     return fresh
 
 
-def over(core: Core, segment: Segment, slot: int) -> Operation[Over]:
-    """The trees that are over though a subscription has still to ack tuples of a segment for them."""
-    places = vectors.places(core, segment, slot)
-    ended: dict[bytes, npt.NDArray[np.bool_]] = {}
-    for first in range(0, len(places), _FLIGHT):
-        part = places[first : first + _FLIGHT]
-        replies = yield [vectors.head(key) for key, _ in part]
-        for (key, shard), reply in zip(part, replies, strict=True):
-            found = sorted({slab for _, slabs in vectors.chunks(key, reply) for slab in slabs})
-            many = bisect.bisect_left(found, _FIRST_OF_ONE)
-            for at in range(0, many, _FLIGHT):
-                yield from _look(core, shard, found[at : min(many, at + _FLIGHT)], ended)
-            for at in range(many, len(found), _ONES):
-                yield from _look_at_ones(core, shard, found[at : at + _ONES], ended)
+def _ended(left: Left) -> Over:
+    """Which trees are over, of what is left out for that."""
+    ended = {}
+    for slab, packed in left.items():
+        if packed == skipped.ALL:
+            ended[slab] = _ALL
+        else:
+            indexes = np.frombuffer(packed, dtype="<u2")
+            ended[slab] = np.zeros(int(indexes.max()) + 1, dtype=np.bool_)
+            ended[slab][indexes] = True
     return ended
 
 
@@ -103,7 +168,7 @@ def _look_at_ones(
         [headers] = yield [command("HMGET", own.slabs, *gone)]
         for slab, header in zip(gone, headers, strict=True):
             if header is None or _tracked(header):
-                ended[slab] = _ONE
+                ended[slab] = _ALL
 
 
 def _tracked(header: Reply) -> bool:
@@ -111,15 +176,15 @@ def _tracked(header: Reply) -> bool:
     return len(header) == _HEADER_BYTES and header[0] == _TRACKED
 
 
-def _stale(column: pa.Array, ended: Over) -> npt.NDArray[np.bool_]:
-    """Which rows are stale, of their anchors."""
+def _stale(column: pa.Array, ended: Over | None) -> npt.NDArray[np.bool_]:
+    """Which rows are stale, of their anchors. ended: None: all trees are over."""
     anchors, places = segments.edges(column)
     if pa.types.is_int64(column.type):
         row_of = places
     else:
         lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         row_of = np.repeat(np.arange(len(column)), lengths)[places]
-    over_here = _over(anchors, ended)
+    over_here = np.ones(len(anchors), dtype=np.bool_) if ended is None else _over(anchors, ended)
     stale = np.zeros(len(column), dtype=np.bool_)
     stale[row_of[over_here]] = True
     stale[row_of[~over_here]] = False

@@ -46,29 +46,39 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The segments that a reader of a subscription took, after number `start` up to and including `end`."""
+    """The segments that a reader of a subscription took, after number `start` up to and including `end`.
+
+    skipped: what its batch leaves out of it, as tokens (acker/streams/commits/skipped.py); "": nothing.
+    """
 
     stream: str
     slot: int
     reader: str
     start: int
     end: int
+    skipped: str = ""
+
+    def values(self) -> tuple[str | int, ...]:
+        """The range as JSON has it. An earlier version knows no `skipped`, and can read one without."""
+        found = astuple(self)
+        return found if self.skipped else found[:-1]
 
     def record(self) -> str:
         """The range as it is noted: in a set, so its spaces have to stay."""
-        return json.dumps(astuple(self))
+        return json.dumps(self.values())
 
     @classmethod
     def parse(cls, record: str | bytes) -> "Range":
         """The inverse of `record`; UnreadableRecord for anything else."""
         with records.reading(record, "a range of a stream") as stored:
-            stream, slot, reader, start, end = stored
+            stream, slot, reader, start, end, *more = stored
             check_name(stream, "stream")
-            if not isinstance(reader, str):
-                raise TypeError(f"reader: expected text, got {reader!r:.100}")
+            for value in (reader, *more):
+                if not isinstance(value, str):
+                    raise TypeError(f"expected text, got {value!r:.100}")
             for value, what in ((slot, "slot"), (start, "start"), (end, "end")):
                 check_number(value, what, 0, _MOST_NUMBER, int)
-            return cls(stream, slot, reader, start, end)
+            return cls(stream, slot, reader, start, end, *more)
 
 
 class Taken(NamedTuple):

@@ -68,7 +68,7 @@ WHILE_TREES_LIVE = {
 TEMPORARY = {
     "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
     "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict", "stale", "made", "trace",
-    "traces",
+    "traces", "skipped",
 }  # fmt: skip
 """What has a time to live, always."""
 

@@ -141,5 +141,5 @@ def test_a_batch_does_not_ack_segments_whose_rows_are_gone_when_it_is_planned(
     ledger.store.send([command("UNLINK", keys.Stream("t", "lines").payload(gone.token))])
     [part] = reader.partitions(start, end)
     assert len(part.members) == 1  # type: ignore[attr-defined]
-    ledger.run(inputs.consume(ledger.core, batch))
+    ledger.run(inputs.consume(ledger.core, part.batch))  # type: ignore[attr-defined]
     assert ledger.counters()["acked"] == 10

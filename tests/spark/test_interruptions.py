@@ -178,7 +178,7 @@ def test_a_query_that_is_restarted_long_after_the_message_timeout(
 ) -> None:
     """Its trees have expired and were replayed: what it does for them is late, and changes nothing.
 
-    Where it had not committed yet, it does nothing for them: their rows are stale when it reads them.
+    Where it had not committed yet, it does nothing for them: their rows are stale, and left out of its acks.
     """
     ledger = open_ledger(Store(pipeline.url), "late", ackers=2, message_timeout=1.0)
     late = Pipeline(pipeline.spark, ledger, pipeline.url, pipeline.directory)
@@ -202,7 +202,7 @@ def test_a_query_that_is_restarted_long_after_the_message_timeout(
     consume(late, "words")
     counted = late.counters()
     counted.pop("rotations")
-    assert counted.pop("late") > 0
+    assert (counted.pop("late", 0) > 0) is (asked is publishes)
     assert counted == {"tracked": 80, "expired": 40, "acked": 40}
     assert ledger.run(totals(ledger.core)).pending == 0
     assert not late.without_time_to_live("staged", "payload", "notes", "ack:")

@@ -14,19 +14,7 @@ from acker.streams.commits import commit, staging
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.staging import FAILED, Staged, Staging
 from tests.helpers.streaming import consume, counters, emit, stage, take
-
-Moment = dict[bytes, tuple[bytes, int]]
-
-
-def moment(raw: Any) -> Moment:
-    """All that the store holds."""
-    return {key: (raw.dump(key), max(0, raw.pttl(key))) for key in raw.scan_iter()}
-
-
-def set_back(raw: Any, to: Moment) -> None:
-    raw.flushall()
-    for key, (value, left) in to.items():
-        raw.restore(key, left, value)
+from tests.helpers.turns import Moment, moment, set_back
 
 
 def stage_failing(ledger: Ledger, anchor: int) -> Staged:

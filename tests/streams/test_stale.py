@@ -29,12 +29,14 @@ def expire(ledger: Ledger) -> None:
 def read(ledger: Ledger, batch: Range, everything: bool = False) -> list[Any]:
     """The anchors of the rows that a reader is given."""
     found: list[Any] = []
-    for piece in taken(ledger, batch):
-        segment: Segment = piece.segment
+    members: list[Segment] = [piece.segment for piece in taken(ledger, batch)]
+    plan = stale.plan(ledger.core, batch.stream, batch.slot, members, everything=everything)
+    planned = ledger.run(plan)
+    for segment in planned.members:
         [payload] = ledger.run(payload_of(ledger, batch.stream, [segment]))
         assert payload is not None
-        how = inputs.rows if everything else stale.rows
-        for rows in ledger.run(how(ledger.core, batch.stream, segment, batch.slot, payload)):
+        own = stale.rows(ledger.core, batch.stream, segment, batch.slot, payload, planned.left)
+        for rows in ledger.run(own):
             found += rows.column(ANCHORS).to_pylist()
     return found
 
@@ -133,7 +135,7 @@ def test_a_subscription_that_was_dropped_counts_nothing(ledger: Ledger) -> None:
     expire(ledger)
     with raw_client(ledger.store.url) as client:
         client.hdel(keys.Stream("t", "lines").subscriptions.decode(), "slot:0")
-        assert ledger.run(stale.rows(ledger.core, "lines", segment, 0, payload)) == [
+        assert ledger.run(stale.rows(ledger.core, "lines", segment, 0, payload, {segment.token: None})) == [
             pa.RecordBatch.from_pylist([], schema=one.schema)
             for one in ledger.run(inputs.rows(ledger.core, "lines", segment, 0, payload))
         ]

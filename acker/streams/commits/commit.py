@@ -22,7 +22,18 @@ from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
 from acker.streams import lua, segments, subscriptions
-from acker.streams.commits import effects, inputs, late, publishing, roots, staging, traced, tracking, vectors
+from acker.streams.commits import (
+    effects,
+    inputs,
+    late,
+    publishing,
+    roots,
+    skipped,
+    staging,
+    traced,
+    tracking,
+    vectors,
+)
 from acker.streams.commits.late import Late
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.roots import Roots
@@ -68,7 +79,7 @@ class Commit:
         streams: dict[str, list[str]] = {}
         for piece in self.staged:
             streams.setdefault(piece.stream, []).extend(segment.record() for segment in piece.segments)
-        ranges = sorted({astuple(one) for one in self.ranges()})
+        ranges = sorted({one.values() for one in self.ranges()})
         settled = self.settled and list(astuple(self.settled))
         return records.dump(
             {
@@ -265,7 +276,8 @@ def _carry_out(
             if came_late is not None and on_late is not None:
                 on_late(came_late)
         # Only now: whoever finishes this in between finds by them that nothing of it was lost.
-        yield from inputs.unlink(core, [staging.failing(core, token)[0] for token in what.failures()])
+        spent = [staging.failing(core, token)[0] for token in what.failures()]
+        yield from inputs.unlink(core, [*spent, *skipped.places(core, what.ranges())])
         of = what.origin.text() if what.origin else ""
         yield [
             *subscriptions.releasing(core, what.ranges(), writer, number),
@@ -350,8 +362,8 @@ def _tokens(core: Core, what: Commit) -> list[bytes]:
 
 
 def _staged_keys(core: Core, what: Commit) -> list[bytes]:
-    """All that is staged of a commit, but the rows of its segments."""
-    found = _tokens(core, what)
+    """All that a commit needs, but the rows of its segments."""
+    found = [*_tokens(core, what), *skipped.places(core, what.ranges())]
     for _, segment in what.segments():
         found += [key for key, _ in vectors.places(core, segment)]
     for one in what.roots():

@@ -1,5 +1,6 @@
 """What a commit does with its inputs: their tuples are acked, or their trees failed, once."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,13 +16,15 @@ from acker.ledger.submissions import Call
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import segments, subscriptions
-from acker.streams.commits import roots, traced, vectors
+from acker.streams.commits import roots, skipped, traced, vectors
 from acker.streams.commits.roots import Roots
+from acker.streams.commits.skipped import NOTHING, Left, Skipped
 from acker.streams.commits.vectors import Made, VectorPlace
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import Range, Taken
 
 _FLIGHT = 64
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,20 @@ def consume(core: Core, what: Range, failed: str | None = None, made: Made | Non
     may run a batch again until it has logged that it is done, and it has before it begins another.
     """
     segments, rows, late, oldest, start = 0, 0, 0, 0, what.start
+    left_out = yield from skipped.read(core, what)
+    if left_out is None:
+        _log.error(
+            "%s: the store has lost what a batch left out of stream %s: nothing that it read there is acked, "
+            "and the trees expire",
+            core.config.name,
+            what.stream,
+        )
     while True:
         rest = Range(what.stream, what.slot, what.reader, start, what.end)
         found = yield from subscriptions.taken(core, rest, _FLIGHT)
         if not found:
             break
-        acked, came_late = yield from ack(core, what, found, failed, made)
+        acked, came_late = yield from ack(core, what, found, failed, made, left_out)
         segments, late = segments + acked, late + came_late
         rows += sum(piece.segment.rows for piece in found)
         oldest = oldest or int(found[0].entry.split("-")[0])
@@ -58,20 +69,34 @@ def consume(core: Core, what: Range, failed: str | None = None, made: Made | Non
 
 
 def ack(
-    core: Core, what: Range, pieces: Sequence[Taken], failed: str | None = None, made: Made | None = None
+    core: Core,
+    what: Range,
+    pieces: Sequence[Taken],
+    failed: str | None = None,
+    made: Made | None = None,
+    left_out: Skipped | None = NOTHING,
 ) -> Operation[tuple[int, int]]:
     """Acks the tuples of segments for the subscription of a range, or fails their trees.
 
-    Returns of how many segments, and how many acks were for trees that were over.
+    left_out: what is not acked though it goes with the range; None: everything. Returns of how many segments,
+    and how many acks were for trees that were over.
     """
     members, late = [piece.segment for piece in pieces], 0
     if failed is None:
-        emitted = [place for segment in members for place in vectors.places(core, segment, what.slot)]
-        own = [(what.stream, segment, what.slot) for segment in members]
+        read = [one for one in members if left_out is not None and not left_out.whole(one.token)]
+        left, emitted = dict[bytes, Left](), list[VectorPlace]()
+        for segment in read:
+            own_places = vectors.places(core, segment, what.slot)
+            emitted += own_places
+            if left_out is not None and segment.token in left_out.parts:
+                left |= {key: left_out.parts[segment.token] for key, _ in own_places}
+        own = [(what.stream, segment, what.slot) for segment in read]
         events = yield from traced.look(core, "acked", own, made.by if made is not None else None)
-        applied = yield from vectors.apply(core, emitted, "2", made)
+        applied = yield from vectors.apply(core, emitted, "2", made, left)
         yield from traces.note(core, events)
         late = applied.late + applied.unknown
+        unread = [one for one in members if one not in read]
+        yield from unlink(core, [key for one in unread for key, _ in vectors.places(core, one, what.slot)])
     else:
         yield from fail_segments(core, what, members, failed, made)
     return (yield from subscriptions.settle(core, what, pieces)), late

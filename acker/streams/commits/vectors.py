@@ -2,8 +2,9 @@
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from acker.ledger.marks import Mark
 from acker.ledger.submissions import Call, refusals, unreadable
 from acker.store.operation import Operation, Reply, Request, command
 from acker.streams import lua
+from acker.streams.commits.skipped import Left
 from acker.streams.segments import Segment
 
 _PLACES = 256
@@ -23,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 VectorPlace: TypeAlias = tuple[bytes, int]
 """The key of staged vectors, and their shard."""
+NOTHING_LEFT: Mapping[bytes, Left] = MappingProxyType({})
 
 
 def places(core: Core, segment: Segment, slot: int | None = None) -> list[VectorPlace]:
@@ -59,8 +62,16 @@ class Made:
         return core.shards[shard].made(self.commit)
 
 
-def apply(core: Core, places: Sequence[VectorPlace], to: str, made: Made | None = None) -> Operation[Applied]:
+def apply(
+    core: Core,
+    places: Sequence[VectorPlace],
+    to: str,
+    made: Made | None = None,
+    left: Mapping[bytes, Left] = NOTHING_LEFT,
+) -> Operation[Applied]:
     """Brings all chunks of vectors to a state (lua/apply_staged.lua); the same again changes nothing.
+
+    left: key of vectors -> trees that are left out of what is acked.
 
     Vectors that are not there were acked. Slabs whose record cannot be read are passed over, and logged. So
     is what is to be acked where the store has lost some of what its commit has made: its trees expire.
@@ -71,7 +82,7 @@ def apply(core: Core, places: Sequence[VectorPlace], to: str, made: Made | None 
         found = yield [head(key) for key, _ in part]
         replies = yield from core.ask(
             [
-                _call(core, shard, key, slabs, number, to, made)
+                _call(core, shard, key, slabs, number, to, made, left.get(key, {}))
                 for (key, shard), reply in zip(part, found, strict=True)
                 for number, (state, slabs) in enumerate(chunks(key, reply))
                 if state < to
@@ -94,7 +105,14 @@ def apply(core: Core, places: Sequence[VectorPlace], to: str, made: Made | None 
 
 
 def _call(
-    core: Core, shard: int, key: bytes, slabs: list[bytes], chunk: int, to: str, made: Made | None
+    core: Core,
+    shard: int,
+    key: bytes,
+    slabs: list[bytes],
+    chunk: int,
+    to: str,
+    made: Made | None,
+    left: Left,
 ) -> Call:
     needed = made.needed[shard] if made is not None else 0
     noted = made.key(core, shard) if made is not None and needed else None
@@ -105,7 +123,7 @@ def _call(
     )
     return lua.apply_staged(
         core.config, core.shards[shard], key, many, ones,
-        chunk=chunk, to=to, made=noted, needed=needed, by=by,
+        chunk=chunk, to=to, made=noted, needed=needed, by=by, left=left,
     )  # fmt: skip
 
 
