@@ -93,7 +93,7 @@ def _take(core: Core, stream: str, subscription: str, reader: str) -> Operation[
         found += [piece.segment for piece in part]
         at = last
     planned = yield from stale.plan(core, stream, slot, found)
-    return Range(stream, slot, reader, start, at, planned.token), planned
+    return Range(stream, slot, reader, start, at, planned.token, subscriptions.digest(found)), planned
 
 
 def _acked(core: Core, what: Range) -> Operation[int]:

@@ -241,7 +241,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             planned = rows.ledger.run(
                 stale.plan(rows.ledger.core, batch.stream, batch.slot, found, everything=rows.options.stale)
             )
-            noted = replace(batch, skipped=planned.token)
+            noted = replace(batch, skipped=planned.token, planned=subscriptions.digest(found))
             parts = deal(planned.members, noted, rows.options.partitions, planned.left)
             self._last_dealt = batch, parts
         return self._last_dealt[1]

@@ -6,9 +6,10 @@ the slots that there are then. So one that joins later sees what is staged from 
 there is none waits for the first. A reader's segments are numbered 1, 2, 3 ... as it takes them.
 """
 
+import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
@@ -49,6 +50,7 @@ class Range:
     """The segments that a reader of a subscription took, after number `start` up to and including `end`.
 
     skipped: what its batch leaves out of it, as tokens (acker/streams/commits/skipped.py); "": nothing.
+    planned: a digest of the segments that it was when its batch was planned (`digest`); "": not known.
     """
 
     stream: str
@@ -57,15 +59,16 @@ class Range:
     start: int
     end: int
     skipped: str = ""
+    planned: str = ""
 
-    def values(self) -> tuple[str | int, ...]:
-        """The range as JSON has it. An earlier version knows no `skipped`, and can read one without."""
-        found = astuple(self)
-        return found if self.skipped else found[:-1]
+    @property
+    def place(self) -> tuple[str, int, str, int, int]:
+        """Which segments these are, by their numbers."""
+        return self.stream, self.slot, self.reader, self.start, self.end
 
     def record(self) -> str:
         """The range as it is noted: in a set, so its spaces have to stay."""
-        return json.dumps(self.values())
+        return json.dumps(astuple(self))
 
     @classmethod
     def parse(cls, record: str | bytes) -> "Range":
@@ -79,6 +82,16 @@ class Range:
             for value, what in ((slot, "slot"), (start, "start"), (end, "end")):
                 check_number(value, what, 0, _MOST_NUMBER, int)
             return cls(stream, slot, reader, start, end, *more)
+
+
+def digest(members: Iterable[Segment]) -> str:
+    """What tells the segments of a range from others that have their numbers.
+
+    A store that was set back numbers anew: by a call that comes late, others may be there under the numbers
+    that a batch has read.
+    """
+    tokens = "".join(segment.token for segment in members)
+    return hashlib.sha1(tokens.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 class Taken(NamedTuple):

@@ -3,17 +3,21 @@
 Each actor works in a thread of its own, and waits at every exchange until it has its turn.
 """
 
+import contextlib
 import random
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import redis
 
+from acker.errors import AckerError
 from acker.store.client import Store
 from acker.store.operation import Reply, Request
 
 Moment = dict[bytes, tuple[bytes, int]]
+_Send = Callable[[Store, Sequence[Request]], list[Reply]]
 _LONG = 60.0
 
 
@@ -27,12 +31,22 @@ def moment(raw: Any) -> Moment:
     return {name: (found[2 * n], max(0, found[2 * n + 1])) for n, name in enumerate(names)}
 
 
-def set_back(raw: Any, to: Moment) -> None:
-    """Has a store hold what it did at a moment, and nothing else."""
-    pipeline = raw.pipeline().flushall()
+def set_back(raw: Any, to: Moment, tags: Container[bytes] | None = None) -> None:
+    """Has a store hold what it did at a moment, and nothing else. tags: of these keys alone."""
+    pipeline = raw.pipeline()
+    for name in raw.scan_iter(count=1000):
+        if tags is None or tag(name) in tags:
+            pipeline.delete(name)
     for name, (value, left) in to.items():
-        pipeline.restore(name, left, value)
+        if tags is None or tag(name) in tags:
+            pipeline.restore(name, left, value)
     pipeline.execute()
+
+
+def tag(name: bytes) -> bytes:
+    """What tells where in a cluster a key lies; empty where that is its whole name."""
+    found = re.search(rb"\{(.*?)\}", name)
+    return found[1] if found else b""
 
 
 class _Over(BaseException):
@@ -42,17 +56,22 @@ class _Over(BaseException):
 class Turns:
     """Runs actors. After `turns` of them nothing goes wrong any more (`calm`), and each comes to its end.
 
-    A reply may be lost, so that the same is sent again a turn later. spans: so many turns are lost at a time.
-    losses: how often the store was set back.
+    A reply may be lost, so that the same is sent again a turn later. A call of a script may come once more,
+    any time later. spans: so many turns are lost at a time. whole: of the whole store; False: of some of its
+    tags, as where they lie on nodes of a cluster. losses: how often the store was set back.
     """
 
-    def __init__(self, seed: int, raw: "redis.Redis", turns: int, spans: Sequence[int]) -> None:
+    def __init__(
+        self, seed: int, raw: "redis.Redis", turns: int, spans: Sequence[int], *, whole: bool = True
+    ) -> None:
         self.chance = random.Random(seed)
         self.calm = False
         self.losses = 0
         self._raw = raw
         self._turns = turns
         self._spans = spans
+        self._whole = whole
+        self._copies: list[tuple[Store, Request]] = []
         self._taken = 0
         self._changed = threading.Condition()
         self._waiting: set[str] = set()
@@ -73,6 +92,7 @@ class Turns:
             if not self.calm and self.chance.random() < 0.03:
                 self.wait()
                 found = send(store, requests)
+            self._deliver_late(send, store, requests)
             return found
 
         self._living = set(actors)
@@ -92,6 +112,15 @@ class Turns:
             Store.send = send  # type: ignore[method-assign]
         if self._errors:
             raise self._errors[0]
+
+    def _deliver_late(self, send: _Send, store: Store, requests: Sequence[Request]) -> None:
+        for request in requests:
+            if request.script is not None and not request.script.reads and self.chance.random() < 0.1:
+                self._copies.append((store, request))
+        if self._copies and self.chance.random() < 0.05:
+            late = self._copies.pop(self.chance.randrange(len(self._copies)))
+            with contextlib.suppress(AckerError):
+                send(late[0], [late[1]])
 
     def wait(self) -> bool:
         """Has an actor wait for its turn; False for who is none."""
@@ -144,5 +173,7 @@ class Turns:
             if self.chance.random() < 0.025:
                 self._moment = self._taken + self.chance.choice(self._spans), moment(self._raw)
         elif self._taken >= self._moment[0]:
-            set_back(self._raw, self._moment[1])
+            tags = sorted(set(map(tag, [*self._raw.scan_iter(count=1000), *self._moment[1]])))
+            some = None if self._whole else [one for one in tags if self.chance.random() < 0.5]
+            set_back(self._raw, self._moment[1], some)
             self._moment, self.losses = None, self.losses + 1

@@ -168,12 +168,16 @@ def _stage(ledger: Ledger, rows: Rows) -> Staged:
 def test_a_store_that_is_set_back_at_any_exchange_reports_nothing_as_acked_that_is_not_done(
     valkey_url: str, valkey_raw: "redis.Redis"
 ) -> None:
-    """Half of the runs are hasty: nearly all that they do expires, in what the store loses."""
+    """Half of the runs are hasty: nearly all that they do expires, in what the store loses.
+
+    In half of the runs it loses only what lies on some nodes.
+    """
     acked = losses = 0
     for seed in range(80):
         hasty = seed % 2
         valkey_raw.flushall()
-        turns = Turns(seed, valkey_raw, 900, (13, 34, 55) if hasty else (1, 2, 3, 5, 8, 13, 21, 34))
+        spans = (13, 34, 55) if hasty else (1, 2, 3, 5, 8, 13, 21, 34)
+        turns = Turns(seed, valkey_raw, 900, spans, whole=seed % 4 < 2)
         pipeline = Pipeline(valkey_url, turns, 15 if hasty else 25)
         actors = {
             "source": pipeline.source,

@@ -79,7 +79,7 @@ class Commit:
         streams: dict[str, list[str]] = {}
         for piece in self.staged:
             streams.setdefault(piece.stream, []).extend(segment.record() for segment in piece.segments)
-        ranges = sorted({one.values() for one in self.ranges()})
+        ranges = sorted(set(self.ranges()), key=astuple)
         settled = self.settled and list(astuple(self.settled))
         return records.dump(
             {
@@ -87,7 +87,8 @@ class Commit:
                 "failures": self.failures(),
                 "effects": self.effects(),
                 "released": self.released(),
-                "inputs": ranges,
+                "inputs": [one.place for one in ranges],
+                "read": [(one.skipped, one.planned) for one in ranges],
                 "failed": self.failed,
                 "roots": [one.record() for one in self.roots()],
                 "settled": settled,
@@ -106,7 +107,9 @@ class Commit:
             ]
             had = tuple((token, horizon) for token, horizon in stored["effects"])
             pieces.append(Staged("", (), tuple(stored["failures"]), had, tuple(stored["released"])))
-            ranges = [Range(*one) for one in stored["inputs"]]
+            inputs = stored["inputs"]
+            read = stored.get("read") or [()] * len(inputs)  # earlier versions stored none
+            ranges = [Range(*one, *how) for one, how in zip(inputs, read, strict=True)]
             tracked = [Roots.parse(record) for record in stored["roots"]]
             settled = None
             if stored["settled"]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -45,25 +45,26 @@ def consume(core: Core, what: Range, failed: str | None = None, made: Made | Non
     The same again changes nothing. The rows are kept until the next range of the reader is consumed: Spark
     may run a batch again until it has logged that it is done, and it has before it begins another.
     """
-    segments, rows, late, oldest, start = 0, 0, 0, 0, what.start
     left_out = yield from skipped.read(core, what)
-    if left_out is None:
+    found, start = list[Taken](), what.start
+    while part := (yield from subscriptions.taken(core, replace(what, start=start))):
+        found, start = found + part, part[-1].number
+    others = what.planned and subscriptions.digest(piece.segment for piece in found) != what.planned
+    if found and (others or left_out is None):
+        left_out = None
         _log.error(
-            "%s: the store has lost what a batch left out of stream %s: nothing that it read there is acked, "
-            "and the trees expire",
+            "%s: the store has lost what a batch took of stream %s, or left out of that: nothing that it "
+            "read there is acked, and its trees expire",
             core.config.name,
             what.stream,
         )
-    while True:
-        rest = Range(what.stream, what.slot, what.reader, start, what.end)
-        found = yield from subscriptions.taken(core, rest, _FLIGHT)
-        if not found:
-            break
-        acked, came_late = yield from ack(core, what, found, failed, made, left_out)
+    segments = late = 0
+    for first in range(0, len(found), _FLIGHT):
+        part = found[first : first + _FLIGHT]
+        acked, came_late = yield from ack(core, what, part, failed, made, left_out)
         segments, late = segments + acked, late + came_late
-        rows += sum(piece.segment.rows for piece in found)
-        oldest = oldest or int(found[0].entry.split("-")[0])
-        start = found[-1].number
+    rows = sum(piece.segment.rows for piece in found)
+    oldest = int(found[0].entry.split("-")[0]) if found else 0
     yield from subscriptions.forget(core, Range(what.stream, what.slot, what.reader, 0, what.start))
     return Acked(segments, rows, late, oldest)
 
