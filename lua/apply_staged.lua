@@ -133,12 +133,14 @@ local function leave_out(failed, names, singles)
   return kept_singles
 end
 
-local singles = {unpack(ARGV, 8)}
+local singles, of_keys, of_singles = {unpack(ARGV, 8)}
 if to == '2' and by ~= '' then
   local trees, tuples = unpack(call('HMGET', staged, 'trees:' .. chunk, 'tuples:' .. chunk))
   local many, of_many = {}, counts .. (trees or '')
   for k = vectors_at, #KEYS do many[#many + 1] = slabs.name(KEYS[k]) end
-  if #of_many == 2 * #many then marks.acked(marks_at, by, tonumber(tuples) or 0, many, of_many, singles) end
+  if #of_many == 2 * #many then
+    of_keys, of_singles = marks.acked(marks_at, by, tonumber(tuples) or 0, many, of_many, singles)
+  end
 end
 if to == '2' then
   update.waits = false
@@ -148,12 +150,12 @@ if to == '2' then
     local all = {unpack(names)}
     for k = 1, #singles do all[#all + 1] = singles[k] end
     local left = not_acked(all)
-    if left then singles = leave_out(left, names, singles) end
+    if left then singles, of_singles = leave_out(left, names, singles), nil end
   end
 end
-update.sparse(vectors_at, counts, indexes, deltas)
-update.dense({unpack(KEYS, first_dense)}, pieces)
-update.ones(singles, ones)
+update.sparse(vectors_at, counts, indexes, deltas, of_keys)
+update.dense({unpack(KEYS, first_dense)}, pieces, of_keys, first_dense - vectors_at)
+update.ones(singles, ones, of_singles)
 state = sub(state, 1, at - 1) .. to .. sub(state, at + 1)
 if state == rep('2', #state) then
   call('DEL', staged)

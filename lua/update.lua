@@ -34,13 +34,14 @@ local dense = sparse + #counts / 2
 local ones = {unpack(ARGV, 14 + #KEYS - dense)}
 waiting.limit = tonumber(ARGV[4])
 counters.add('emitted', tonumber(ARGV[5]))
+local of_many, of_ones
 if by ~= '' then
   local many = {}
   for k = sparse, #KEYS do many[#many + 1] = slabs.name(KEYS[k]) end
-  marks.acked(OWN, by, tonumber(ARGV[7]), many, counts .. ARGV[8], ones)
+  of_many, of_ones = marks.acked(OWN, by, tonumber(ARGV[7]), many, counts .. ARGV[8], ones)
 end
-update.sparse(sparse, counts, ARGV[10], ARGV[11])
-update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 13, 13 + #KEYS - dense)})
-update.ones(ones, ARGV[12])
+update.sparse(sparse, counts, ARGV[10], ARGV[11], of_many)
+update.dense({unpack(KEYS, dense)}, {unpack(ARGV, 13, 13 + #KEYS - dense)}, of_many, dense - sparse)
+update.ones(ones, ARGV[12], of_ones)
 update.flush()
 return finish(update.late .. ' ' .. update.orphaned .. slabs.refusals)

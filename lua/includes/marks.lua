@@ -17,49 +17,53 @@
 -- None of this is worth to end a call in the middle: what cannot be written is left out.
 local marks = {KEYS = 5, TTL = 30 * 86400}
 
+-- Adds trees of slabs to those of headers that begin alike, and returns the headers; counts has how many of
+-- each slab (u16). To make facts of each header would cost more than the ack, where slabs were tracked one by
+-- one.
+local function by_header(names, counts, found)
+  if #names == 0 then return nil end
+  local headers = call('HMGET', SLABS, unpack(names))
+  for k = 1, #names do
+    local header = headers[k]
+    if header and #header == HEADER_BYTES + 8 then
+      local fixed, n = sub(header, 1, HEADER_BYTES), 1
+      if counts then
+        local low, high = byte(counts, 2 * k - 1, 2 * k)
+        n = low + 256 * high
+      end
+      found[fixed] = (found[fixed] or 0) + n
+    end
+  end
+  return headers
+end
+
 -- Tuples that `by` acks, of slabs of many and of one; `trees` says how many trees of each slab of many (u16).
--- keys: the place of the five keys. Bounded by the caller: at most 1,000 slabs.
+-- keys: the place of the five keys. Returns the headers of both kinds of slabs, false where there is none;
+-- nil where they were not read. Bounded by the caller: at most 1,000 slabs.
 function marks.acked(keys, by, tuples, many, trees, ones)
   if by == '' then return end
   local step, number, value = byte(by), sub(by, 1, 1), pack('<I8', now) .. sub(by, 2)
-  local fields, m, ages = {}, #many, {}
+  local fields, m, found, buckets = {}, #many, {}, {}
   for k = 1, m do
     fields[2 * k - 1], fields[2 * k] = number .. many[k], value
   end
-  local hash = KEYS[keys + 1 + rotations % 4]
   if m > 0 then
+    local hash = KEYS[keys + 1 + rotations % 4]
     redis.pcall('HSET', hash, unpack(fields))
     call('EXPIRE', hash, marks.TTL, 'NX')
   end
-  local last, ms
-  -- Adds n trees of a slab, which is mostly one that was tracked with the slab before it.
-  local function count(header, n)
-    local fixed = header and sub(header, 1, HEADER_BYTES)
-    if fixed ~= last then
-      local facts = header and slabs.facts(header)
-      last, ms = fixed, facts and facts.tracked and facts.ms
+  local of_many, of_ones = by_header(many, trees, found), by_header(ones, nil, found)
+  for fixed, n in pairs(found) do
+    local kind, spout, count, _, tracked_at = unpack_from(HEADER, fixed)
+    if slabs.is_tracked(kind, spout, count) then
+      local bucket = outcomes.latency_bucket(math.max(0, now - tracked_at))
+      buckets[bucket] = (buckets[bucket] or 0) + n
     end
-    if ms then ages[ms] = (ages[ms] or 0) + n end
-  end
-  if m > 0 then
-    local headers = call('HMGET', SLABS, unpack(many))
-    for k = 1, m do
-      local low, high = byte(trees, 2 * k - 1, 2 * k)
-      count(headers[k], low + 256 * high)
-    end
-  end
-  if #ones > 0 then
-    local headers = call('HMGET', SLABS, unpack(ones))
-    for k = 1, #ones do count(headers[k], 1) end
-  end
-  local buckets = {}
-  for age, n in pairs(ages) do
-    local bucket = outcomes.latency_bucket(age)
-    buckets[bucket] = (buckets[bucket] or 0) + n
   end
   for bucket, n in pairs(buckets) do redis.pcall('HINCRBY', KEYS[keys], step .. ' ' .. bucket, n) end
   if tuples > 0 then redis.pcall('HINCRBY', KEYS[keys], step .. ' tuples', tuples) end
   redis.pcall('HSET', KEYS[keys], step .. ' seen', now)
+  return of_many, of_ones
 end
 
 -- Trees that `by` fails.

@@ -149,13 +149,18 @@ function slabs.digest(values)
   return pack('>I4I4', tonumber(sub(hex, 1, 8), 16), tonumber(sub(hex, 9, 16), 16))
 end
 
+-- Whether a header of these fields is that of a slab that was tracked.
+function slabs.is_tracked(kind, spout, count)
+  return kind == TRACKED and spouts.name(spout) and count >= 1 and count <= SLAB_TREES
+end
+
 -- What the first HEADER_BYTES of a header say; nil where this version writes no such header. Read once for
 -- all slabs of a call that were tracked by one call.
 function slabs.facts_of(fixed)
   local facts = slabs.known[fixed]
   if not facts then
     local kind, spout, count, rotation, tracked_at = unpack_from(HEADER, fixed)
-    local tracked = kind == TRACKED and spouts.name(spout) and count >= 1 and count <= SLAB_TREES
+    local tracked = slabs.is_tracked(kind, spout, count)
     if not tracked and kind ~= WAITING then return nil end
     local ms = math.max(0, now - tracked_at)
     facts = {

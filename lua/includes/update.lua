@@ -30,9 +30,10 @@ local function items(packed, format, size)
 end
 
 -- What is known of a slab, or of one that is made to wait now; false where its record cannot be read, nil
--- where no further slab may wait, or none is to.
-local function facts_of(slab)
-  local header = call('HGET', SLABS, slab) or update.waits and waiting.open(slab)
+-- where no further slab may wait, or none is to. header: where it was read before in the call.
+local function facts_of(slab, header)
+  if header == nil then header = call('HGET', SLABS, slab) end
+  header = header or update.waits and waiting.open(slab)
   if not header then return nil end
   local facts = slabs.facts(header)
   if not facts then slabs.refuse(slab) end
@@ -60,8 +61,9 @@ end
 -- `first` on. Touches only the words named: the cost does not depend on the size of the slabs. A record is
 -- read where it matters: for words that are zero, or become zero. Where it cannot be, the slab is passed
 -- over from there on.
+-- headers: of the slabs, where they were read before in the call.
 -- Bounded by the caller: at most 1,000 words a call.
-function update.sparse(first, counts, indexes, deltas)
+function update.sparse(first, counts, indexes, deltas, headers)
   if deltas == '' then return end
   local keys, zero, values, torn, n = KEYS, ZERO, {}, {}, 0
   local each, at = items(counts, 'I2', 2), items(indexes, 'I2', 2)
@@ -91,7 +93,9 @@ function update.sparse(first, counts, indexes, deltas)
     for _ = 1, each[k] do
       n = n + 1
       local word, anybodys = new[n], values[n] ~= zero
-      if facts == nil and (word == zero or not anybodys) then facts = facts_of(slab) end
+      if facts == nil and (word == zero or not anybodys) then
+        facts = facts_of(slab, headers and headers[k])
+      end
       local beyond = facts and facts.tracked and at[n] >= facts.count -- no tree's
       if word == zero and beyond then anybodys = false end
       if not anybodys and facts and not facts.tracked then
@@ -233,12 +237,18 @@ end
 
 -- Dense: `deltas[k]` is a vector for `keys[k]`, from its tree 0 on; a zero word changes nothing. The work
 -- is the server's own (BITOP, comparison of strings), not Lua's.
+-- headers: of the slabs, behind `passed` others, where they were read before in the call.
 -- Bounded by the caller: at most 16,384 words and 51 slabs a call, for each may be of 4,096 trees.
-function update.dense(keys, deltas)
+function update.dense(keys, deltas, headers, passed)
   if #keys == 0 then return end
   local names = {}
   for k = 1, #keys do names[k] = slabs.name(keys[k]) end
-  local headers, masks = call('HMGET', SLABS, unpack(names)), finished.masks(names)
+  local masks = finished.masks(names)
+  if headers then
+    headers = {unpack(headers, passed + 1, passed + #keys)}
+  else
+    headers = call('HMGET', SLABS, unpack(names))
+  end
   for k = 1, #keys do
     local key, slab, delta = keys[k], names[k], deltas[k]
     local facts, mask = headers[k] and slabs.facts(headers[k]), masks[k]
@@ -284,8 +294,9 @@ local function without_refused(names)
 end
 
 -- Slabs of one whose tree is complete. Slabs that were tracked by one call have headers that begin alike.
-local function complete_ones(names)
-  local found = call('HMGET', SLABS, unpack(names))
+-- found: their headers, where they were read before in the call.
+local function complete_ones(names, found)
+  found = found or call('HMGET', SLABS, unpack(names))
   local all, headers = pcall(table.concat, found) -- it raises where there is no header
   if not all or #headers ~= (HEADER_BYTES + 8) * #names then names, headers = with_headers(names, found) end
   local begins, lists = items(headers, 'c' .. HEADER_BYTES .. 'xxxxxxxx', HEADER_BYTES + 8), {}
@@ -335,8 +346,9 @@ local function one_may_wait(slab)
 end
 
 -- Slabs of one: the n-th word of `deltas` is for the n-th of `names`. All are XORed at once.
+-- headers: of the slabs, where they were read before in the call.
 -- Bounded by the caller: at most 1,000 a call.
-function update.ones(names, deltas)
+function update.ones(names, deltas, headers)
   local n = #deltas / 8
   if n == 0 then return end
   local values, zero = call('HMGET', ONES, unpack(names)), ZERO
@@ -344,7 +356,7 @@ function update.ones(names, deltas)
   if not all or #old ~= #deltas then
     all, old = false, sound_words(names, values)
   elseif old == deltas then -- as when all are acked by one call
-    return complete_ones(names)
+    return complete_ones(names, headers)
   end
   local packed = xor(old, deltas)
   local new, stores, s, gone, g = items(packed, 'c8', 8), {}, 0, {}, 0
@@ -368,7 +380,7 @@ function update.ones(names, deltas)
     end
   end
   if s > 0 then call('HSET', ONES, unpack(stores)) end
-  if g > 0 then complete_ones(gone) end
+  if g > 0 then complete_ones(gone, all and g == n and headers) end
 end
 
 function update.flush()

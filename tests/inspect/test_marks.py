@@ -87,6 +87,19 @@ def test_what_steps_ack_is_counted_exactly_and_marked(
     ledger.store.run(remove("t", force=True))
 
 
+@pytest.mark.parametrize("count", [1, 5, 400])
+def test_acks_by_a_step_that_come_before_the_track_wait_for_it(ledger: Ledger, count: int) -> None:
+    anchors, values = ids.new_anchors(count), ids.new_ids(count)
+    other = ids.new_ids(count)
+    ack(ledger, anchors, np.zeros(count, np.int64), "early")
+    ack(ledger, anchors, other, "early")
+    ack(ledger, anchors, other ^ values, "early")
+    ledger.track_slabs([NewSlab(anchors, values, [b""] * count)], spout="s")
+    counters = ledger.counters()
+    assert (counters["acked"], counters["late"], counters["orphaned"]) == (count, 0, 0)
+    assert totals(ledger)["early"].ages == {}
+
+
 def test_a_call_that_comes_again_counts_once(ledger: Ledger) -> None:
     anchors = track(ledger, 10)
     by = ledger.run(marks.mark(ledger.core, "a", 3))

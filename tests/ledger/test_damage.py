@@ -17,6 +17,7 @@ from acker.inspect import failures
 from acker.inspect.totals import unreadable
 from acker.ledger import ids
 from acker.ledger.client import Ledger
+from acker.ledger.marks import Mark
 from acker.ledger.outcomes import OutcomeReader, Place, digest
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import Submission
@@ -118,7 +119,8 @@ def call(reported: Reported, what: str, trees: list[Trees], bad: set[int], rng: 
         if rng.random() < 0.3:
             values = np.array([rng.getrandbits(63) for _ in values], np.int64)
         if what == "update":
-            send(ledger, ledger.core.update(anchors, values), bad)
+            by = Mark(1, 7) if rng.random() < 0.5 else None
+            send(ledger, ledger.core.update(anchors, values, 0, by, len(anchors)), bad)
         elif what == "fail":
             send(ledger, ledger.core.fail(anchors, b"bad"), bad)
         else:

@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.counts import COUNTERS
+from acker.ledger.marks import Mark
 from acker.ledger.outcomes import Entry, OutcomeReader
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import Submission
@@ -198,7 +199,9 @@ class Histories(RuleBasedStateMachine):
         if chance.random() < 0.5:
             chance.shuffle(pairs)
         anchors = np.array([anchor for anchor, _ in pairs], dtype=np.int64)
-        submission = ledger.core.update(anchors, np.array([delta for _, delta in pairs], dtype=np.int64))
+        by = Mark(seed % 3, 7) if seed % 2 else None  # who acks changes nothing
+        values = np.array([delta for _, delta in pairs], dtype=np.int64)
+        submission = ledger.core.update(anchors, values, 0, by, len(pairs))
         updated = self.send(ledger, submission, resent)
         expected = self.model.update({anchor: delta for anchor, delta in deltas.items() if delta})
         assert (updated.late, updated.orphaned) == (expected, 0)

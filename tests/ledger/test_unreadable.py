@@ -13,6 +13,7 @@ from acker.inspect import failures, pages
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
+from acker.ledger.marks import Mark
 from acker.ledger.outcomes import Place, digest
 from acker.ledger.slabs import NewSlab
 from acker.streams import StreamReader, schemas
@@ -34,14 +35,15 @@ WAYS = [(1, 1), (5, 1), (400, 400)]
 
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize(("count", "touched"), WAYS)
+@pytest.mark.parametrize("by", [None, Mark(1, 7)])
 def test_an_update_passes_over_what_is_unreadable_and_does_the_rest_once(
-    url: str, raw: Any, how: str, count: int, touched: int
+    url: str, raw: Any, how: str, count: int, touched: int, by: Mark | None
 ) -> None:
     ledger = opened(url)
     members = [Trees(count).track(ledger) for _ in range(5)]
     bad, good = members[2], members[:2] + members[3:]
     break_header(ledger, raw, bad, how)
-    update = ledger.core.update(*together(members, touched))
+    update = ledger.core.update(*together(members, touched), 0, by)
     for _ in range(3):  # however often it is sent
         with pytest.raises(UnreadableRecord, match="1 slabs cannot be read") as caught:
             ledger.send(update)
@@ -74,7 +76,10 @@ def test_sparse_and_dense_updates_of_a_torn_vector_leave_the_others_right(url: s
         assert states(ledger, good) == {"acked": len(good.anchors[touched])}
 
 
-def test_slabs_of_one_whose_words_are_torn_leave_the_others_right(url: str, raw: Any) -> None:
+@pytest.mark.parametrize("by", [None, Mark(1, 7)])
+def test_slabs_of_one_whose_words_are_torn_leave_the_others_right(
+    url: str, raw: Any, by: Mark | None
+) -> None:
     ledger = opened(url)
     members = [Trees(1).track(ledger) for _ in range(40)]
     bad, gone, good = members[3], members[20], members[:3] + members[4:20] + members[21:]
@@ -83,10 +88,10 @@ def test_slabs_of_one_whose_words_are_torn_leave_the_others_right(url: str, raw:
     emitted = ids.new_ids(len(members))
     anchors, values = together(members)
     with pytest.raises(UnreadableRecord) as caught:
-        ledger.update(anchors, emitted)
+        ledger.send(ledger.core.update(anchors, emitted, 0, by))
     assert caught.value.anchors == (first(bad),)
     with pytest.raises(UnreadableRecord) as caught:
-        ledger.update(anchors, emitted ^ values)
+        ledger.send(ledger.core.update(anchors, emitted ^ values, 0, by))
     assert set(caught.value.anchors) == {first(bad), first(gone)}
     assert states(ledger, *good) == {"acked": len(good)}
 
