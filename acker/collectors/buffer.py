@@ -141,11 +141,18 @@ def _resets(core: Core, resets: Collection[tuple[int, str]], mark: Callable[[str
 
 def _track(core: Core, source: Source, slabs: list[Trees], emitted: int) -> Sending:
     new = [slab.new() for slab in slabs]
-    anchors = np.concatenate([slab.anchors for slab in new])
-    return Sending(
+
+    def settled(letters: Sequence[str]) -> None:
+        source.tracked(slabs, letters)
+        own = [slab.anchors for slab, letter in zip(new, letters, strict=True) if letter in "AD"]
+        if core.config.traces and own:
+            anchors = np.concatenate(own)
+            sending.events = traces.of(core, "tracked", "tracked", anchors, spout=source.spout)
+
+    sending = Sending(
         core.track(new, source.spout, emitted=emitted),
         sum(len(slab.marks) for slab in slabs),
-        lambda letters: source.tracked(slabs, letters),
+        settled,
         lambda: any(slab.left for slab in slabs),
-        events=traces.of(core, "tracked", "tracked", anchors, spout=source.spout),
     )
+    return sending

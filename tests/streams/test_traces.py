@@ -114,6 +114,18 @@ def test_collectors_note_what_becomes_of_their_trees(url: str) -> None:
         assert listed == {good.anchors[0], bad.anchors[0]}
 
 
+def test_a_tree_that_is_rejected_leaves_no_trace(url: str) -> None:
+    with Topology(url, "t", ackers=1, linger=15.0, traces=1, high_water_mark=1) as topology:
+        spout = topology.spout("s")
+        [first] = spout.emit("first")
+        topology.flush()
+        [second] = spout.emit("second")
+        topology.flush()
+        assert [outcome.status for outcome in spout.outcomes(timeout=5.0)] == ["rejected"]
+        assert story(topology.ledger, first.anchors[0]) == ["tracked for spout s"]
+        assert story(topology.ledger, second.anchors[0]) == []
+
+
 def test_the_first_reset_by_a_step_stands_in_the_trace(url: str) -> None:
     with Topology(url, "t", ackers=2, linger=15.0, traces=1) as topology:
         spout, split, store = topology.spout("s"), topology.bolt("split"), topology.bolt("store")
