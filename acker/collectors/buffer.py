@@ -97,7 +97,7 @@ def sendings(
             tracks.setdefault(source, []).append(slab)
     emitted = buffer.emitted
     for source, slabs in tracks.items():
-        parts.append(_track(core, source, slabs, emitted))
+        parts.append(track(core, source, slabs, emitted))
         emitted = 0
     acks: dict[Mark | None, list[tuple[int, dict[int, int]]]] = {}
     for step, trees, deltas in buffer.acks.values():
@@ -139,7 +139,8 @@ def _resets(core: Core, resets: Collection[tuple[int, str]], mark: Callable[[str
     return sending
 
 
-def _track(core: Core, source: Source, slabs: list[Trees], emitted: int) -> Sending:
+def track(core: Core, source: Source, slabs: Sequence[Trees], emitted: int) -> Sending:
+    """The track of slabs of a spout, which has emitted so many tuples into them."""
     new = [slab.new() for slab in slabs]
 
     def settled(letters: Sequence[str]) -> None:

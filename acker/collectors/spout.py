@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from acker.collectors.buffer import Sending
+from acker.collectors import buffer
 from acker.collectors.inbox import WAIT, Inbox
 from acker.collectors.outbox import log
 from acker.collectors.pending import MOST_READY, Outcome, Slab
@@ -142,12 +142,7 @@ class Spout:
                         break
             self.register()
             new = [slab.new() for slab in slabs]
-            part = Sending(
-                self.topology.ledger.core.track(new, self.name, emitted=count),
-                count,
-                lambda letters: self._pending.tracked(slabs, letters),
-                lambda: any(slab.left for slab in slabs),
-            )
+            part = buffer.track(self.topology.ledger.core, self._pending, slabs, count)
             self._outbox.post(part)
             self._outbox.flush()
         except BaseException as error:

@@ -26,7 +26,7 @@ from acker.streams.places.place import Place
 from acker.streams.places.reasons import IN_NO_STREAM, explain
 from acker.streams.places.why import why
 from tests.helpers.servers import raw_client, wait_until
-from tests.helpers.streaming import ack, commit, consume, emit, run_cut, stage, take
+from tests.helpers.streaming import ack, commit, consume, emit, run_cut, stage, take, track
 from tests.helpers.tickers import running
 
 pytestmark = pytest.mark.cluster
@@ -226,3 +226,12 @@ def test_the_ticker_looks_for_reasons(url: str) -> None:
     with running(Ticker(Store(url))):
         wait_until(lambda: ledger.counters()["expired"] == 1)
     assert reason(ledger, anchor) == "in stream lines for its first subscription, taken by nobody"
+
+
+def test_an_end_without_a_reason_is_told_without_one(valkey_url: str) -> None:
+    """A topology has no streams in which its trees could be, or nobody looked."""
+    ledger = open_ledger(Store(valkey_url), "t", ackers=1)
+    [anchor] = track(ledger, ids.new_ids(1)).tolist()
+    for _ in range(3):
+        ledger.tick(force=True)
+    assert ledger.run(why(ledger.core, anchor)).rest == "it has expired"

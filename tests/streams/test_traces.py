@@ -114,6 +114,13 @@ def test_collectors_note_what_becomes_of_their_trees(url: str) -> None:
         assert listed == {good.anchors[0], bad.anchors[0]}
 
 
+def test_trees_that_are_emitted_together_are_traced_as_others_are(url: str) -> None:
+    with Topology(url, "t", ackers=2, traces=1) as topology:
+        anchors, _ = topology.spout("s").emit_many(["a", "b"])
+        for anchor in anchors.tolist():
+            assert story(topology.ledger, anchor) == ["tracked for spout s"]
+
+
 def test_a_tree_that_is_rejected_leaves_no_trace(url: str) -> None:
     with Topology(url, "t", ackers=1, linger=15.0, traces=1, high_water_mark=1) as topology:
         spout = topology.spout("s")

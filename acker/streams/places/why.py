@@ -103,7 +103,7 @@ def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation
 def _ended(core: Core, anchor: int, tree: Tree | None) -> Operation[Why]:
     ended = yield from failures.find(core, anchor)
     if ended is not None:
-        rest = f"it has {ended.status}: {ended.cause.reason}"
+        rest = ": ".join(filter(None, (f"it has {ended.status}", ended.cause.reason)))
     elif tree is not None:
         rest = "it is over: its outcome waits for its spout"
     else:
