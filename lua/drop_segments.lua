@@ -3,7 +3,7 @@
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
 --       3 drops          stream  segments, rows, why of each drop, for people
---       ... payload, owed     of each segment (lua/settle_segments.lua)
+--       ... payload, owed     of each segment (lua/note_segments.lua)
 -- ARGV  1 why       over which limit they are
 --       2 most      drops that are kept
 --       ... entry, rows, bytes  of each segment

@@ -1,7 +1,7 @@
 -- Gives the rows of staged segments another time to live, but for published ones: their readers
 -- have them.
 --
--- KEYS  ... payload, owed  of each segment (lua/settle_segments.lua)
+-- KEYS  ... payload, owed  of each segment (lua/note_segments.lua)
 -- ARGV  1 ttl   seconds; 0 drops them
 -- Returns for each segment 1, or 0 where its rows are gone, or -1 where it was published.
 -- Bounded by the caller: at most 500 segments a call.

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
---       ... payload, owed               of each segment (lua/settle_segments.lua)
+--       ... payload, owed               of each segment (lua/note_segments.lua)
 -- ARGV  ... record, rows, bytes, slots  of each segment (acker/streams/segments.py), the slots as "0,2"
 -- Returns how many were published; then for each segment which of its slots were dropped before that
 -- (stream.gone), whoever published it: their tuples are the caller's to end.

@@ -3,7 +3,7 @@
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
 --       3 payload        string
---       4 owed           hash (lua/settle_segments.lua)
+--       4 owed           hash (lua/note_segments.lua)
 --       5 marker         string: the segment was published
 -- ARGV  1 record (acker/streams/segments.py), 2 rows, 3 bytes
 --       4 slots          as "0,2"

@@ -5,7 +5,7 @@
 --       2 returned     stream
 --       3 readers      hash (lua/claim_segments.lua)
 --       4 bound        hash (lua/bind_reader.lua)
---       ... owed       of each segment (lua/settle_segments.lua)
+--       ... owed       of each segment (lua/note_segments.lua)
 -- ARGV  1 slot
 --       2 reader
 --       3 dead         1: only where Spark has not logged a batch of the reader

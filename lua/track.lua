@@ -82,7 +82,7 @@ end
 
 -- Tells of the trees that are finished before they are tracked; returns the ack values of trees that are
 -- not.
-local function settle(slab, facts, value, failures)
+local function end_at_once(slab, facts, value, failures)
   local failed, completed, c = {}, {}, 0
   for index in pairs(failures or {}) do
     if index < facts.count then failed[#failed + 1] = index end
@@ -128,7 +128,7 @@ for k = 1, n do
     if known then value = merge(key, slab, known, value, waited, ahead) end
     header = slabs.header(TRACKED, spout, count, now, digest)
     if waited or find(value, ZERO, 1, true) then
-      value = settle(slab, slabs.facts(header), value, waited and waited.failures)
+      value = end_at_once(slab, slabs.facts(header), value, waited and waited.failures)
     end
     if value ~= words.none(count) then
       if vectors.is_one(slab) then

@@ -78,7 +78,7 @@ class Sending:
 
     submission: Submission[Any]
     weight: int
-    settled: Callable[[Any], None] = lambda _: None
+    answered: Callable[[Any], None] = lambda _: None
     wanted: Callable[[], bool] = lambda: True
     sent_at: float | None = None
     events: list[Event] = field(default_factory=list)
@@ -135,7 +135,7 @@ def _resets(core: Core, resets: Collection[tuple[int, str]], mark: Callable[[str
         for step in sorted({step for _, step in resets}):
             own = _reset(pair for pair in resets if pair[1] == step)
             sending.events += traces.resets(core, own, mark(step))
-        sending.settled = lambda slabs: None if slabs else sending.events.clear()
+        sending.answered = lambda slabs: None if slabs else sending.events.clear()
     return sending
 
 
@@ -143,7 +143,7 @@ def track(core: Core, source: Source, slabs: Sequence[Trees], emitted: int) -> S
     """The track of slabs of a spout, which has emitted so many tuples into them."""
     new = [slab.new() for slab in slabs]
 
-    def settled(letters: Sequence[str]) -> None:
+    def answered(letters: Sequence[str]) -> None:
         source.tracked(slabs, letters)
         own = [slab.anchors for slab, letter in zip(new, letters, strict=True) if letter in "AD"]
         if core.config.traces and own:
@@ -153,7 +153,7 @@ def track(core: Core, source: Source, slabs: Sequence[Trees], emitted: int) -> S
     sending = Sending(
         core.track(new, source.spout, emitted=emitted),
         sum(len(slab.marks) for slab in slabs),
-        settled,
+        answered,
         lambda: any(slab.left for slab in slabs),
     )
     return sending

@@ -107,7 +107,7 @@ class Outbox:
             self.flush()
 
     def ack(self, tuple: Tuple, step: str) -> None:  # noqa: A002 - this project's word
-        """Buffers the ack of a tuple that is open by a step, and settles it.
+        """Buffers the ack of a tuple that is open by a step; it is closed by that.
 
         Of one that came as text, and was acked before as another object, the children alone are registered.
         """
@@ -121,18 +121,18 @@ class Outbox:
             self.adding(len(deltas))
             buffer, number = self.buffer, len(self.buffer.acks)
             if own is None:
-                buffer.acks[number], tuple.settled = (step, trees, deltas), "acked"
+                buffer.acks[number], tuple.ended = (step, trees, deltas), "acked"
                 return
-            buffer.acks[number], tuple.settled, self._taken[own] = (step, trees, deltas), "acked", None
+            buffer.acks[number], tuple.ended, self._taken[own] = (step, trees, deltas), "acked", None
             while len(self._taken) > TAKEN:
                 self._taken.popitem(last=False)
 
     def fail(self, tuple: Tuple, step: str, cause: bytes) -> None:  # noqa: A002 - as above
-        """Buffers the fail of a tuple that is open by a step, and settles it."""
+        """Buffers the fail of a tuple that is open by a step; it is closed by that."""
         with self.lock:
             self.adding(len(tuple.anchors))
             buffer, number, failed = self.buffer, len(self.buffer.fails), (step, cause, tuple.anchors)
-            buffer.fails[number], tuple.settled = failed, "failed"
+            buffer.fails[number], tuple.ended = failed, "failed"
 
     def reset_timeout(self, anchors: Iterable[int], step: str) -> None:
         """Buffers resets of the timeout by a step."""
@@ -161,7 +161,7 @@ class Outbox:
     def withdraw(self, part: Sending) -> bool:
         """Takes a submission back; False where all of it has been answered."""
         with self.lock:
-            self._settle(part)
+            self._remove(part)
             return not part.submission.done
 
     def adding(self, count: int) -> None:
@@ -255,12 +255,12 @@ class Outbox:
         Sending that again could apply it twice, which undoes it. Its trees have expired by then.
         """
         if not part.wanted():
-            self._settle(part)
+            self._remove(part)
             return False
         if part.sent_at is not None and once.expired(self.ledger.core, part.sent_at):
             waited = time.monotonic() - part.sent_at
             log.error("acker: %d messages were not answered for %.0f s and are given up", part.weight, waited)
-            self._settle(part)
+            self._remove(part)
             return False
         return True
 
@@ -300,13 +300,13 @@ class Outbox:
             if part not in self._parts:
                 return
             try:
-                part.settled(part.submission.result())
+                part.answered(part.submission.result())
                 self._events += part.events
             except UnreadableRecord as error:
                 self._unreadable += error.anchors
                 if not error.anchors:
                     log.error("acker: %d messages are given up: %s", part.weight, error)
-            self._settle(part)
+            self._remove(part)
 
     def _check_unreadable(self) -> None:
         """Raises UnreadableRecord where slabs were passed over, once."""
@@ -314,7 +314,7 @@ class Outbox:
         if found:
             raise UnreadableRecord(unreadable(found), found)
 
-    def _settle(self, part: Sending) -> None:
+    def _remove(self, part: Sending) -> None:
         with self.lock:
             if part in self._parts:
                 left = [other for other in self._parts if other is not part]

@@ -45,13 +45,13 @@ class Tuple:
     Raises TupleError.
     """
 
-    __slots__ = ("_edges", "_owner", "children", "settled")
+    __slots__ = ("_edges", "_owner", "children", "ended")
 
     _edges: dict[int, int]
     _owner: Owner | None
     children: dict[int, int]
     """For each tree with children, the XOR of their ids. Never changed, but replaced."""
-    settled: str
+    ended: str
     """acked or failed; empty while the tuple is open."""
 
     def __init__(self, edges: Mapping[int, int] | Iterable[tuple[int, int]] = ()) -> None:
@@ -66,13 +66,13 @@ class Tuple:
             raise TupleError(f"a tuple belongs to at most {MAX_ROOTS:,} trees, got {len(checked):,}")
         if 0 in checked.values():
             raise TupleError(f"a tuple id is not zero: {shown(pairs)}")
-        self._edges, self.children, self.settled, self._owner = checked, {}, "", None
+        self._edges, self.children, self.ended, self._owner = checked, {}, "", None
 
     @classmethod
     def of(cls, owner: Owner, edges: dict[int, int]) -> Self:
         """A tuple just emitted, from edges known to be good."""
         made = cls.__new__(cls)
-        made._edges, made.children, made.settled, made._owner = edges, {}, "", owner
+        made._edges, made.children, made.ended, made._owner = edges, {}, "", owner
         return made
 
     @classmethod
@@ -111,8 +111,8 @@ class Tuple:
     def check_open(self, owner: Owner, doing: str) -> None:
         """Raises TupleError where the tuple is another topology's, or was acked or failed already."""
         self.check_owner(owner, doing)
-        if self.settled:
-            raise TupleError(f"tuple {shown(str(self))} was {self.settled} before: it cannot be {doing}")
+        if self.ended:
+            raise TupleError(f"tuple {shown(str(self))} was {self.ended} before: it cannot be {doing}")
 
     def check_owner(self, owner: Owner, doing: str) -> None:
         """Raises TupleError where the tuple is known to be another topology's."""

@@ -92,7 +92,7 @@ class Bolt(Shipped):
             if found is not None:
                 verdicts.check(ledger, found, plan.named if plan is not None else ())
             collector = Collector(batch.sparkSession, self._options, at)
-            with _discarding(ledger, collector), plans.settled(batch, plan):
+            with _discarding(ledger, collector), plans.same_rows(batch, plan):
                 failed = _failure(
                     self.name,
                     at.number,

@@ -101,7 +101,7 @@ def _planned(spark: SparkSession, query: str) -> Plan:
 
 
 @contextmanager
-def settled(batch: DataFrame, plan: Plan | None) -> Iterator[None]:
+def same_rows(batch: DataFrame, plan: Plan | None) -> Iterator[None]:
     """While the block lasts, all that evaluates a batch gets the same rows, whatever its query calls.
 
     A row that is filtered out in each of two evaluations is in the result of neither, and would be acked.

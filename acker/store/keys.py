@@ -111,7 +111,7 @@ class Stream:
         return self._prefix + b"payload:" + token.encode()
 
     def owed(self, token: str) -> bytes:
-        """Hash: which subscriptions a segment is for, and what they did (lua/settle_segments.lua)."""
+        """Hash: which subscriptions a segment is for, and what they did (lua/note_segments.lua)."""
         return self._prefix + b"owed:" + token.encode()
 
     def taken(self, slot: int, reader: str) -> bytes:

@@ -56,7 +56,7 @@ def claim_segments(
     return script("claim_segments", own, [slot, reader, at, rows, segments, end, ttl])
 
 
-def settle_segments(
+def note_segments(
     config: TopologyConfig,
     stream: Stream,
     slot: int,
@@ -69,7 +69,7 @@ def settle_segments(
     own = [stream.entries, stream.subscriptions, stream.taken(slot, reader)]
     own += _rows_of(stream, [one for _, _, one in taken])
     facts = [word for number, entry, one in taken for word in (number, entry, one.rows, one.bytes)]
-    return script("settle_segments", own, [slot, int(forget), ttl, *facts], config.wait)
+    return script("note_segments", own, [slot, int(forget), ttl, *facts], config.wait)
 
 
 def bind_reader(

@@ -105,7 +105,7 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
         done, rows = done + acked, rows + sum(one.segment.rows for one in pieces)
         # A segment that was published after the drop is not the subscription's: who publishes ends its part.
         had = [one for one, state in zip(members, states, strict=True) if state != GONE]
-        yield from subscriptions.settle(core, what, had, forget=True)
+        yield from subscriptions.note(core, what, had, forget=True)
     if done:
         note = ("segments", done, "rows", rows, "why", f"subscription {name} was dropped")
         yield [command("XADD", own.drops, "MAXLEN", lua.MOST_DROPS, "*", *note)]

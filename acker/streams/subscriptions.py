@@ -255,7 +255,7 @@ def log(core: Core, stream: str, slot: int, reader: str, anew: bool = False) -> 
     return not new
 
 
-def settle(core: Core, what: Range, pieces: Sequence[Taken], forget: bool = False) -> Operation[int]:
+def note(core: Core, what: Range, pieces: Sequence[Taken], forget: bool = False) -> Operation[int]:
     """Notes that a subscription acked segments, or (`forget`) will never read those again that it acked.
 
     An entry leaves its stream when all subscriptions acked it, its rows the store when all have forgotten it.
@@ -265,9 +265,7 @@ def settle(core: Core, what: Range, pieces: Sequence[Taken], forget: bool = Fals
     new = 0
     for first in range(0, len(pieces), MOST_GIVEN):
         part = pieces[first : first + MOST_GIVEN]
-        [reply] = yield [
-            lua.settle_segments(core.config, own, what.slot, what.reader, forget, RERUN_TTL, part)
-        ]
+        [reply] = yield [lua.note_segments(core.config, own, what.slot, what.reader, forget, RERUN_TTL, part)]
         new += int(reply)
     return new
 
@@ -279,9 +277,9 @@ def forget(core: Core, what: Range) -> Operation[None]:
         found = yield from taken(core, Range(what.stream, what.slot, what.reader, start, what.end))
         if not found:
             return
-        yield from settle(core, what, [one for one in found if one.segment is not UNREAD], forget=True)
+        yield from note(core, what, [one for one in found if one.segment is not UNREAD], forget=True)
         for one in (one for one in found if one.segment is UNREAD):
-            new = yield from settle(core, what, [one], forget=True)
+            new = yield from note(core, what, [one], forget=True)
             yield from counts.pass_over(core, f"segment {one.entry} of stream {what.stream}", new)
         start = found[-1].number
 

@@ -100,7 +100,7 @@ def ack(
         yield from unlink(core, [key for one in unread for key, _ in vectors.places(core, one, what.slot)])
     else:
         yield from fail_segments(core, what, members, failed, made)
-    return (yield from subscriptions.settle(core, what, pieces)), late
+    return (yield from subscriptions.note(core, what, pieces)), late
 
 
 def rows(

@@ -80,4 +80,4 @@ def _end(core: Core, stream: str, segment: Segment, gone: bytes) -> Operation[No
             yield from inputs.unlink(core, [key for key, _ in places])
         else:
             yield from vectors.apply(core, places, "2")
-        yield from subscriptions.settle(core, one, [Taken(0, "", segment)], forget=True)
+        yield from subscriptions.note(core, one, [Taken(0, "", segment)], forget=True)
