@@ -9,14 +9,11 @@ import logging
 import multiprocessing
 import multiprocessing.util
 import os
-import socket
-import sys
 import threading
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Container, Iterable
-from pathlib import Path
 from typing import Any, Protocol
 
 from acker.collectors.buffer import Buffer, Sending, sendings
@@ -61,7 +58,7 @@ class Outbox:
         self.ledger = ledger
         self.linger = linger
         self._spouts: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._at_work = AtWork(socket.gethostname(), Path(sys.argv[0]).name if sys.argv else "")
+        self._at_work = AtWork.here()
         self._start()
         _outboxes.add(self)
 

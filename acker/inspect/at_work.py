@@ -1,8 +1,12 @@
 """Which steps of a process are at work: they are registered now and again, and have a mark to ack with."""
 
 import logging
+import socket
+import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
 
 from acker.errors import StoreError
 from acker.inspect import marks, steps
@@ -17,12 +21,28 @@ _log = logging.getLogger(__name__)
 
 
 class AtWork:
-    """The steps in plain Python that one process runs for a topology. host, program: who that is."""
+    """The steps and spouts in plain Python that one process runs for a topology. host, program: who it is."""
 
     def __init__(self, host: str = "", program: str = "") -> None:
         self._host = host
         self._program = program
         self._known: dict[str, tuple[float, Mark | None]] = {}
+
+    @classmethod
+    def here(cls) -> Self:
+        """Those of this process."""
+        return cls(socket.gethostname(), Path(sys.argv[0]).name if sys.argv else "")
+
+    def note_spout(self, core: Core, name: str, stream: str) -> Operation[None]:
+        """Registers a spout that emits to a stream, if it is its turn. Raises StoreUnavailable."""
+        key, now = f"spout {name} {stream}", time.monotonic()
+        if now - self._known.get(key, (now - SECONDS, None))[0] < SECONDS:
+            return
+        try:
+            yield from steps.register(core, self._step(name, "spout", stream))
+        except StoreError as error:
+            _log.error("spout %r of topology %r is not registered: %s", name, core.config.name, error)
+        self._known[key] = now, None
 
     def note(self, core: Core, names: Iterable[str]) -> Operation[None]:
         """Registers the steps whose turn it is. Raises StoreUnavailable."""
@@ -41,9 +61,11 @@ class AtWork:
 
     def _register(self, core: Core, name: str) -> Operation[Mark | None]:
         try:
-            step = Step(name, "bolt", application_id=self._host, application=self._program)
-            yield from steps.register(core, step)
+            yield from steps.register(core, self._step(name, "bolt"))
             return (yield from marks.mark(core, name))
         except StoreError as error:  # who is at work is worth less than what it does
             _log.error("step %r of topology %r is not registered: %s", name, core.config.name, error)
             return None
+
+    def _step(self, name: str, kind: str, *emits: str) -> Step:
+        return Step(name, kind, application_id=self._host, application=self._program, emits=emits)

@@ -1,5 +1,7 @@
 """The graph of a topology: nobody declares it, it is what steps have said and streams count."""
 
+import socket
+
 import numpy as np
 import pytest
 
@@ -7,10 +9,14 @@ from acker.inspect import health, marks, steps
 from acker.inspect.steps import Step
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
+from acker.ledger.core import Core
+from acker.store.operation import Operation
 from acker.streams import Stream
 from acker.streams.commits.commit import Commit
 from acker.streams.places import holders
 from acker.streams.places.graph import Edge, Graph, Node, graph
+from acker.streams.spouts.spout import StreamSpout
+from tests.helpers.kept_rows import HOW, lines
 from tests.helpers.streaming import ack, commit, emit, stage, take, track
 
 pytestmark = pytest.mark.cluster
@@ -117,6 +123,26 @@ def test_a_step_that_tracks_for_a_spout_comes_after_it(ledger: Ledger) -> None:
     work(ledger, Step("lines", "spout", query_id="q"), Step("split", "bolt", query_id="q"))
     [found] = look(ledger).edges
     assert (found.kind, found.source, found.target) == ("tracks", "spout:lines", "step:split")
+
+
+def test_a_spout_in_plain_python_says_where_it_emits_now_and_again(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spout, noted = StreamSpout(ledger, HOW), list[Step]()
+    register = steps.register
+
+    def counting(core: Core, step: Step) -> Operation[None]:
+        noted.append(step)
+        yield from register(core, step)
+
+    monkeypatch.setattr(steps, "register", counting)
+    for number in range(3):
+        spout.write(lines(1, number))
+    assert len(noted) == 1
+    found = look(ledger)
+    assert edge(found, "spout:s", "stream:lines").kind == "emits"
+    [who] = node(found, "spout:s").steps
+    assert (who.kind, who.application_id, who.emits) == ("spout", socket.gethostname(), ("lines",))
 
 
 def test_trees_are_those_of_a_spout_only_where_no_other_is_known(ledger: Ledger) -> None:

@@ -1,9 +1,12 @@
 """A spout that keeps its rows in the store, for plain Python: replays and dead letters need nothing of it."""
 
+import logging
 import secrets
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
+from acker.errors import StoreUnavailable
+from acker.inspect.at_work import AtWork
 from acker.ledger.client import Ledger
 from acker.streams.commits import commit
 from acker.streams.commits.commit import Commit
@@ -11,6 +14,8 @@ from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import emit_recorded
+
+_log = logging.getLogger(__name__)
 
 
 class StreamSpout:
@@ -25,6 +30,7 @@ class StreamSpout:
         self.ledger = ledger
         self.how = how
         self._staging = Staging(how.stream, compression=compression)
+        self._at_work = AtWork.here()
 
     def write(self, rows: pa.Table, timeout: float | None = None) -> tuple[Roots, ...]:
         """Emits rows, all or none; waits for room, by default up to twice the message timeout.
@@ -40,4 +46,8 @@ class StreamSpout:
         what = Commit((staged,), made)
         settler.with_room(self.ledger, lambda: self.ledger.run(commit.commit(core, writer, 0, what)), timeout)
         self.ledger.run(commit.forget(core, writer))
+        try:
+            self.ledger.run(self._at_work.note_spout(core, self.how.spout, self.how.stream))
+        except StoreUnavailable as error:  # the rows are written: who has written them is worth less
+            _log.warning("spout %r is not registered: %s", self.how.spout, error)
         return made
