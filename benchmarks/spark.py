@@ -26,6 +26,7 @@ topology without ackers, and reads the lines without the column `_acker`; "plain
                   nothing is to be gathered, just counted
     map           `Collector.emit_map` with a Python function for each line, against a mapInArrow that calls
                   the same function, both emitted; job one only
+    marks         words, tracked with marks of the steps that acked, against tracked without them
     plain         words, against streaming queries with parquet files between them
 """
 
@@ -70,6 +71,7 @@ class Variant:
     """Job one, tracked and not; None for plain Spark. asked: the ratio that is aimed at.
 
     words, anchors: what job one emits. reads_anchors: job two does. jobs: how many of the two are measured.
+    marks: the other half is tracked, too, but without marks.
     """
 
     tracked: Function
@@ -79,6 +81,7 @@ class Variant:
     anchors: str = "bigint"
     reads_anchors: bool = False
     jobs: int = 2
+    marks: bool = False
 
 
 def lines_table(lines: int, seed: int) -> pa.Table:
@@ -157,6 +160,7 @@ VARIANTS = {
         aggregated, aggregated, None, words="word string, n bigint", anchors="array<bigint>"
     ),
     "map": Variant(mapped, mapped_untracked, 1.10, jobs=1),
+    "marks": Variant(words, words, 1.02, marks=True),
     "plain": Variant(words, None, 1.5),
 }
 
@@ -209,14 +213,19 @@ class Bench:
         run = bolt(url=self.url, topology=topology, name=name)(function)
         self.finish(frame.writeStream.foreachBatch(run))
 
-    def acker(self, lines: pa.Table, tracked: bool, variant: Variant) -> Taken:
+    def acker(self, lines: pa.Table, tracked: bool, variant: Variant, marks: str = "slabs") -> Taken:
         """The jobs over acker's streams."""
         redis.Redis.from_url(self.url).flushall()
         name, anchors = ("tracked", ", _acker bigint") if tracked else ("untracked", "")
         first = variant.tracked if tracked else variant.untracked
         assert first is not None
         with Topology(
-            self.url, name, ackers=4 if tracked else 0, message_timeout=3600.0, high_water_mark=100_000_000
+            self.url,
+            name,
+            ackers=4 if tracked else 0,
+            message_timeout=3600.0,
+            high_water_mark=100_000_000,
+            marks=marks,
         ) as topology:
             spout = self.publish(topology, lines, tracked)
             # What comes out of job one has its own columns, and anchors of its own kind.
@@ -275,6 +284,8 @@ class Bench:
         """Tracked and not tracked, in this order or the other by turns."""
 
         def untracked() -> Taken:
+            if variant.marks:
+                return self.acker(lines, True, variant, marks="off")
             return self.acker(lines, False, variant) if variant.untracked else self.plain(lines)
 
         if turn % 2:

@@ -6,7 +6,7 @@ Shared by `acker.store.client.Store` and its asyncio twin.
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,8 @@ REFUSED = (
 """The server does not let this client in; trying again does not help."""
 
 OLDEST_SERVER = (7, 0)
+_PIECE = 1 << 16
+"""Bytes that a call of the system's sends at least, where there are so many."""
 
 # A handshake that is cut says nothing of trust: a balancer without a server does so.
 _UNTRUSTED = re.compile(r"\[SSL(?!: UNEXPECTED_EOF)|CERTIFICATE|No such file or directory|Permission denied")
@@ -177,7 +179,7 @@ class Flight:
                 ("WAITAOF", *parcel.wait, milliseconds) if file else ("WAIT", replicas, milliseconds)
             )
         # A pipeline of redis-py's would do, but looks at each of the many words of a command in Python.
-        return [hiredis.pack_command(_texts(command)) for command in commands], len(commands)
+        return _pieces(hiredis.pack_command(_texts(command)) for command in commands), len(commands)
 
     def take(self, parcel: Parcel, replies: list[Reply], nodes: Nodes) -> None:
         """Notes the replies to a parcel; what is to be sent again stays missing."""
@@ -272,6 +274,18 @@ class Flight:
 def _texts(command: Sequence[Any]) -> tuple[Any, ...]:
     """A command without numbers: hiredis crashes where a signal handler raises as it turns one to text."""
     return tuple([b"%d" % word if type(word) is int else word for word in command])
+
+
+def _pieces(packed: Iterable[bytes]) -> list[bytes]:
+    """The bytes of commands in pieces of about `_PIECE`: each is a call of the system's of its own."""
+    pieces, small, size = list[bytes](), list[bytes](), 0
+    for one in packed:
+        small.append(one)
+        size += len(one)
+        if size >= _PIECE:
+            pieces.append(b"".join(small))
+            small, size = [], 0
+    return [*pieces, b"".join(small)] if small else pieces
 
 
 def pauses() -> Iterator[float]:

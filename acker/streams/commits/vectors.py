@@ -1,5 +1,7 @@
 """The staged vectors of segments, applied: once, their tuples are emitted; again, they are acked."""
 
+import bisect
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -132,6 +134,49 @@ def head(key: bytes) -> Request:
     return command("HMGET", key, "state", "layout", "slabs")
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk of staged vectors that has wanted slabs: `slabs` of them all, some at these places of it."""
+
+    number: int
+    slabs: int
+    wanted: list[tuple[int, bytes]]
+
+
+def having(key: bytes, reply: Reply, to: str, wanted: frozenset[bytes]) -> list[Chunk]:
+    """The chunks in a state that have some of the wanted slabs. UnreadableRecord."""
+    states, layout, names = reply
+    if states is None:
+        return []
+    try:
+        counts = np.frombuffer(layout, dtype="<u2").tolist()
+        if len(counts) != len(states) or sum(counts) * 8 != len(names):
+            raise ValueError(f"{len(names)} bytes of names")
+    except (TypeError, ValueError) as error:
+        raise _unreadable(key, error) from error
+    ends, states = list(itertools.accumulate(counts)), states.decode("utf-8", "replace")
+    chunks: dict[int, Chunk] = {}
+    for at, slab in _found(names, wanted):
+        number = bisect.bisect_right(ends, at)
+        if states[number] == to:
+            chunk = chunks.setdefault(number, Chunk(number, counts[number], []))
+            chunk.wanted.append((at - ends[number] + counts[number], slab))
+    return list(chunks.values())
+
+
+def _found(names: bytes, wanted: frozenset[bytes]) -> list[tuple[int, bytes]]:
+    if len(wanted) == 1:
+        [slab] = wanted
+        [number] = np.frombuffer(slab, dtype="<i8")
+        return [(at, slab) for at in np.flatnonzero(np.frombuffer(names, dtype="<i8") == number).tolist()]
+    cut = (names[at : at + 8] for at in range(0, len(names), 8))
+    return [(at, slab) for at, slab in enumerate(cut) if slab in wanted]
+
+
+def _unreadable(key: bytes, error: Exception) -> UnreadableRecord:
+    return UnreadableRecord(f"the staged vectors {key!r} cannot be read: {error!r:.200}")
+
+
 def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
     """The state of each chunk, and the names of its slabs; none where they were acked. UnreadableRecord."""
     states, layout, names = reply
@@ -148,4 +193,4 @@ def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
             raise ValueError(f"{len(names)} bytes of names")
         return list(zip(states.decode(), slabs, strict=True))
     except (TypeError, ValueError) as error:
-        raise UnreadableRecord(f"the staged vectors {key!r} cannot be read: {error!r:.200}") from error
+        raise _unreadable(key, error) from error

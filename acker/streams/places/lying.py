@@ -19,7 +19,7 @@ from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 from acker.streams.commits import vectors
 from acker.streams.commits.commit import SHARED, Commit
-from acker.streams.commits.vectors import VectorPlace
+from acker.streams.commits.vectors import Chunk
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Bound
 
@@ -72,52 +72,54 @@ def look(core: Core, lying: Sequence[Lying], slabs: Mapping[int, frozenset[bytes
         if place[1] in slabs
     ]
     replies = yield [vectors.head(key) for _, (key, _) in asked]
-    chunks: list[tuple[Lying, VectorPlace, int, list[bytes]]] = []
-    for (one, place), reply in zip(asked, replies, strict=True):
-        wanted = slabs[place[1]]
+    chunks: list[tuple[Lying, bytes, Chunk]] = []
+    for (one, (key, shard)), reply in zip(asked, replies, strict=True):
         try:
-            for number, (state, members) in enumerate(vectors.chunks(place[0], reply)):
-                if state == "1" and not wanted.isdisjoint(members):
-                    chunks.append((one, place, number, members))
+            chunks += [(one, key, chunk) for chunk in vectors.having(key, reply, "1", slabs[shard])]
         except UnreadableRecord as error:
             _log.error("%s: %s", core.config.name, error)
     parts = yield [
-        command("HMGET", key, *(f"{name}:{number}" for name in _FIELDS)) for _, (key, _), number, _ in chunks
+        command("HMGET", key, *(f"{name}:{chunk.number}" for name in _FIELDS)) for _, key, chunk in chunks
     ]
     found = []
-    for (one, (key, shard), number, members), fields in zip(chunks, parts, strict=True):
+    for (one, key, chunk), fields in zip(chunks, parts, strict=True):
         if None in fields:  # acked meanwhile
             continue
         try:
-            found += [Found(one, *words) for words in _words(members, fields, slabs[shard])]
+            found += [Found(one, *words) for words in _words(chunk, fields)]
         except (ValueError, IndexError) as error:
-            _log.error("%s: chunk %d of %r cannot be read: %s", core.config.name, number, key, error)
+            _log.error("%s: chunk %d of %r cannot be read: %s", core.config.name, chunk.number, key, error)
     return found
 
 
-def _words(
-    members: Sequence[bytes], fields: Sequence[bytes], wanted: frozenset[bytes]
-) -> Iterable[tuple[bytes, Ids, Ids]]:
+def _words(chunk: Chunk, fields: Sequence[bytes]) -> Iterable[tuple[bytes, Ids, Ids]]:
     """The wanted slabs of a chunk (lua/stage.lua), with the indexes and words of their trees."""
-    counts, indexes, deltas, ones, lengths, packed = (
-        np.frombuffer(part, dtype).astype(np.int64)
-        for part, dtype in zip(fields, ("<u2", "<u2", "<i8", "<i8", "<u2", "<i8"), strict=True)
-    )
-    if len(members) != len(counts) + len(lengths) + len(ones):
-        raise ValueError(f"{len(members)} slabs")
-    starts, dense = np.concatenate(([0], np.cumsum(counts))), np.concatenate(([0], np.cumsum(lengths)))
-    for place, slab in enumerate(members):
-        if slab not in wanted:
-            continue
-        if place < len(counts):
-            part = slice(starts[place], starts[place + 1])
-            yield slab, indexes[part], deltas[part]
-        elif place < len(counts) + len(lengths):
-            own = packed[dense[place - len(counts)] : dense[place - len(counts) + 1]]
-            yield slab, np.flatnonzero(own).astype(np.int64), own[own != 0]
+    counts, indexes, deltas, ones, lengths, packed = fields
+    sparse, alone, dense = len(counts) // 2, len(ones) // 8, len(lengths) // 2
+    if chunk.slabs != sparse + dense + alone:
+        raise ValueError(f"{chunk.slabs} slabs")
+    ends: dict[bytes, list[int]] = {}
+    for place, slab in chunk.wanted:
+        if place < sparse:
+            begin, count = _part(counts, place, ends)
+            own = np.frombuffer(indexes, "<u2", count, begin * 2).astype(np.int64)
+            yield slab, own, np.frombuffer(deltas, "<i8", count, begin * 8)
+        elif place < sparse + dense:
+            begin, count = _part(lengths, place - sparse, ends)
+            words = np.frombuffer(packed, "<i8", count, begin * 8)
+            own = np.flatnonzero(words)
+            yield slab, own, words[own]
         else:
-            at = place - len(counts) - len(lengths)
-            yield slab, np.zeros(1, dtype=np.int64), ones[at : at + 1]
+            yield slab, np.zeros(1, np.int64), np.frombuffer(ones, "<i8", 1, (place - sparse - dense) * 8)
+
+
+def _part(counts: bytes, place: int, ends: dict[bytes, list[int]]) -> tuple[int, int]:
+    """Where a part begins, and how long it is; `ends` keeps those that are known."""
+    known = ends.get(counts)
+    if known is None:
+        known = ends[counts] = np.cumsum(np.frombuffer(counts, "<u2"), dtype=np.int64).tolist()
+    begin = known[place - 1] if place else 0
+    return begin, known[place] - begin
 
 
 def under_way(
