@@ -189,6 +189,14 @@ class StoreLost(AckerError):
     """
 
 
+class LineConflict(AckerError):
+    """A line was to be declared that is there with other content, or a stream that gathers otherwise."""
+
+
+class UnknownLine(AckerError):
+    """A topology has no line of that name."""
+
+
 class RunCommitted(AckerError):
     """A run of that name was committed before, with other rows: nothing of this one was written."""
 

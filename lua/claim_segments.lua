@@ -3,7 +3,8 @@
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
 --       3 returned       stream of segments whose reader is gone
---       4 taken          stream of the reader's segments, numbered 1-0, 2-0 ...; fields entry, segment, rows
+--       4 taken          stream of the reader's segments, numbered 1-0, 2-0 ...; fields entry, segment, rows,
+--                        and bundle where its entry has that (lua/release.lua)
 --       5 readers        hash: reader -> 1 where Spark has logged a batch of it, or 0; when it was seen (ms)
 --       6 bound          hash of the reader (lua/bind_reader.lua)
 -- ARGV  1 slot           the subscription's number
@@ -17,6 +18,7 @@
 -- What was given before, and is in no batch, comes first and alone.
 -- A late copy of a call whose reader has gone on and forgotten what it took is refused by the first XADD,
 -- whose number is not above the last one: a segment is given first, and only then taken from where it was.
+-- A bundle is given whole, or not at all: with it a batch may have more rows than asked for.
 -- Bounded: looks at 500 segments at most.
 local slot, reader, at = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local most_rows, most = tonumber(ARGV[4]), math.min(500, tonumber(ARGV[5]))
@@ -35,32 +37,41 @@ if at < tonumber(redis.call('HGET', KEYS[6], 'given_back') or 0) then
 end
 local n, rows, given = at, 0, 0
 
--- Whether there is room for a segment.
-local function room(of)
-  return given == 0 or (given < most and rows + of <= most_rows)
+-- Whether there is room for the k-th segment of those at hand; for the first of a bundle, whether there is
+-- for all of it, and all of it is at hand. bundle: its field, nil where it has none.
+local inside = false
+local function room(of, bundle, k, found)
+  local after, rows_of = string.match(bundle or '', '^(%d+) (%d+)$')
+  local members = tonumber(after or 0) + 1
+  local free = inside or (given == 0 and k == 1) or (k + members - 1 <= #found and
+    (given == 0 or (given + members <= most and rows + (tonumber(rows_of) or of) <= most_rows)))
+  inside = free and after ~= nil
+  return free
 end
 
-local function give(entry, record, of)
+local function give(entry, record, of, bundle)
   -- Who never acks does not fill the store: two batches are far less than a million.
   redis.call('XADD', KEYS[4], 'MAXLEN', '~', 1000000, n + 1 .. '-0',
-    'entry', entry, 'segment', record, 'rows', of)
+    'entry', entry, 'segment', record, 'rows', of, unpack(bundle and {'bundle', bundle} or {}))
   n, rows, given = n + 1, rows + of, given + 1
 end
 
 local full = false
-for _, one in ipairs(redis.call('XRANGE', KEYS[4], at + 1 .. '-0', '+', 'COUNT', most)) do
+local had = redis.call('XRANGE', KEYS[4], at + 1 .. '-0', '+', 'COUNT', 500)
+for k, one in ipairs(had) do
   local of = tonumber(one[2][6]) or 0
-  full = not room(of)
+  full = not room(of, one[2][8], k, had)
   if full then break end
   n, rows, given = tonumber(string.match(one[1], '^%d+')), rows + of, given + 1
 end
 if given > 0 then return {n, 1} end
 
-for _, one in ipairs(redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', most)) do
+local back = redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', 500)
+for k, one in ipairs(back) do
   local of = tonumber(one[2][6]) or 0
-  full = not room(of)
+  full = not room(of, one[2][8], k, back)
   if full then break end
-  give(one[2][2], one[2][4], of)
+  give(one[2][2], one[2][4], of, one[2][8])
   redis.call('XDEL', KEYS[3], one[1])
 end
 if given > 0 and redis.call('XLEN', KEYS[3]) == 0 then redis.call('UNLINK', KEYS[3]) end
@@ -69,12 +80,12 @@ local seen, more = cursor, false
 if not full and given < most then
   local found = redis.call('XRANGE', KEYS[1], '(' .. cursor, ARGV[6], 'COUNT', 500)
   more = #found == 500
-  for _, one in ipairs(found) do
+  for k, one in ipairs(found) do
     local of = tonumber(one[2][4]) -- an entry without cannot be read: it is passed over, its trees expire
     if of and one[2][6] and string.find(',' .. one[2][6] .. ',', ',' .. slot .. ',', 1, true) then
-      full = not room(of)
+      full = not room(of, one[2][8], k, found)
       if full then break end
-      give(one[1], one[2][2], of)
+      give(one[1], one[2][2], of, one[2][8])
     end
     seen = one[1]
   end

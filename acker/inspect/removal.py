@@ -85,6 +85,7 @@ def _own(name: str) -> list[bytes]:
         keys.turn(name),
         keys.journal(name),
         keys.streams(name),
+        keys.lines(name),
         keys.steps(name),
         keys.step_numbers(name),
         keys.health(name),

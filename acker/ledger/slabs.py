@@ -96,6 +96,11 @@ class PackedIds(Sequence[bytes]):
         self.packed = packed
         self._count = count
 
+    @classmethod
+    def empty(cls, count: int) -> "PackedIds":
+        """Those of trees that go by another tree's message id."""
+        return cls(bytes(2 * count), count)
+
     def __len__(self) -> int:
         return self._count
 

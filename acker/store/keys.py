@@ -40,6 +40,11 @@ def streams(topology: str) -> bytes:
     return f"acker:{{{topology}}}:streams".encode()
 
 
+def lines(topology: str) -> bytes:
+    """Hash: the lines of a topology (lua/declare_line.lua)."""
+    return f"acker:{{{topology}}}:lines".encode()
+
+
 def commits(topology: str, writer: str) -> bytes:
     """Hash: the last commits of a writer of streams (lua/begin_commit.lua)."""
     return f"acker:{{{topology}}}:commits:{writer}".encode()
@@ -113,6 +118,23 @@ class Stream:
     def owed(self, token: str) -> bytes:
         """Hash: which subscriptions a segment is for, and what they did (lua/note_segments.lua)."""
         return self._prefix + b"owed:" + token.encode()
+
+    @property
+    def gathering(self) -> bytes:
+        """Sorted set: "<group>:<task>" of what waits in a stream that gathers, by when it came first (ms)."""
+        return self._prefix + b"gathering"
+
+    def gathered(self, group: str, task: int) -> bytes:
+        """Stream: the segments of a stream that gathers which wait for a group and a task."""
+        return self._prefix + b"gathered:%s:%d" % (group.encode(), task)
+
+    def progress(self, group: str) -> bytes:
+        """Hash: which requests of a group are over in a section (lua/note_arrivals.lua)."""
+        return self._prefix + b"progress:" + group.encode()
+
+    def workers(self, slot: int) -> bytes:
+        """Hash: reader of a worker -> until when it counts as alive (ms; acker/lines/workers.py)."""
+        return self._prefix + b"workers:%d" % slot
 
     def taken(self, slot: int, reader: str) -> bytes:
         """Stream: the segments that a subscription gave a reader, numbered 1-0, 2-0 ..."""

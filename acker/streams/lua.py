@@ -45,6 +45,50 @@ def retire_subscription(stream: Stream, name: str, forget: bool) -> Request:
     return script("retire_subscription", [stream.subscriptions], [name, int(forget)])
 
 
+def declare_gather(stream: Stream, record: str) -> Request:
+    """Has a stream gather."""
+    return script("declare_gather", [stream.entries, stream.subscriptions], [record])
+
+
+def declare_line(topology: str, name: str, record: str, most: int) -> Request:
+    """Declares a line."""
+    return script("declare_line", [keys.lines(topology)], [name, record, most])
+
+
+def gather(
+    config: TopologyConfig, stream: Stream, ttl: int, waiting: Sequence[tuple[str, int, Segment]]
+) -> Request:
+    """Publishes staged segments of a stream that gathers: group and task of each, and the segment."""
+    own = [stream.gathering, stream.subscriptions]
+    for group, task, one in waiting:
+        own += [stream.gathered(group, task), stream.progress(group), *_rows_of(stream, [one])]
+    args = [word for group, task, one in waiting for word in (f"{group}:{task}", *_published(one))]
+    return script("gather", own, [ttl, *args], config.wait)
+
+
+def note_arrivals(
+    config: TopologyConfig, progress: bytes, requests: int, over: bytes, acked: bytes, ttl: int
+) -> Request:
+    """Notes which requests of a group are over."""
+    return script("note_arrivals", [progress], [requests, over, acked, ttl], config.wait)
+
+
+def release(
+    config: TopologyConfig, stream: Stream, group: str, task: int, last: Segment, ttl: int
+) -> Request:
+    """Releases what has gathered for a task of a group. last: the segment that ends the bundle."""
+    own = [stream.entries, stream.subscriptions, stream.gathered(group, task), stream.progress(group)]
+    own += [*_rows_of(stream, [last]), stream.gathering]
+    return script("release", own, [ttl, *_published(last), f"{group}:{task}"], config.wait)
+
+
+def drop_gathered(stream: Stream, group: str, tasks: Sequence[int], ttl: int) -> Request:
+    """Drops what has gathered for tasks of a group."""
+    own = [stream.subscriptions, stream.progress(group), stream.gathering]
+    own += [stream.gathered(group, task) for task in tasks]
+    return script("drop_gathered", own, [ttl, *(f"{group}:{task}" for task in tasks)])
+
+
 def claim_segments(
     stream: Stream, slot: int, reader: str, at: int, rows: int, segments: int, end: str, ttl: int
 ) -> Request:

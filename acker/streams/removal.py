@@ -23,6 +23,7 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
             break
         yield from inputs.unlink(core, [key for entry in found for key in _segment(core, own, entry)])
         start = f"({found[-1][0].decode()}"
+    yield from _remove_gathered(core, own)
     [stored] = yield [command("HGETALL", own.subscriptions)]
     # A number that cannot be read is in the name of its cursor, too.
     numbers = [number for field, number in pairs(stored).items() if field.startswith(b"name:")]
@@ -31,8 +32,22 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
         [readers] = yield [command("HKEYS", own.readers(slot))]
         names = [reader.decode("utf-8", "replace") for reader in readers]
         left = [key for name in names for key in own.of_reader(slot, name)]
-        yield from inputs.unlink(core, [*left, own.readers(slot), own.beats(slot), own.returned(slot)])
+        of_slot = [own.readers(slot), own.beats(slot), own.returned(slot), own.workers(slot)]
+        yield from inputs.unlink(core, [*left, *of_slot])
     yield from inputs.unlink(core, [own.entries, own.schema, own.subscriptions, own.drops])
+
+
+def _remove_gathered(core: Core, own: keys.Stream) -> Operation[None]:
+    """Removes what waits in a stream that gathers. What is known of its groups has a time to live."""
+    [count] = yield [command("ZCARD", own.gathering)]
+    for _ in range(-(-int(count) // _PAGE)):  # no further, should somebody still write to it
+        [waiting] = yield [command("ZRANGE", own.gathering, 0, _PAGE - 1)]
+        for name in waiting:
+            group, _, task = name.decode("utf-8", "replace").partition(":")
+            gathered = own.gathered(group, int(task) if task.isdecimal() else 0)
+            [found] = yield [command("XRANGE", gathered, "-", "+")]
+            yield from inputs.unlink(core, [key for entry in found for key in _segment(core, own, entry)])
+            yield [command("UNLINK", gathered), command("ZREM", own.gathering, name)]
 
 
 def _segment(core: Core, own: keys.Stream, entry: Reply) -> Iterator[bytes]:

@@ -41,7 +41,8 @@ class Segment:
     """What a stream's entry says of a segment.
 
     token: names it; 32 hexadecimal digits. seed: of its tuple ids. shards: where it has vectors.
-    bytes: size of its payload. slots: numbers of the subscriptions that it was staged for.
+    bytes: size of its payload. slots: numbers of the subscriptions that it was staged for. to: where it waits
+    in a stream that gathers (`acker.streams.gathers.place`), "" in any other.
     """
 
     token: str
@@ -50,17 +51,20 @@ class Segment:
     bytes: int
     shards: tuple[int, ...]
     slots: tuple[int, ...]
+    to: str = ""
 
     def record(self) -> str:
         """The segment as it is stored."""
-        return records.dump([self.token, self.rows, self.seed, self.bytes, self.shards, self.slots])
+        what = [self.token, self.rows, self.seed, self.bytes, self.shards, self.slots]
+        return records.dump([*what, self.to] if self.to else what)
 
     @classmethod
     def parse(cls, record: "str | builtins.bytes") -> "Segment":
         """The inverse of `record`; UnreadableRecord for anything else."""
         with records.reading(record, "a segment") as stored:
-            token, rows, seed, size, shards, slots = stored
-            return cls(str(token), int(rows), int(seed), int(size), _numbers(shards), _numbers(slots))
+            token, rows, seed, size, shards, slots, *to = stored
+            numbers = _numbers(shards), _numbers(slots)
+            return cls(str(token), int(rows), int(seed), int(size), *numbers, str(to[0]) if to else "")
 
 
 UNREAD = Segment("", 0, 0, 0, (), ())

@@ -20,7 +20,7 @@ from acker.ledger.core import Core
 from acker.ledger.ids import SLAB_TREES, Ids
 from acker.store import keys
 from acker.store.operation import Operation, Reply, command
-from acker.streams import lua, segments
+from acker.streams import gathers, lua, segments
 from acker.streams.commits import inputs, skipped, vectors
 from acker.streams.commits.skipped import Left, Skipped
 from acker.streams.segments import ANCHORS, Segment
@@ -113,19 +113,34 @@ def rows(
     """The rows of a segment (`acker.streams.commits.inputs.rows`) but for the stale ones, which are counted.
 
     left: of `Planned`. A row is stale where it has trees, and all of them are left out. What of a tree
-    cannot be read is none that is over.
+    cannot be read is none that is over. The rows that end a bundle (`acker.streams.gathers.FINISHED`) are for
+    who asks for them (`fresh`).
     """
+    if segment.to.startswith(gathers.LAST):
+        return []
     found = yield from inputs.rows(core, stream, segment, slot, payload)
+    return (yield from fresh(core, stream, segment, slot, found, left))
+
+
+def fresh(
+    core: Core,
+    stream: str,
+    segment: Segment,
+    slot: int,
+    found: list[pa.RecordBatch],
+    left: Mapping[str, Left | None],
+) -> Operation[list[pa.RecordBatch]]:
+    """The rows of a segment but for the stale ones, which are counted: see `rows`."""
     if not found or ANCHORS not in found[0].schema.names or segment.token not in left:
         return found
     of = left[segment.token]
     ended = None if of is None else _ended(of)
-    fresh = [batch.filter(pa.array(~_stale(batch.column(ANCHORS), ended))) for batch in found]
-    dropped = sum(one.num_rows for one in found) - sum(one.num_rows for one in fresh)
+    kept = [batch.filter(pa.array(~_stale(batch.column(ANCHORS), ended))) for batch in found]
+    dropped = sum(one.num_rows for one in found) - sum(one.num_rows for one in kept)
     if dropped:
         own = keys.Stream(core.config.name, stream)
         yield [lua.count_stale(own, segment.token, slot, dropped, COUNTED_TTL)]
-    return fresh
+    return kept
 
 
 def _ended(left: Left) -> Over:

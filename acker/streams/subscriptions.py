@@ -104,14 +104,20 @@ class Taken(NamedTuple):
 
 def slots(core: Core, stream: str) -> Operation[tuple[int, ...]]:
     """The slots that a segment of the stream is staged for now. Raises UnreadableRecord."""
+    found, _ = yield from staged_for(core, stream)
+    return found
+
+
+def staged_for(core: Core, stream: str) -> Operation[tuple[tuple[int, ...], bytes | None]]:
+    """The same, and how the stream gathers, as `acker.streams.gathers` stores it."""
     key = keys.Stream(core.config.name, stream).subscriptions
-    [(found, following)] = yield [command("HMGET", key, "slots", "next")]
+    [(found, following, gathering)] = yield [command("HMGET", key, "slots", "next", "gather")]
     what = f"stream {stream!r}, the subscriptions it has"
     if not found:
-        return (_slot(following or b"0", what),)
+        return (_slot(following or b"0", what),), gathering
     if found.count(b",") >= MOST:
         raise UnreadableRecord(f"{what}: expected at most {MOST}, got {found!r:.100}")
-    return tuple(_slot(slot, what) for slot in found.split(b","))
+    return tuple(_slot(slot, what) for slot in found.split(b",")), gathering
 
 
 def _slot(value: bytes, what: str) -> int:

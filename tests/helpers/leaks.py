@@ -13,6 +13,7 @@ from acker.inspect.steps import MOST_STEPS
 from acker.ledger.config import MAX_SPOUTS
 from acker.ledger.histogram import MOST_BUCKET, PER_DOUBLING
 from acker.ledger.marks import MOST_STEPS as MOST_NUMBERS
+from acker.ledger.sections import LINES
 from acker.streams.lua import MOST_DROPS
 
 PERMANENT = {
@@ -39,6 +40,7 @@ PERMANENT = {
     "subscriptions": "hash",
     "drops": "stream",
     "recent": "stream",
+    "lines": "hash",
 }
 """What stays when all trees are finished, confirmed and forgotten; streams of outcomes are empty then."""
 
@@ -68,7 +70,7 @@ WHILE_TREES_LIVE = {
 TEMPORARY = {
     "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
     "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict", "stale", "made", "trace",
-    "traces", "skipped",
+    "traces", "skipped", "progress", "workers", "gathered", "gathering",
 }  # fmt: skip
 """What has a time to live, always."""
 
@@ -83,6 +85,7 @@ MOST = {
     "health": len(THRESHOLDS) + len(CODES),
     "history": 30 * 144,
     "drops": MOST_DROPS,
+    "lines": LINES,
     "writers": 1_000_000,
     "writers_before": 1_000_000,
 }

@@ -15,6 +15,7 @@ from acker.inspect.steps import Step
 from acker.ledger import ids, tick, topologies
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.core import Core
+from acker.lines import Gather, Line
 from acker.store import keys
 from acker.store.aio import AsyncStore
 from acker.store.client import Store
@@ -72,6 +73,14 @@ def filled(url: str, name: str) -> Ledger:
     by = ledger.run(marks.mark(core, "split"))
     ledger.submit(core.update(Trees(900).track(ledger).anchors, ids.new_ids(900), 0, by, 900).calls)
     ledger.run(health.set_thresholds(core, {"failed": 0}))
+    line = Line(ledger, "line", [Gather("gathers")])
+    line.step("pass", reads="asks")(lambda row, out: out.emit("gathers", row))
+    asks = StreamSpout(ledger, Tracking("asks", "asks", "id", line="line"))
+    [worker] = line.workers()
+    worker.work()  # subscribes
+    asks.write(pa.table({"id": range(4)}))
+    assert worker.work() == 1
+    assert ledger.store.send([command("ZCARD", keys.Stream(name, "gathers").gathering)]) == [1]
     assert ledger.run(history.record(core)) is not None
     for _ in range(3):
         ledger.run(tick.rotate(core, force=True))  # sets aside what nobody drains

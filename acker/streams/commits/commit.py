@@ -64,7 +64,8 @@ class Commit:
     inputs: ranges of streams, and roots, which are tracked before anything else.
     failed: a cause (`acker.ledger.causes`, as text) to fail all trees of the inputs for, in place of acking
     them. settled: outcomes of a spout that this is the answer to. origin: of which batch it is, if that is
-    known. by: the step whose commit it is, and its batch, where they are to be noted.
+    known. by: the step whose commit it is, and its batch, where they are to be noted. gates: what was staged
+    of requests whose next section nothing keeps open any more, when the rest of the commit is done.
     """
 
     staged: tuple[Staged, ...] = ()
@@ -73,6 +74,7 @@ class Commit:
     settled: Settled | None = None
     origin: Origin | None = None
     by: Mark | None = None
+    gates: tuple[Segment, ...] = ()
 
     def dump(self) -> str:
         """The commit as it is stored."""
@@ -94,6 +96,7 @@ class Commit:
                 "settled": settled,
                 "of": self.origin and self.origin.dump(),
                 "by": self.by and list(astuple(self.by)),
+                "gates": [one.record() for one in self.gates],
             },
         )
 
@@ -121,7 +124,8 @@ class Commit:
             origin = None if of is None else Origin.load(of)
             by = stored.get("by")  # earlier versions stored none
             mark = Mark(*by) if by else None
-            return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled, origin, mark)
+            gates = tuple(map(Segment.parse, stored.get("gates", ())))  # earlier versions stored none
+            return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled, origin, mark, gates)
 
     def ranges(self) -> list[Range]:
         """The inputs that are of streams."""
@@ -272,6 +276,10 @@ def _carry_out(
             acked[one] = yield from inputs.consume(core, one, what.failed, made)
         for tracked in what.roots():
             yield from inputs.end_roots(core, tracked, what.failed, made)
+        gates = [place for one in what.gates for place in vectors.places(core, one)]
+        for _, shard in gates:
+            made.needed[shard] += 0
+        yield from vectors.apply(core, gates, "2", made)
         if what.settled is not None:
             yield from kept.settle(core, what.settled)
         if what.failed is None:
@@ -371,7 +379,7 @@ def _staged_keys(core: Core, what: Commit) -> list[bytes]:
         found += [key for key, _ in vectors.places(core, segment)]
     for one in what.roots():
         found += roots.staged_keys(core, one)
-    return found
+    return found + [key for one in what.gates for key, _ in vectors.places(core, one)]
 
 
 def discard(core: Core, what: Commit) -> Operation[None]:
@@ -396,6 +404,7 @@ def discard(core: Core, what: Commit) -> Operation[None]:
         [dropped] = yield [command("EXPIRE", rows, 0, "XX")]  # but for rows that are kept
         if dropped:
             spent += noted
+    spent += [key for one in what.gates for key, _ in vectors.places(core, one)]
     yield from inputs.unlink(core, spent)
 
 

@@ -155,11 +155,12 @@ def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | No
             yield from fail_once(core, places, one.anchors(), reasons, made, needed=False)
     elif failed is None:
         yield from vectors.apply(core, places, "2", made)
-        return
     else:
         causes = [failed] * one.rows
         yield from fail_once(core, places, one.anchors(), causes, made, needed=False)
-    yield from unlink(core, [key for key, _ in places])
+    if one.refused or failed is not None:
+        yield from unlink(core, [key for key, _ in places])
+    yield from unlink(core, [key for _, key, _ in roots.further(core, one)])
 
 
 def fail_once(

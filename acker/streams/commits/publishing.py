@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request
-from acker.streams import lua, retention, subscriptions
+from acker.streams import gathers, lua, retention, subscriptions
 from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
-from acker.streams.subscriptions import Range, Taken
+from acker.streams.subscriptions import HOLD_TTL, Range, Taken
 
 _PUBLISH = 500
 
@@ -53,10 +53,33 @@ def holding(
 
 def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[int]:
     own = keys.Stream(core.config.name, stream)
+    if any(segment.to for segment in members):
+        yield from _gather(core, stream, [one for one in members if one.to])
+        members = [one for one in members if not one.to]
+    if not members:
+        return 0
     [(published, *gone)] = yield [lua.publish(core.config, own, members)]
     for segment, slots in zip(members, gone, strict=True):
         yield from _end(core, stream, segment, slots)
     return int(published)
+
+
+def _gather(core: Core, stream: str, members: Sequence[Segment]) -> Operation[None]:
+    """Has segments wait in a stream that gathers, or releases those that wait with the one that ends them."""
+    own = keys.Stream(core.config.name, stream)
+    placed = [(*gathers.parse_place(one.to), one) for one in members]
+    waiting = [(group, task, one) for group, task, last, one in placed if not last]
+    if waiting:
+        [replies] = yield [lua.gather(core.config, own, HOLD_TTL, waiting)]
+        for (_, _, one), reply in zip(waiting, replies, strict=True):
+            if reply == b"0":  # its trees are over: their request failed before
+                yield from inputs.unlink(core, [key for key, _ in vectors.places(core, one)])
+            else:
+                yield from _end(core, stream, one, reply[1:])
+    for group, task, last, one in placed:
+        if last:
+            [(_, gone)] = yield [lua.release(core.config, own, group, task, one, gathers.LATE_TTL)]
+            yield from _end(core, stream, one, gone)
 
 
 def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl: int) -> Operation[None]:

@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import UnreadableRecord, ValidationError
-from acker.ledger import counts, ids
+from acker.ledger import counts, ids, sections
 from acker.ledger.config import MESSAGE_ID_BYTES, check_name
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.settings import check_number, choice, flag, number, of, text
 from acker.store import keys, records
 from acker.store.operation import Operation, command
-from acker.streams import segments
+from acker.streams import gathers, lua, segments
 from acker.streams.commits.staging import Staged, Staging, pieces, stage_segment, stage_vectors
 from acker.streams.commits.vectors import VectorPlace
 from acker.streams.segments import ANCHORS, Segment
@@ -72,6 +72,13 @@ class Tracking:
         "for each further one; it waits for half of that or more, at random."
     )  # fmt: skip
     max_backoff: float = number(300.0, 0.0, LONGEST_BACKOFF, "Seconds of the longest such wait.")
+    line: str = text("", "name", "The line that each row is a request of (`acker.lines`).")
+    group: int | None = number(
+        None,
+        1,
+        ids.SLAB_TREES,
+        "Most requests that go through a line together; without, as many as a slab has.",
+    )
 
     def __post_init__(self) -> None:
         check_name(self.spout, "spout")
@@ -81,6 +88,8 @@ class Tracking:
             raise ValidationError(f"message_id: expected the name of a column, got {self.message_id!r}")
         if self.partition and not self.offset:
             raise ValidationError("partition: expected with offset, which is missing")
+        if self.group is not None and not self.line:
+            raise ValidationError("group: expected with line, which is missing")
         for name, one in OPTIONS.items():
             one.check(getattr(self, name), name)
 
@@ -106,6 +115,8 @@ class Roots:
     offsets: partition of the source -> its lowest and highest offset among the rows. refused: their message
     ids are null or too long: their trees fail with their commit, and they have no tuples. origin: the
     streaming query that tracked them first, and the lowest number of its batches; None where not known.
+    line: where they are requests of one, its number and how many streams of it gather: a row has a tree for
+    each section then (`acker.ledger.sections`), of which the last is the one that is settled.
     """
 
     token: str
@@ -117,6 +128,7 @@ class Roots:
     offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
     refused: bool = False
     origin: tuple[str, int] | None = None
+    line: tuple[int, int] | None = None
 
     def record(self) -> str:
         """The roots as they are stored."""
@@ -125,11 +137,15 @@ class Roots:
             del how["bad_message_id"]
         if not self.how.backoff:
             del how["backoff"], how["max_backoff"]
+        if not self.how.line:
+            del how["line"], how["group"]
         what: list[object] = [self.token, self.rows, self.seed, self.slab, how, self.number, self.offsets]
-        if self.refused or self.origin is not None:
+        if self.refused or self.origin is not None or self.line is not None:
             what.append(self.refused)
-        if self.origin is not None:
+        if self.origin is not None or self.line is not None:
             what.append(self.origin)
+        if self.line is not None:
+            what.append(self.line)
         return records.dump(what)
 
     @classmethod
@@ -143,39 +159,51 @@ class Roots:
             check_number(number, "number", 0, MOST_ATTEMPTS, int)
             places = {name: (int(low), int(high)) for name, (low, high) in offsets.items()}
             refused = bool(more) and more[0] is True  # earlier versions stored less
-            tracked_by = (str(more[1][0]), int(more[1][1])) if len(more) > 1 else None
-            return cls(token, rows, seed, slab, Tracking(**how), number, places, refused, tracked_by)
+            line = (int(more[2][0]), int(more[2][1])) if len(more) > 2 else None
+            without = len(more) < 2 or (line is not None and more[1] is None)
+            tracked_by = None if without else (str(more[1][0]), int(more[1][1]))
+            return cls(token, rows, seed, slab, Tracking(**how), number, places, refused, tracked_by, line)
 
     @property
     def untracked(self) -> bool:
         """Whether the rows only go on with what has trees: no commit knows of them."""
         return self.refused and self.how.bad_message_id == "untracked"
 
-    def slabs(self) -> Ids:
-        """The first anchor of each slab."""
+    @property
+    def sections(self) -> int:
+        """How many trees each row has."""
+        return 1 if self.line is None else self.line[1] + 1
+
+    def slabs(self, section: int | None = None) -> Ids:
+        """The first anchor of each slab, in a section of a line, or of the trees that are settled."""
         made = ids.seeded_ids(~self.seed, 0, -(-self.rows // self.slab))
+        if self.line is not None:
+            return sections.firsts(self.line[0], self.sections if section is None else section, made)
         if self.slab == 1:
             return made | ids.LOWEST | 1
         return ids.firsts_of(made)
 
-    def anchors(self) -> Ids:
-        """The tree of each row."""
+    def anchors(self, section: int = 1) -> Ids:
+        """The tree of each row: the first, of those that a row of a line has, or that of a section."""
         places = np.arange(self.rows, dtype=np.int64)
-        return self.slabs()[places // self.slab] + ids.STEP * (places % self.slab)
+        return self.slabs(section)[places // self.slab] + ids.STEP * (places % self.slab)
 
-    def values(self) -> Ids:
-        """The tuple id of each row."""
+    def values(self, section: int = 1) -> Ids:
+        """The ack value with which each tree begins: the tuple id of its row, or its gate."""
+        if section > 1:
+            return sections.gates(self.anchors(section))
         return ids.seeded_ids(self.seed, 0, self.rows)
 
     def names(self) -> bytes:
         """The names of the slabs in the store, 8 bytes each."""
         return ids.split(self.slabs())[0].astype(">u8").tobytes()
 
-    def shards(self, ackers: int) -> list[int]:
-        """Where the roots have vectors."""
+    def shards(self, ackers: int, section: int = 1) -> list[int]:
+        """Where the roots have vectors; or trees of a section."""
         if not ackers:
             return []
-        return [int(shard) for shard in np.unique(ids.shards_of(ids.split(self.slabs())[0], ackers))]
+        slabs = ids.split(self.slabs(section))[0]
+        return [int(shard) for shard in np.unique(ids.shards_of(slabs, ackers))]
 
 
 def readable(record: bytes | None) -> Roots | None:
@@ -270,9 +298,14 @@ def _offsets(rows: pa.Table, how: Tracking) -> dict[str, tuple[int, int]]:
     return found
 
 
-def most_rows(core: Core) -> int:
+def most_rows(core: Core, how: Tracking) -> int:
     """Most rows of roots: as many as have room in `MOST_SLABS`."""
-    return MOST_SLABS * core.config.slab_trees
+    return MOST_SLABS * _slab(core, how)
+
+
+def _slab(core: Core, how: Tracking) -> int:
+    """How many trees of roots a slab has."""
+    return how.group or core.config.slab_trees
 
 
 def stage(
@@ -283,7 +316,7 @@ def stage(
     Rows that go on untracked are among them (`Roots.untracked`).
     """
     made: list[Roots] = []
-    for piece in _cut(core, staging, batches):
+    for piece in _cut(core, how, staging, batches):
         good, bad = _prepared(how, piece, 1)
         for rows, refused in ((good, False), (bad, True)):
             if core.config.ackers and rows.num_rows:
@@ -297,7 +330,7 @@ def emit(
     """Stages rows as roots, and as tuples of a stream that are anchored to them, and to nothing else."""
     made: list[Roots] = []
     done: list[Segment] = []
-    for piece in _cut(core, staging, batches):
+    for piece in _cut(core, how, staging, batches):
         good, bad = _prepared(how, piece, number)
         parts = []
         if good.num_rows:
@@ -329,8 +362,10 @@ def anchored_schema(schema: pa.Schema, how: Tracking) -> pa.Schema:
     return schema.append(pa.field(ANCHORS, pa.int64()))
 
 
-def _cut(core: Core, staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    return pieces(replace(staging, rows=min(staging.rows, KEPT_ROWS, most_rows(core))), batches)
+def _cut(
+    core: Core, how: Tracking, staging: Staging, batches: Iterable[pa.RecordBatch]
+) -> Iterator[list[pa.RecordBatch]]:
+    return pieces(replace(staging, rows=min(staging.rows, KEPT_ROWS, most_rows(core, how))), batches)
 
 
 def _prepared(how: Tracking, piece: Sequence[pa.RecordBatch], number: int) -> tuple[pa.Table, pa.Table]:
@@ -353,15 +388,19 @@ def _stage_rows(
     core: Core, how: Tracking, staging: Staging, rows: pa.Table, number: int, refused: bool
 ) -> Operation[Roots]:
     """Stages rows as roots, with their vectors, which also note what was tracked and failed of them."""
+    line = None
+    if how.line and not refused:
+        line = yield from gathers.line(core, how.line)
     roots = Roots(
-        segments.new_token(), rows.num_rows, segments.new_seed(), core.config.slab_trees, how, number,
-        _offsets(rows, how), refused,
+        segments.new_token(), rows.num_rows, segments.new_seed(), _slab(core, how), how, number,
+        _offsets(rows, how), refused, line=line,
     )  # fmt: skip
     anchored = rows.append_column(ANCHORS, pa.array(roots.anchors())).to_batches()
     requests, _ = stage_vectors(core, staging.ttl, anchored, roots.token, roots.seed, (_SLOT,), "1")
     key = keys.Spout(core.config.name, how.spout).rows(roots.token)
     payload = segments.encode(rows.to_batches(), staging.compression)
     requests.append(command("SET", key, payload, "EX", staging.ttl, "NX"))
+    requests += [lua.stage(key, staging.ttl, {"section": "1"}) for _, key, _ in further(core, roots)]
     yield requests
     return roots
 
@@ -404,7 +443,16 @@ def _decode(payload: bytes, roots: Roots) -> pa.Table:
 def staged_keys(core: Core, roots: Roots) -> list[bytes]:
     """What is staged of roots."""
     found = [keys.Spout(core.config.name, roots.how.spout).rows(roots.token)]
-    return found + [key for key, _ in places(core, roots)]
+    return found + [key for key, _ in places(core, roots)] + [key for _, key, _ in further(core, roots)]
+
+
+def further(core: Core, roots: Roots) -> list[tuple[int, bytes, int]]:
+    """The sections after the first, and in each shard of theirs where it is noted what was tracked."""
+    return [
+        (section, core.shards[shard].staged(roots.token, section), shard)
+        for section in range(2, roots.sections + 1)
+        for shard in roots.shards(core.config.ackers, section)
+    ]
 
 
 def places(core: Core, roots: Roots) -> list[VectorPlace]:

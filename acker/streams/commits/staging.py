@@ -17,10 +17,11 @@ from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
-from acker.streams import lua, segments, subscriptions
+from acker.streams import gathers, lua, segments, subscriptions
 from acker.streams.commits import effects
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.vectors import VectorPlace
+from acker.streams.gathers import Gathering
 from acker.streams.segments import ANCHORS, SEGMENT_BYTES, SEGMENT_ROWS, Segment
 
 STAGING_TTL = 3600
@@ -132,7 +133,7 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
         if kept and not how.failures_only:
             unanchored += _count(segments.unanchored, kept)
             treeless += _count(segments.treeless, kept)
-            done.append((yield from stage_segment(core, how, kept)))
+            done += yield from stage_segments(core, how, kept)
     counts = (unanchored, unfailed, treeless)
     return Staged(how.stream, tuple(done), tuple(failures), tuple(had), tuple(released), *counts)
 
@@ -234,16 +235,35 @@ def failures(core: Core, token: str) -> Operation[pa.Table | None]:
     return None if rows is None else pa.Table.from_batches(segments.decode(rows))
 
 
-def stage_segment(core: Core, how: Staging, batches: list[pa.RecordBatch]) -> Operation[Segment]:
+def stage_segments(core: Core, how: Staging, batches: list[pa.RecordBatch]) -> Operation[list[Segment]]:
+    """Stages rows as one segment; where their stream gathers, as one for each place where rows wait."""
+    slots, gathering = yield from subscriptions.staged_for(core, how.stream)
+    if gathering is None:
+        return [(yield from _stage_segment(core, how, batches, slots))]
+    done = []
+    for to, part in gathers.cut(Gathering.parse(gathering), how.stream, batches):
+        done.append((yield from _stage_segment(core, how, part, slots, to)))
+    return done
+
+
+def stage_segment(
+    core: Core, how: Staging, batches: list[pa.RecordBatch], to: str = ""
+) -> Operation[Segment]:
     """Stages one segment: its payload, and its vectors in each shard for each subscription there is."""
     slots = yield from subscriptions.slots(core, how.stream)
+    return (yield from _stage_segment(core, how, batches, slots, to))
+
+
+def _stage_segment(
+    core: Core, how: Staging, batches: list[pa.RecordBatch], slots: tuple[int, ...], to: str = ""
+) -> Operation[Segment]:
     token, seed = segments.new_token(), segments.new_seed()
     payload = segments.encode(batches, how.compression)
     own = keys.Stream(core.config.name, how.stream)
     requests, shards = stage_vectors(core, how.ttl, batches, token, seed, slots, "0")
     requests.append(command("SET", own.payload(token), payload, "EX", how.ttl, "NX"))
     yield requests
-    return Segment(token, sum(batch.num_rows for batch in batches), seed, len(payload), shards, slots)
+    return Segment(token, sum(batch.num_rows for batch in batches), seed, len(payload), shards, slots, to)
 
 
 def stage_vectors(
@@ -281,6 +301,20 @@ def stage_vectors(
                 fields["traced"] = traced[shard]
             requests.append(lua.stage(key, ttl, fields))
             tuples = 0
+    return requests, tuple(sorted(by_shard))
+
+
+def stage_deltas(
+    core: Core, ttl: int, anchors: Ids, deltas: Ids, token: str, slot: int, state: str
+) -> tuple[list[Request], tuple[int, ...]]:
+    """The requests that stage deltas of trees as vectors are staged (lua/stage.lua), and their shards."""
+    by_shard: dict[int, list[UpdateCall]] = {}
+    for call in calls.update_calls(anchors, deltas, core.config.ackers):
+        by_shard.setdefault(call.shard, []).append(call)
+    requests = [
+        lua.stage(core.shards[shard].staged(token, slot), ttl, _staged_fields(chunks, state, 0))
+        for shard, chunks in by_shard.items()
+    ]
     return requests, tuple(sorted(by_shard))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import SpoutPendingFull, TrackConflict, TrackRejected, UnreadableRecord, ValidationError
-from acker.ledger import once
+from acker.ledger import once, sections
 from acker.ledger.core import Core
 from acker.ledger.slabs import NewSlab, PackedIds
 from acker.ledger.submissions import unreadable
@@ -15,7 +15,7 @@ from acker.store import keys
 from acker.store.operation import Operation
 from acker.streams import lua
 from acker.streams.commits import traced
-from acker.streams.commits.roots import Roots, Tracking, kept_rows, message_ids, places
+from acker.streams.commits.roots import Roots, Tracking, further, kept_rows, message_ids, places
 
 _TRACK = 64
 _NO_LIMIT = (1 << 53) - 1
@@ -57,6 +57,8 @@ def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operat
         yield from _raise_highest(core, members)
     for roots in members:
         yield from core.register_spout(roots.how.spout, ask=True)
+        if roots.line is not None:
+            yield from core.register_spout(sections.SPOUT, ask=True)
         every = range(-(-roots.rows // roots.slab))
         yield from _track(core, roots, _NO_LIMIT if replays else None, every)
 
@@ -97,28 +99,41 @@ def _track(
     rows = yield from kept_rows(core, roots)
     if rows is None:
         return  # all of it was tracked before, and settled; or nobody can track what cannot be read
+    last, how = roots.sections, "again" if again else "once"
     named = _packed(message_ids(rows, roots.how.message_id), roots.slab)
-    anchors, values = roots.anchors(), roots.values()
-    staged = {shard: key for key, shard in places(core, roots)}
-    for first in range(0, len(numbers), _TRACK):
-        slabs = []
-        for number in numbers[first : first + _TRACK]:
-            part = slice(number * roots.slab, (number + 1) * roots.slab)
-            slabs.append(NewSlab(anchors[part], values[part], named[number]))
-        how = "again" if again else "once"
-        letters = yield from once.send(core, core.track(slabs, roots.how.spout, limit, how, staged))
-        for letter in set(letters) & {"R", "W"}:
-            raise TrackRejected(core.config.rejection(letter))
-        for letter, slab in zip(letters, [] if again else slabs, strict=not again):
-            anchor = int(slab.anchors[0])
-            if letter == "C":
-                raise TrackConflict(
-                    f"the slab of anchor {anchor} is tracked with other content, so rows of spout "
-                    f"{roots.how.spout!r} cannot be: try the same again when its trees have expired"
-                )
-            if letter == "U":
-                raise UnreadableRecord(unreadable([anchor]), [anchor])
-        yield from traced.tracked(core, np.concatenate([slab.anchors for slab in slabs]), roots.how.spout)
+    # The trees that are settled come first: of what has no room nothing is kept open by a section before.
+    for section in [last, *([] if again else range(1, last))]:
+        spout = roots.how.spout if section == last else sections.SPOUT
+        anchors, values = roots.anchors(section), roots.values(section)
+        staged = {shard: key for key, shard in places(core, roots)}
+        if section > 1:
+            staged = {shard: key for at, key, shard in further(core, roots) if at == section}
+        for first in range(0, len(numbers), _TRACK):
+            slabs = []
+            for number in numbers[first : first + _TRACK]:
+                part = slice(number * roots.slab, (number + 1) * roots.slab)
+                own = named[number] if section == last else PackedIds.empty(len(anchors[part]))
+                slabs.append(NewSlab(anchors[part], values[part], own))
+            letters = yield from once.send(core, core.track(slabs, spout, limit, how, staged))
+            _check(core, roots, letters, [] if again else slabs)
+            if section == last:
+                every = np.concatenate([slab.anchors for slab in slabs])
+                yield from traced.tracked(core, every, roots.how.spout)
+
+
+def _check(core: Core, roots: Roots, letters: Sequence[str], slabs: Sequence[NewSlab]) -> None:
+    """Raises what the answers to tracks say (lua/track.lua)."""
+    for letter in set(letters) & {"R", "W"}:
+        raise TrackRejected(core.config.rejection(letter))
+    for letter, slab in zip(letters, slabs, strict=bool(slabs)):
+        anchor = int(slab.anchors[0])
+        if letter == "C":
+            raise TrackConflict(
+                f"the slab of anchor {anchor} is tracked with other content, so rows of spout "
+                f"{roots.how.spout!r} cannot be: try the same again when its trees have expired"
+            )
+        if letter == "U":
+            raise UnreadableRecord(unreadable([anchor]), [anchor])
 
 
 def _packed(column: pa.ChunkedArray, slab: int) -> list[PackedIds]:

@@ -34,7 +34,8 @@ class Lying:
     """A segment that lies in a stream for a subscription, or is about to.
 
     entry: the id of its entry, "" before it is published. commit: whose commit will publish it, as text.
-    spout: where these are rows that the commit tracks, and lie in no stream.
+    spout: where these are rows that the commit tracks, and lie in no stream. gathers: it waits for the others
+    of its request.
     """
 
     stream: str
@@ -43,6 +44,7 @@ class Lying:
     entry: str
     commit: str = ""
     spout: str = ""
+    gathers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from acker.streams.segments import ANCHORS
 
 MOST_ROWS = 100
 """Places whose rows are counted in one call, and row numbers that are named of each."""
+_GATHERS = "waits there until all rows of its request are written"
 MOST_BYTES = 64 << 20
 """Bytes of segments, as they are stored, that one call reads to count rows."""
 
@@ -33,9 +34,9 @@ class Place:
     one that there will be, and for one that was dropped. since: seconds since the segment was published, None
     where it is not yet. segment: the token of it. entry: its id in the stream, "" where it is not published.
     taken_by: who has taken it and not acked it; None where nobody has. held_by: the bolt that holds its rows
-    for a later batch, or the spout whose replays these are; or "". commit: whose commit, under way, has them,
-    or "". rows: how many of the segment's rows are of the tree, where that was asked for, and row_numbers
-    which, from 0, the first 100.
+    for a later batch, the spout whose replays these are, or that it waits for the others of its request; or
+    "". commit: whose commit, under way, has them, or "". rows: how many of the segment's rows are of the
+    tree, where that was asked for, and row_numbers which, from 0, the first 100.
     """
 
     stream: str
@@ -55,6 +56,8 @@ class Place:
         whom = f"subscription {self.subscription}" if self.subscription else "its first subscription"
         if not self.stream:
             return f"{what}in a commit that is under way and tracks it: {self.commit}"
+        if not self.entry and self.held_by:
+            return f"{what}in stream {self.stream} for {whom}, {self.held_by}"
         if not self.entry:
             return (
                 f"{what}on the way into stream {self.stream} for {whom}: a commit is under way: {self.commit}"
@@ -90,7 +93,7 @@ def shown(
                 lying.segment.token,
                 lying.entry,
                 takers.get((lying.stream, lying.slot), {}).get(lying.entry),
-                keepers.get((lying.stream, lying.slot), ""),
+                _GATHERS if lying.gathers else keepers.get((lying.stream, lying.slot), ""),
                 lying.commit,
             )
         )

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from acker.errors import UnreadableRecord, ValidationError
 from acker.inspect.steps import Step
 from acker.inspect.trees import Tree
-from acker.ledger import ids
+from acker.ledger import ids, sections
 from acker.ledger.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs, whole
-from acker.streams import segments
+from acker.streams import gathers, segments
 from acker.streams.places import lying
 from acker.streams.places.lying import Found, Lying
 
@@ -131,6 +131,9 @@ def look(
             continue
         if name > walk.stream:
             walk.stream, walk.entry = name, "0-0"
+            # Before its entries: what is released meanwhile is found twice, but then the tree has gone on.
+            there = yield from _gathering(core, name, slab)
+            found += _of((yield from lying.look(core, there, wanted)), tree, walk)
         while True:
             own = keys.Stream(core.config.name, name)
             [page] = yield [command("XRANGE", own.entries, f"({walk.entry}", "+", "COUNT", _PAGE)]
@@ -151,6 +154,25 @@ def look(
             if len(page) < _PAGE:
                 break
     return found, False
+
+
+def _gathering(core: Core, stream: str, slab: bytes) -> Operation[list[Lying]]:
+    """What waits in a stream that gathers, of the group that a slab is of."""
+    how = yield from gathers.of(core, stream)
+    if how is None or sections.place_of(slab)[0] != how.line:
+        return []
+    own, group = keys.Stream(core.config.name, stream), sections.group_of(slab)
+    pages = yield [
+        command("XRANGE", own.gathered(group, task), "-", "+", "COUNT", gathers.MOST_SEGMENTS)
+        for task in range(how.tasks)
+    ]
+    return [
+        Lying(stream, slot, segment, "", gathers=True)
+        for page in pages
+        for _, values in page
+        for segment in (segments.readable(pairs(values).get(b"segment", b"")),)
+        for slot in segment.slots
+    ]
 
 
 def _of(found: Iterable[Found], tree: Tree, walk: Walk) -> list[Found]:

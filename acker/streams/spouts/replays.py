@@ -201,7 +201,7 @@ def _stage_replays(
         if rows is None:
             unreadable.add(old.token)
             continue
-        most, places = roots.most_rows(core), sorted(ended)
+        most, places = roots.most_rows(core, old.how), sorted(ended)
         for at in range(0, len(places), most):
             part = attempts.take(rows, {place: ended[place] for place in places[at : at + most]})
             query, batch = old.origin or ("", 0)

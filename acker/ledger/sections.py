@@ -1,0 +1,92 @@
+"""Anchors of lines: a request has a tree for each section of its line, and these have anchors alike.
+
+A line is a list of streams that gather (`acker.lines`); between two of them lies a section. From the anchor
+of any of a request's trees those of the others follow, and so does what keeps each open: its gate.
+
+Such an anchor is not negative: the tag 11, the line (5 bits), the section (3 bits), 40 random bits, the index
+(12 bits), and a one. The first anchor of a group, without its section, names the group: requests that were
+tracked together.
+"""
+
+import secrets
+
+import numpy as np
+import numpy.typing as npt
+
+from acker.ledger import ids
+from acker.ledger.ids import Ids
+
+LINES = 31
+"""Lines that a topology has at most: their numbers are 1 to 31."""
+SECTIONS = 8
+"""Sections that a line has at most: one more than it has streams that gather."""
+SPOUT = "acker.sections"
+"""The spout that owns all sections of all lines but the last of each, which the line's own spout has."""
+
+_TAG = 3 << 61
+_LINE_AT, _SECTION_AT = 56, 53
+_LINE = 31 << _LINE_AT
+_SECTION = 7 << _SECTION_AT
+_RANDOM_BITS = 40
+_RANDOM_AT = 13
+_RANDOM = ((1 << _RANDOM_BITS) - 1) << _RANDOM_AT
+
+
+def firsts(line: int, section: int, random: Ids) -> Ids:
+    """The first anchors of groups, which have their random bits from `random`. section: from 1."""
+    head = _TAG | line << _LINE_AT | (section - 1) << _SECTION_AT | 1
+    found: Ids = (random & _RANDOM) | head
+    return found
+
+
+def new_first(line: int) -> int:
+    """The first anchor of a new group, in its first section."""
+    return int(firsts(line, 1, np.array([secrets.randbits(62)], np.int64))[0])
+
+
+def lines(anchors: Ids) -> Ids:
+    """The number of the line that each anchor is of; 0 for an anchor of none."""
+    tagged = (anchors >= 0) & ((anchors & _TAG) == _TAG)
+    return np.where(tagged, (anchors & _LINE) >> _LINE_AT, 0)
+
+
+def sections(anchors: Ids) -> Ids:
+    """The section of each anchor of a line, from 1."""
+    found: Ids = ((anchors & _SECTION) >> _SECTION_AT) + 1
+    return found
+
+
+def within(anchors: Ids, section: int) -> Ids:
+    """The anchors of the same requests in a section."""
+    found: Ids = (anchors & ~_SECTION) | (section - 1) << _SECTION_AT
+    return found
+
+
+def group_of(slab: bytes) -> str:
+    """The name of the group that a slab is of: 16 hexadecimal digits."""
+    return (int.from_bytes(slab, "big") & ~_SECTION).to_bytes(8, "big").hex()
+
+
+def groups(anchors: Ids) -> npt.NDArray[np.uint64]:
+    """The groups of anchors, as numbers whose big-endian bytes are their names."""
+    return ids.split(within(anchors, 1))[0]
+
+
+def place_of(slab: bytes) -> tuple[int, int]:
+    """The line and the section of a slab."""
+    first = np.array([ids.anchor_at(slab, 0)], np.int64)
+    return int(lines(first)[0]), int(sections(first)[0])
+
+
+def gates(anchors: Ids) -> Ids:
+    """What keeps the trees of anchors open until the section before is over; none is 0.
+
+    The mix of SplitMix64, as in `acker.ledger.ids.seeded_ids`: whoever knows an anchor knows its gate.
+    """
+    z = anchors.view(np.uint64)
+    with np.errstate(over="ignore"):
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    z[z == 0] = np.uint64(1)
+    return z.view(np.int64)

@@ -1,0 +1,208 @@
+"""The coordinator: when a section is over for all requests of a group, what has gathered at its end goes on.
+
+It reads the outcomes of the sections' trees, notes which requests are over, and releases each group by one
+commit: a row for each request and task, then the bundle of the group's segments, and last the gate of the
+next section. Any number of coordinators may work side by side, and may die at any point: one commit is stored
+for a number, and what of it had happened is known by its keys.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.ledger import ids, once, outcomes, sections, slabs
+from acker.ledger.causes import Cause
+from acker.ledger.core import Core
+from acker.ledger.ids import Ids
+from acker.ledger.outcomes import Entry, OutcomeReader
+from acker.ledger.sections import SPOUT
+from acker.lines import definition
+from acker.lines.definition import Definition
+from acker.store import keys
+from acker.store.operation import Operation, Request, command
+from acker.streams import gathers, lua, segments
+from acker.streams.commits import commit as commits
+from acker.streams.commits import inputs, vectors
+from acker.streams.commits.commit import SHARED, Commit
+from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_deltas, stage_segment
+from acker.streams.gathers import FINISHED, LATE_TTL, MOST_SEGMENTS
+from acker.streams.segments import ANCHORS, Segment
+
+WRITER = f"{SHARED}{SPOUT}"
+"""The writer of all coordinators' commits: their numbers let one of several win."""
+_RELEASE = 64
+"""Groups that one commit releases at most."""
+_PROGRESS_TTL = LATE_TTL
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """Requests of a group that are over in a section: which, and which of them were acked."""
+
+    line: Definition
+    section: int
+    slab: bytes
+    count: int
+    over: Ids
+    acked: Ids
+    causes: tuple[tuple[Ids, Cause], ...]
+
+    @property
+    def group(self) -> str:
+        return sections.group_of(self.slab)
+
+    @property
+    def stream(self) -> str:
+        return self.line.gathers[self.section - 1].stream
+
+    def anchors(self, indexes: Ids, section: int) -> Ids:
+        """The trees of requests in a section."""
+        own = np.int64(ids.anchor_at(self.slab, 0)) + ids.STEP * indexes
+        return sections.within(own, section)
+
+
+def step(core: Core, reader: OutcomeReader) -> Operation[int]:
+    """Sees to the outcomes of sections that there are now, a bounded number; returns how many it has read."""
+    before = reader.place
+    number = yield from commits.next_number(core, WRITER)
+    entries = yield from reader.read()
+    if not entries:
+        return 0
+    arrived = yield from _arrived(core, entries)
+    replies = yield [_noting(core, one) for one in arrived]
+    yield from _fail_others(core, arrived)
+    ready = [(one, _indexes(reply)) for one, reply in zip(arrived, replies, strict=True) if reply is not None]
+    for first in range(0, len(ready), _RELEASE):
+        released = yield from _release(core, number, ready[first : first + _RELEASE])
+        if released is None:
+            reader.place = before  # another coordinator was quicker: look again
+            return len(entries)
+        number += released
+    places = [entry.place for entry in entries]
+    yield from outcomes.confirm(core, SPOUT, places)
+    reader.confirmed(places)
+    return len(entries)
+
+
+def _arrived(core: Core, entries: Sequence[Entry]) -> Operation[list[_Arrived]]:
+    """What outcomes say, by slab. Of what the ledger has forgotten they say nothing any more."""
+    known = yield from definition.lines(core)
+    by_slab: dict[bytes, list[tuple[Entry, tuple[int, ...] | None]]] = {}
+    for entry in entries:
+        for outcome in entry.slabs:
+            by_slab.setdefault(outcome.slab, []).append((entry, outcome.indexes))
+    headers = yield [_header(core, slab) for slab in by_slab]
+    found = []
+    for (slab, ended), stored in zip(by_slab.items(), headers, strict=True):
+        number, section = sections.place_of(slab)
+        header, line = slabs.read(stored), known.get(number)
+        if header is None or not header.count or line is None or section > len(line.gathers):
+            continue
+        over, acked, causes = [], [], []
+        for entry, indexes in ended:
+            own = np.array(range(header.count) if indexes is None else indexes, dtype=np.int64)
+            own = own[own < header.count]
+            over.append(own)
+            if entry.status == "acked":
+                acked.append(own)
+            else:
+                reason = entry.cause.reason or entry.status
+                text = f"in section {line.gathers[section - 1].stream}: {reason}"
+                causes.append((own, Cause(text, entry.cause.step, entry.cause.retry, entry.cause.batch)))
+        none = np.zeros(0, dtype=np.int64)
+        parts = np.concatenate([none, *over]), np.concatenate([none, *acked])
+        found.append(_Arrived(line, section, slab, header.count, *parts, tuple(causes)))
+    return found
+
+
+def _header(core: Core, slab: bytes) -> Request:
+    return command("HGET", core.shards[ids.shard_of(slab, core.config.ackers)].slabs, slab)
+
+
+def _noting(core: Core, one: _Arrived) -> Request:
+    progress = keys.Stream(core.config.name, one.stream).progress(one.group)
+    over, acked = _mask(one.over, one.count), _mask(one.acked, one.count)
+    return lua.note_arrivals(core.config, progress, one.count, over, acked, _PROGRESS_TTL)
+
+
+def _mask(indexes: Ids, count: int) -> bytes:
+    bits = np.zeros(count, dtype=np.bool_)
+    bits[indexes] = True
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def _indexes(mask: bytes) -> Ids:
+    bits = np.unpackbits(np.frombuffer(mask, dtype=np.uint8), bitorder="little")
+    return np.flatnonzero(bits).astype(np.int64)
+
+
+def _fail_others(core: Core, arrived: Sequence[_Arrived]) -> Operation[None]:
+    """Fails what failed or expired in one section in all others that the ledger has still."""
+    failing: list[tuple[bytes, Ids, Cause]] = []
+    for one in arrived:
+        for indexes, cause in one.causes:
+            for section in range(1, len(one.line.gathers) + 2):
+                if section != one.section and len(indexes):
+                    anchors = one.anchors(indexes, section)
+                    failing.append((ids.slab_of(int(anchors[0])), anchors, cause))
+    there = yield [_header(core, slab) for slab, _, _ in failing]
+    submissions = [
+        core.fail(anchors, cause.encode())
+        for (_, anchors, cause), header in zip(failing, there, strict=True)
+        if header is not None
+    ]
+    yield from once.submit(core, [call for one in submissions for call in one.calls])
+
+
+def _release(core: Core, number: int, ready: Sequence[tuple[_Arrived, Ids]]) -> Operation[int | None]:
+    """Releases groups by one commit; returns how many commits it took, None where another one was quicker."""
+    staged: list[Staged] = []
+    gates: list[Segment] = []
+    dropped: list[_Arrived] = []
+    for one, acked in ready:
+        own, tasks = keys.Stream(core.config.name, one.stream), one.line.gathers[one.section - 1].tasks
+        waiting = yield [command("XLEN", own.gathered(one.group, task)) for task in range(tasks)]
+        if len(acked) and max(waiting) > MOST_SEGMENTS:
+            reason = (
+                f"stream {one.stream} gathered {max(waiting):,} segments of a group for one task, over "
+                f"{MOST_SEGMENTS}: take smaller groups, or more tasks"
+            )
+            yield from _fail_others(core, [replace(one, causes=((acked, Cause(reason)),))])
+            acked = acked[:0]
+        if not len(acked):
+            dropped.append(one)
+            continue
+        anchors = one.anchors(acked, one.section + 1)
+        rows = pa.RecordBatch.from_pydict(
+            {ANCHORS: pa.array(anchors), FINISHED: pa.array([True] * len(anchors))}
+        )
+        last_ones = []
+        for task in range(tasks):
+            to = gathers.place(one.group, task, last=True)
+            last_ones.append((yield from stage_segment(core, Staging(one.stream), [rows], to)))
+        staged.append(Staged(one.stream, tuple(last_ones)))
+        token = segments.new_token()
+        requests, shards = stage_deltas(core, STAGING_TTL, anchors, sections.gates(anchors), token, 0, "1")
+        yield requests
+        gates.append(Segment(token, len(anchors), 0, 0, shards, (0,)))
+    if staged:
+        mine = yield from commits.commit(core, WRITER, number, Commit(tuple(staged), gates=tuple(gates)))
+        if not mine:
+            return None
+    for one in dropped:
+        yield from _drop(core, one)
+    return int(bool(staged))
+
+
+def _drop(core: Core, one: _Arrived) -> Operation[None]:
+    """Drops what has gathered for a group that has no request left."""
+    own, tasks = keys.Stream(core.config.name, one.stream), one.line.gathers[one.section - 1].tasks
+    [found] = yield [lua.drop_gathered(own, one.group, range(tasks), LATE_TTL)]
+    spent = []
+    for segment in map(segments.readable, found):
+        spent += [own.payload(segment.token), own.owed(segment.token)]
+        spent += [key for key, _ in vectors.places(core, segment)]
+        yield [command("HINCRBY", own.subscriptions, "bytes", -segment.bytes)]
+    yield from inputs.unlink(core, spent)

@@ -1,0 +1,121 @@
+"""What a line is: its streams that gather, in order, as they are declared and stored."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+import redis
+
+from acker.errors import LineConflict, UnreadableRecord, ValidationError
+from acker.ledger.config import check_name
+from acker.ledger.core import Core
+from acker.ledger.sections import LINES, SECTIONS
+from acker.ledger.settings import check_number
+from acker.store import keys, records
+from acker.store.operation import Operation, command
+from acker.store.replies import pairs, whole
+from acker.streams import gathers, lua
+from acker.streams.gathers import TASKS, Gathering
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """A stream that gathers: its rows wait until all of their request that will ever come are written.
+
+    tasks: 1 to 64; the rows of a request are divided among so many, each task with the rows that are alike in
+    the columns `by`. Each task is told that it has all, also one without rows. Raises ValidationError.
+    """
+
+    stream: str
+    tasks: int = 1
+    by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name(self.stream, "stream")
+        check_number(self.tasks, "tasks", 1, TASKS, int)
+        by: object = self.by
+        if not isinstance(by, list | tuple) or not all(isinstance(name, str) and name for name in by):
+            raise ValidationError(f"by: expected names of columns, as a tuple or a list, got {self.by!r}")
+        object.__setattr__(self, "by", tuple(self.by))
+        if self.tasks > 1 and not self.by:
+            raise ValidationError(
+                f"by: expected the columns by which the rows of stream {self.stream!r} are divided among "
+                f"{self.tasks} tasks, got none"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A line as it is stored: its number, and its streams that gather."""
+
+    name: str
+    number: int
+    gathers: tuple[Gather, ...]
+
+    def gathering(self, section: int) -> Gathering:
+        """How the stream at the end of a section gathers."""
+        one = self.gathers[section - 1]
+        return Gathering(self.number, section, one.tasks, one.by)
+
+
+def check(members: Sequence[Gather]) -> tuple[Gather, ...]:
+    """The streams of a line. Raises ValidationError."""
+    for one in members:
+        if not isinstance(one, Gather):
+            raise ValidationError(f"gathers: expected Gather, got {one!r:.100}")
+    if not 1 <= len(members) < SECTIONS:
+        raise ValidationError(f"gathers: expected 1 to {SECTIONS - 1}, got {len(members)}")
+    names = [one.stream for one in members]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValidationError(f"gathers: expected each stream once, got {', '.join(sorted(twice))} twice")
+    return tuple(members)
+
+
+def declare(core: Core, name: str, members: tuple[Gather, ...]) -> Operation[Definition]:
+    """Declares a line, and its streams as ones that gather; the same again changes nothing.
+
+    Raises LineConflict where it, or a stream of it, is there with other content, ValidationError where the
+    topology tracks nothing, or has 31 lines already, and UnreadableRecord.
+    """
+    if not core.config.ackers:
+        raise ValidationError(
+            f"ackers: a line needs 1 or more, topology {core.config.name!r} has 0, so nothing is tracked"
+        )
+    record = records.dump([astuple(one) for one in members])
+    [reply] = yield [lua.declare_line(core.config.name, name, record, LINES)]
+    if isinstance(reply, redis.ResponseError):
+        said = str(reply).removeprefix("ACKER ")
+        raise ValidationError(f"line {name!r} cannot be declared in topology {core.config.name!r}: {said}")
+    found = parse(name, reply)
+    if found.gathers != members:
+        raise LineConflict(
+            f"line {name!r} of topology {core.config.name!r} gathers otherwise: it has "
+            f"{', '.join(map(str, found.gathers))}, not {', '.join(map(str, members))}"
+        )
+    for section, one in enumerate(members, 1):
+        yield from gathers.declare(core, one.stream, found.gathering(section))
+    return found
+
+
+def parse(name: str, stored: bytes) -> Definition:
+    """A line as it is stored; UnreadableRecord for anything else."""
+    number, _, record = stored.partition(b" ")
+    with records.reading(record, f"line {name!r}") as members:
+        return Definition(
+            name, whole(number, f"the number of line {name!r}"), check([Gather(*one) for one in members])
+        )
+
+
+def lines(core: Core) -> Operation[dict[int, Definition]]:
+    """The lines of a topology by their numbers. One that cannot be read is passed over, and logged."""
+    [stored] = yield [command("HGETALL", keys.lines(core.config.name))]
+    found: dict[int, Definition] = {}
+    for name, record in pairs(stored).items():
+        try:
+            one = parse(name.decode("utf-8", "replace"), record)
+            found[one.number] = one
+        except (UnreadableRecord, ValidationError) as error:
+            _log.error("%s: %s", core.config.name, error)
+    return found

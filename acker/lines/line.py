@@ -1,0 +1,129 @@
+"""A line in plain Python: declared, and worked on by threads."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from acker.errors import AckerError, ValidationError
+from acker.ledger.client import Ledger
+from acker.ledger.config import check_name
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.sections import SPOUT
+from acker.ledger.settings import check_number
+from acker.lines import coordinator, definition
+from acker.lines.definition import Gather
+from acker.lines.steps import FunctionStep, GatherStep
+from acker.lines.workers import LEASE, Step, Worker
+
+F = TypeVar("F", bound=Callable[..., Any])
+THREADS = 64
+_PAUSE, _LONGEST_PAUSE = 0.01, 0.2
+_log = logging.getLogger(__name__)
+
+
+class Line:
+    """A line of a topology: streams that gather, in the order in which rows go through them.
+
+    Of a stream that gathers a reader gets the rows of a request when all that will ever come are written: the
+    step before, and all before that, have seen everything of the request. Declared at the first use; raises
+    LineConflict where the topology has one of that name with other streams, and ValidationError.
+    """
+
+    def __init__(self, ledger: Ledger, name: str, gathers: Sequence[Gather]) -> None:
+        self.ledger = ledger
+        self.name = check_name(name, "line")
+        self.definition = ledger.run(definition.declare(ledger.core, name, definition.check(list(gathers))))
+        self._steps: dict[str, Step] = {}
+
+    def step(self, name: str, *, reads: str) -> Callable[[F], F]:
+        """Has a function work on each row of a stream: `function(row, out)`. See `acker.lines.steps.Out`."""
+
+        def add(function: F) -> F:
+            self._add(FunctionStep(check_name(name, "step"), check_name(reads, "reads"), function))
+            return function
+
+        return add
+
+    def gather(self, name: str, *, reads: str) -> Callable[[F], F]:
+        """Has a class gather a stream of the line: an object of it for each request and task.
+
+        It is made with a `Request`, and has `execute(row)` and `finished(out)`. Raises ValidationError where
+        the stream does not gather.
+        """
+        if reads not in [one.stream for one in self.definition.gathers]:
+            raise ValidationError(
+                f"reads: expected one of the streams of line {self.name!r} that gather, "
+                f"{', '.join(one.stream for one in self.definition.gathers)}, got {reads!r}"
+            )
+
+        def add(make: F) -> F:
+            self._add(GatherStep(check_name(name, "step"), reads, make))
+            return make
+
+        return add
+
+    def _add(self, step: Step) -> None:
+        if step.name in self._steps:
+            raise ValidationError(f"step: line {self.name!r} has one of the name {step.name!r} already")
+        self._steps[step.name] = step
+
+    def workers(self) -> list[Worker]:
+        """A worker for each step, for who runs them himself."""
+        return [Worker(self.ledger, step) for step in self._steps.values()]
+
+    @contextmanager
+    def work(self, threads: int = 1) -> Iterator[None]:
+        """Runs all steps, each in so many threads (1 to 64), and a coordinator, until the context is left."""
+        check_number(threads, "threads", 1, THREADS, int)
+        stop = threading.Event()
+        workers = [worker for _ in range(threads) for worker in self.workers()]
+        running = [threading.Thread(target=_run, args=(worker, stop), daemon=True) for worker in workers]
+        running.append(threading.Thread(target=coordinate, args=(self.ledger, stop), daemon=True))
+        running.append(threading.Thread(target=_look_after, args=(workers, stop), daemon=True))
+        for thread in running:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            for thread in running:
+                thread.join()
+
+
+def coordinate(ledger: Ledger, stop: threading.Event) -> None:
+    """Releases what has gathered, until `stop` is set. A store that is away is waited for."""
+    reader, pause = OutcomeReader(ledger.core, SPOUT), _PAUSE
+    while not stop.wait(pause):
+        try:
+            found = ledger.run(coordinator.step(ledger.core, reader))
+        except AckerError as error:
+            _log.warning("what gathers in lines of topology %s waits: %s", ledger.config.name, error)
+            reader, found = OutcomeReader(ledger.core, SPOUT), 0
+        pause = 0 if found else min(_LONGEST_PAUSE, max(_PAUSE, 2 * pause))
+
+
+def _run(worker: Worker, stop: threading.Event) -> None:
+    pause = _PAUSE
+    while not stop.wait(pause):
+        try:
+            found = worker.work()
+        except AckerError as error:
+            _log.warning("step %s waits: %s", worker.step.name, error)
+            found = 0
+        pause = 0 if found else min(_LONGEST_PAUSE, max(_PAUSE, 2 * pause))
+    try:
+        worker.end()
+    except AckerError as error:  # its lease ends
+        _log.warning("step %s: %s", worker.step.name, error)
+
+
+def _look_after(workers: Sequence[Worker], stop: threading.Event) -> None:
+    while not stop.wait(LEASE / 4):
+        for worker in workers:
+            try:
+                worker.renew()
+                worker.recover()
+            except AckerError as error:
+                _log.warning("step %s: %s", worker.step.name, error)

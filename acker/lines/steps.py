@@ -1,0 +1,225 @@
+"""Steps of a line in plain Python: what they are given, and what becomes of what they emit."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.errors import FailedException, PermanentFailure, SchemaMismatch, UnknownStream, ValidationError
+from acker.ledger import sections
+from acker.ledger.causes import Cause
+from acker.ledger.config import bounded_reason, check_name
+from acker.ledger.core import Core
+from acker.store.operation import Operation
+from acker.streams import gathers, schemas, segments
+from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage, stage_failures
+from acker.streams.gathers import FINISHED
+from acker.streams.segments import ANCHORS, Segment
+from acker.streams.undone import undone
+
+Row: TypeAlias = Mapping[str, Any]
+_LOST = "rows of the request are lost: the store has dropped them, or they cannot be read"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request, as a step that gathers is given it. id: the same in all steps of its line. task: from 0."""
+
+    id: int
+    task: int
+
+
+class Gatherer(Protocol):
+    """What a step that gathers makes of a request, for each task; it lives while its rows are read."""
+
+    def execute(self, row: dict[str, Any]) -> object:
+        """Is called with each row of the request that is for the task."""
+
+    def finished(self, out: "Out") -> object:
+        """Is called when no further row will come: with the last word on the request."""
+
+
+class Out:
+    """Where a step emits rows to: they are of the request at hand, and take effect with the step's commit."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        self._anchor = 0
+        self._begun: dict[str, int] = {}
+
+    def emit(self, stream: str, row: Row) -> None:
+        """Emits a row to a stream. Raises ValidationError."""
+        if stream not in self.rows:
+            check_name(stream, "stream")
+        given: object = row
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise ValidationError(f"row: expected a dict of columns by name, got {row!r:.100}")
+        if ANCHORS in row or FINISHED in row:
+            raise ValidationError(f"row: the columns {ANCHORS} and {FINISHED} are acker's own")
+        self.rows.setdefault(stream, []).append({**row, ANCHORS: self._anchor})
+
+    def begin(self, anchor: int) -> None:
+        """What is emitted from now on is of this tree."""
+        self._anchor = anchor
+        self._begun = {stream: len(rows) for stream, rows in self.rows.items()}
+
+    def undo(self) -> None:
+        """Takes back what was emitted since `begin`."""
+        for stream, rows in self.rows.items():
+            del rows[self._begun.get(stream, 0) :]
+
+
+@dataclass(slots=True)
+class Made:
+    """What a step has made of a batch: rows to emit, and trees to fail, each for a cause."""
+
+    out: Out = field(default_factory=Out)
+    failed: dict[int, str] = field(default_factory=dict)
+
+    def attempt(self, anchor: int, step: str, batch: int, action: Callable[[], object]) -> None:
+        """Does something for a request; what it raises fails that request alone."""
+        self.out.begin(anchor)
+        try:
+            if kind := undone(action()):
+                raise PermanentFailure(f"expected a function that is done when it returns, got a {kind}")
+        except Exception as error:  # noqa: BLE001 - the step is the user's: it may raise anything
+            self.out.undo()
+            self.fail(anchor, error, step, batch)
+
+    def fail(self, anchor: int, error: Exception, step: str, batch: int) -> None:
+        """Has a request fail for an error."""
+        said = str(error) if isinstance(error, FailedException) else f"{type(error).__name__}: {error}"
+        if not isinstance(error, FailedException):
+            _log.warning("step %s fails a record: %s", step, said, exc_info=error)
+        retry = not isinstance(error, PermanentFailure)
+        self.failed.setdefault(anchor, Cause(bounded_reason(said), step, retry, batch).text())
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A segment, and its rows that are worked on. lost: all that it had is gone, or cannot be read."""
+
+    segment: Segment
+    rows: list[pa.RecordBatch]
+    lost: bool = False
+
+
+class FunctionStep:
+    """A step that is a function of a row, and of where it emits to."""
+
+    def __init__(self, name: str, reads: str, function: Callable[[dict[str, Any], Out], object]) -> None:
+        self.name, self.reads, self._function = name, reads, function
+
+    def run(self, batch: int, members: Sequence[Read]) -> Made:
+        """Works on the rows of segments."""
+        made = Made()
+        for one in members:
+            if one.segment.to.startswith(gathers.LAST):
+                continue
+            for row in _rows(one.rows):
+                anchor = row.pop(ANCHORS, None) or 0
+                made.attempt(anchor, self.name, batch, partial(self._function, row, made.out))
+        return made
+
+
+class GatherStep:
+    """A step that gathers: an object for each request and task, which lives within one bundle."""
+
+    def __init__(self, name: str, reads: str, make: Callable[[Request], Gatherer]) -> None:
+        self.name, self.reads, self._make = name, reads, make
+
+    def run(self, batch: int, members: Sequence[Read]) -> Made:
+        """Works on the rows of segments: whole bundles, each ended by the rows that say so."""
+        made, living, lost = Made(), dict[int, Gatherer](), False
+        for one in members:
+            _, task, last = gathers.parse_place(one.segment.to)
+            lost = lost or one.lost
+            for row in _rows(one.rows):
+                anchor = row.pop(ANCHORS)
+                row.pop(FINISHED, None)
+                if lost and last:
+                    made.fail(anchor, FailedException(_LOST), self.name, batch)
+                elif anchor not in made.failed:
+                    work = partial(self._work, living, anchor, task, None if last else row, made.out)
+                    made.attempt(anchor, self.name, batch, work)
+            if last:
+                living, lost = {}, False
+        return made
+
+    def _work(
+        self, living: dict[int, Gatherer], anchor: int, task: int, row: dict[str, Any] | None, out: Out
+    ) -> object:
+        """Gives the object of a request a row, or, for None, its end."""
+        one = living.get(anchor)
+        if one is None:
+            request = int(sections.within(np.array([anchor], np.int64), 1)[0])
+            one = living[anchor] = self._make(Request(request, task))
+        return one.finished(out) if row is None else one.execute(row)
+
+
+def _rows(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for one in batches for row in segments.values(one)]
+
+
+def stage_made(core: Core, made: Made, step: str, batch: int) -> Operation[tuple[Staged, ...]]:
+    """Stages what a step has made. A row that its stream cannot have fails its request."""
+    staged: list[Staged] = []
+    for stream, rows in made.out.rows.items():
+        rows = [row for row in rows if row[ANCHORS] not in made.failed]
+        table = yield from _table(core, stream, rows, made, step, batch)
+        if table is not None:
+            staged.append((yield from stage(core, Staging(stream), table.to_batches())))
+    if made.failed:
+        anchors = np.array([anchor for anchor in made.failed if anchor], dtype=np.int64)
+        causes = [cause for anchor, cause in made.failed.items() if anchor]
+        tokens = yield from stage_failures(core, STAGING_TTL, anchors, causes)
+        staged.append(Staged("", (), tuple(tokens)))
+    return tuple(staged)
+
+
+def _table(
+    core: Core, stream: str, rows: list[dict[str, Any]], made: Made, step: str, batch: int
+) -> Operation[pa.Table | None]:
+    """Rows as the stream has them; without those that it cannot have, whose requests fail."""
+    try:
+        known: pa.Schema | None = yield from schemas.read(core, stream)
+    except UnknownStream:
+        known = None
+    while rows:
+        try:
+            table = _as_table(rows, known)
+            yield from schemas.record(core, stream, table.schema)
+        except (pa.ArrowException, SchemaMismatch, ValidationError, OverflowError, TypeError) as error:
+            if len(rows) == 1:
+                made.fail(rows[0][ANCHORS], error, step, batch)
+                return None
+            parts = []
+            for row in rows:
+                one = yield from _table(core, stream, [row], made, step, batch)
+                parts += [row] if one is not None else []
+            if len(parts) == len(rows):  # each alone would do, but not together
+                for row in rows:
+                    made.fail(row[ANCHORS], error, step, batch)
+                return None
+            rows = parts
+        else:
+            wanted = schemas.normal(table.schema)
+            return table.cast(wanted)
+    return None
+
+
+def _as_table(rows: list[dict[str, Any]], known: pa.Schema | None) -> pa.Table:
+    """Rows with the columns that the stream has, and those that are new, but for new ones without a value."""
+    types = {} if known is None else {field.name: field.type for field in known}
+    types[ANCHORS] = pa.int64()
+    columns = {}
+    for name in dict.fromkeys([*types, *(name for row in rows for name in row)]):
+        values = [row.get(name) for row in rows]
+        if name in types or any(value is not None for value in values):
+            columns[name] = pa.array(values, types.get(name))
+    return pa.table(columns)

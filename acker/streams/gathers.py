@@ -1,0 +1,177 @@
+"""Streams that gather: what is written to them waits in the store until all of its request is written.
+
+Rows wait by group (requests that were tracked together) and task. When the section before is over for all of
+a group, the rows of each task go as one bundle to one reader, with a row for each request (`FINISHED`), also
+for one that has no others. See `acker.lines`.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+
+import numpy as np
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.errors import LineConflict, UnknownLine, UnreadableRecord, ValidationError
+from acker.ledger import ids, sections
+from acker.ledger.config import check_name
+from acker.ledger.core import Core
+from acker.ledger.ids import Ids
+from acker.ledger.settings import check_number
+from acker.store import keys, records
+from acker.store.operation import Operation, command
+from acker.store.replies import whole
+from acker.streams import lua, segments
+from acker.streams.segments import ANCHORS
+
+FINISHED = "_acker_finished"
+"""Column of the rows that end a bundle, one for each request: true. Nobody else's rows have it."""
+TASKS = 64
+"""Tasks of a stream that gathers, at most."""
+MOST_SEGMENTS = 450
+"""Segments of a bundle, at most: with more its requests fail."""
+LATE_TTL = 14 * 86400
+"""Seconds for which it is known that a group was released: twice the longest message timeout."""
+LAST = "!"
+"""How the place of a segment begins that ends a bundle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """How a stream gathers: the line, and the section whose end it waits for; tasks, and columns of a task.
+
+    Rows with the same values of the columns `by` are for the same task.
+    """
+
+    line: int
+    section: int
+    tasks: int = 1
+    by: tuple[str, ...] = ()
+
+    def record(self) -> str:
+        """As it is stored."""
+        return records.dump(astuple(self))
+
+    @classmethod
+    def parse(cls, record: str | bytes) -> "Gathering":
+        """The inverse of `record`; UnreadableRecord for anything else."""
+        with records.reading(record, "how a stream gathers") as stored:
+            line, section, tasks, by = stored
+            check_number(line, "line", 1, sections.LINES, int)
+            check_number(section, "section", 1, sections.SECTIONS - 1, int)
+            check_number(tasks, "tasks", 1, TASKS, int)
+            return cls(line, section, tasks, tuple(str(name) for name in by))
+
+
+def declare(core: Core, stream: str, how: Gathering) -> Operation[None]:
+    """Has a stream gather. LineConflict where it gathers otherwise, or holds segments that do not wait."""
+    own = keys.Stream(core.config.name, check_name(stream, "stream"))
+    yield [command("SADD", keys.streams(core.config.name), stream)]
+    [reply] = yield [lua.declare_gather(own, how.record())]
+    if reply is not None:
+        found = reply.decode("utf-8", "replace")
+        why = f"it gathers by {found}" if found else "it holds rows that were written before"
+        raise LineConflict(f"stream {stream!r} cannot gather by {how.record()}: {why}")
+
+
+def of(core: Core, stream: str) -> Operation[Gathering | None]:
+    """How a stream gathers; None where it does not. Raises UnreadableRecord."""
+    [found] = yield [command("HGET", keys.Stream(core.config.name, stream).subscriptions, "gather")]
+    return None if found is None else Gathering.parse(found)
+
+
+def line(core: Core, name: str) -> Operation[tuple[int, int]]:
+    """The number of a line, and how many streams of it gather. Raises UnknownLine and UnreadableRecord."""
+    [stored] = yield [command("HGET", keys.lines(core.config.name), name)]
+    if stored is None:
+        raise UnknownLine(f"topology {core.config.name!r} has no line {name!r}: declare it first")
+    number, _, record = stored.partition(b" ")
+    with records.reading(record, "a line") as gathering:
+        return whole(number, f"the number of line {name!r}"), len(gathering)
+
+
+def cut(
+    how: Gathering, stream: str, batches: Sequence[pa.RecordBatch]
+) -> Iterator[tuple[str, list[pa.RecordBatch]]]:
+    """Rows by where they wait, as tuples of the section after the one whose end they wait for.
+
+    Raises ValidationError for rows without anchor or with several, for anchors of no line, of another one or
+    of a later section, and where a column of `by` is missing.
+    """
+    rows = pa.Table.from_batches(batches).combine_chunks()
+    anchors = _anchors(how, stream, rows)
+    rows = rows.set_column(
+        rows.schema.get_field_index(ANCHORS), ANCHORS, pa.array(sections.within(anchors, how.section + 1))
+    )
+    groups, tasks = sections.groups(anchors), tasks_of(how, stream, rows)
+    order = np.lexsort((tasks, groups))
+    groups, tasks = groups[order], tasks[order]
+    changes = np.flatnonzero((groups[1:] != groups[:-1]) | (tasks[1:] != tasks[:-1])) + 1
+    for begin, end in zip([0, *changes.tolist()], [*changes.tolist(), len(order)], strict=True):
+        part = rows.take(pa.array(order[begin:end])).combine_chunks()
+        yield place(int(groups[begin]).to_bytes(8, "big").hex(), int(tasks[begin])), part.to_batches()
+
+
+def place(group: str, task: int, *, last: bool = False) -> str:
+    """Where a segment waits, as its record has it. last: it ends its bundle."""
+    return f"{LAST if last else ''}{group}:{task}"
+
+
+def parse_place(text: str) -> tuple[str, int, bool]:
+    """Group, task, and whether it ends a bundle: the inverse of `place`. Raises UnreadableRecord."""
+    group, _, task = text.removeprefix(LAST).partition(":")
+    if len(group) != 2 * ids.SLAB_BYTES or not task.isdecimal():
+        raise UnreadableRecord(f"not where a segment waits: {text!r:.100}")
+    return group, int(task), text.startswith(LAST)
+
+
+def tasks_of(how: Gathering, stream: str, rows: pa.Table) -> Ids:
+    """The task of each row: CRC-32 of its values in the columns `by`, modulo the tasks."""
+    tasks = np.zeros(rows.num_rows, dtype=np.int64)
+    if how.tasks == 1:
+        return tasks
+    for name in how.by:
+        if name not in rows.column_names:
+            raise ValidationError(
+                f"stream {stream!r} gathers by column {name!r}: expected it among "
+                f"{', '.join(column for column in rows.column_names if column != ANCHORS)}"
+            )
+    hashes = np.zeros(rows.num_rows, dtype=np.int64)
+    for name in how.by:
+        column = rows.column(name).combine_chunks().dictionary_encode()
+        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+        texts = [
+            json.dumps(str(value) if value is not None else None) for value in column.dictionary.to_pylist()
+        ]
+        known = np.array(
+            [*(zlib.crc32(text.encode()) for text in texts), zlib.crc32(b"null")], dtype=np.int64
+        )
+        places = column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+        hashes = (hashes * 31 + known[places]) & 0xFFFFFFFF
+    found: Ids = hashes % how.tasks
+    return found
+
+
+def _anchors(how: Gathering, stream: str, rows: pa.Table) -> Ids:
+    """The anchor of each row."""
+    what = f"stream {stream!r} gathers: expected rows of line {how.line} with one anchor each"
+    if ANCHORS not in rows.column_names:
+        raise ValidationError(f"{what}, got rows without the column {ANCHORS}")
+    column = rows.column(ANCHORS)
+    if not pa.types.is_int64(column.type):
+        raise ValidationError(f"{what}, got a column {ANCHORS} of {column.type}")
+    found = segments.edges(column)[0]
+    if len(found) != rows.num_rows:
+        raise ValidationError(f"{what}, got {rows.num_rows - len(found):,} rows without")
+    of_lines = sections.lines(found)
+    if (other := found[of_lines != how.line]).size:
+        of_line = int(sections.lines(other[:1])[0])
+        of_what = f"line {of_line}" if of_line else "no line"
+        raise ValidationError(f"{what}, got anchor {int(other[0])}, which is of {of_what}")
+    if (later := found[sections.sections(found) > how.section]).size:
+        raise ValidationError(
+            f"stream {stream!r} gathers at the end of section {how.section}, got a row of section "
+            f"{int(sections.sections(later[:1])[0])}: rows go forwards through a line"
+        )
+    return found

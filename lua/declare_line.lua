@@ -1,0 +1,19 @@
+-- Declares a line: gives it its number at first, compares after that.
+--
+-- KEYS  1 lines  hash: name -> "<number> <record>"
+-- ARGV  1 name
+--       2 record  of the line (acker/lines/line.py)
+--       3 most    lines of a topology
+-- Returns what is stored; an error where there are so many already.
+local found = redis.call('HGET', KEYS[1], ARGV[1])
+if found then return found end
+local taken = {}
+for _, one in ipairs(redis.call('HVALS', KEYS[1])) do taken[string.match(one, '^%d+') or ''] = true end
+for number = 1, tonumber(ARGV[3]) do
+  if not taken[tostring(number)] then
+    local stored = number .. ' ' .. ARGV[2]
+    redis.call('HSET', KEYS[1], ARGV[1], stored)
+    return stored
+  end
+end
+return redis.error_reply('ACKER it has ' .. ARGV[3] .. ' lines, its most')

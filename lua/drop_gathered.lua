@@ -1,0 +1,26 @@
+-- Drops what has gathered for a group of which no request is left: nobody will work on it.
+--
+-- KEYS  1 subscriptions  hash (includes/streams.lua)
+--       2 progress       hash (lua/note_arrivals.lua)
+--       3 gathering      sorted set (lua/gather.lua)
+--       ... gathered     stream of each task (lua/release.lua)
+-- ARGV  1 ttl            seconds for which what comes for the group later is known to be late
+--       ... place        "<group>:<task>" of each
+-- Returns the records of the segments that waited, whose rows and vectors are the caller's to delete: each
+-- is returned once.
+-- Bounded: 64 tasks, and what a stream that gathers holds of one group.
+--- @include "streams"
+call('HSET', KEYS[2], 'released', 1)
+call('HDEL', KEYS[2], 'over', 'acked')
+call('EXPIRE', KEYS[2], ARGV[1])
+local dropped = {}
+for k = 4, #KEYS do
+  for _, one in ipairs(call('XRANGE', KEYS[k], '-', '+', 'COUNT', 1000)) do
+    dropped[#dropped + 1] = one[2][2]
+    stream.count(KEYS[1], 'segments', -1)
+    stream.count(KEYS[1], 'too_late', one[2][4])
+  end
+  call('UNLINK', KEYS[k])
+  call('ZREM', KEYS[3], ARGV[k - 2])
+end
+return dropped

@@ -1,0 +1,39 @@
+-- Releases what has gathered for a task of a group: from now on readers of the stream see it, as one bundle.
+--
+-- KEYS  1 entries        stream
+--       2 subscriptions  hash (includes/streams.lua)
+--       3 gathered       stream: what waits for the group and the task; fields as those of `entries`
+--       4 progress       hash (lua/note_arrivals.lua)
+--       5 payload, 6 owed  of the segment that ends the bundle (lua/note_segments.lua)
+--       7 gathering      sorted set (lua/gather.lua)
+-- ARGV  1 ttl            seconds for which what comes for the group later is known to be late
+--       2 record, 3 rows, 4 bytes, 5 slots  of that segment
+--       6 place          "<group>:<task>"
+-- Returns {whether it was released now, which slots of the last segment were dropped before (stream.gone)}.
+-- The same again changes nothing. The members of a bundle stand side by side; each has the field bundle, as
+-- "<members after it> <rows from it on>", but for the last.
+-- Bounded: 450 segments at most; a group with more is dropped (acker/lines/coordinator.py).
+--- @include "streams"
+local unreadable = stream.unreadable(KEYS[2])
+if unreadable then return unreadable end
+if call('EXISTS', KEYS[6]) == 1 or call('EXISTS', KEYS[5]) == 0 then return {0, stream.gone(KEYS[6])} end
+call('HSET', KEYS[4], 'released', 1)
+call('HDEL', KEYS[4], 'over', 'acked')
+call('EXPIRE', KEYS[4], ARGV[1])
+local found, rows = call('XRANGE', KEYS[3], '-', '+', 'COUNT', 450), tonumber(ARGV[3])
+for _, one in ipairs(found) do rows = rows + (tonumber(one[2][4]) or 0) end
+for k, one in ipairs(found) do
+  local fields = one[2]
+  call('XADD', KEYS[1], '*', 'segment', fields[2], 'rows', fields[4], 'slots', fields[6],
+    'bundle', (#found - k + 1) .. ' ' .. rows)
+  rows = rows - (tonumber(fields[4]) or 0)
+end
+call('UNLINK', KEYS[3])
+call('ZREM', KEYS[7], ARGV[6])
+if stream.publish(KEYS[1], KEYS[2], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5]) then
+  call('PERSIST', KEYS[5])
+else
+  local left = call('TTL', KEYS[5])
+  if left > 0 then call('EXPIRE', KEYS[6], left) end
+end
+return {1, stream.gone(KEYS[6])}

@@ -1,0 +1,191 @@
+"""A step knows when it has seen everything, in any order of events, also where the store is set back."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from acker.errors import AckerError, FailedException
+from acker.ledger.client import open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.sections import SPOUT
+from acker.lines import Gather, Line, Out, Request, coordinator
+from acker.lines.workers import Worker
+from acker.store.client import Store
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts import replays
+from acker.streams.spouts.spout import StreamSpout
+from tests.helpers.turns import Turns
+
+TASKS = 3
+
+
+class Flow:
+    """Requests n, of which a step makes n * n rows; the tasks of one gather count them, another adds up."""
+
+    def __init__(self, url: str, turns: Turns, group: int, pause: int, ackers: int) -> None:
+        self.turns = turns
+        self.pause = pause
+        self.written: dict[str, int] = {}
+        self.sums: dict[str, set[int]] = {}
+        self.finished: Counter[tuple[int, int]] = Counter()
+        self.wrong: list[str] = []
+        self.acked: set[str] = set()
+        self.bad: set[str] = set()
+        self.ledger = open_ledger(Store(url), "t", ackers=ackers)
+        self.ticker = open_ledger(Store(url), "t")
+        gathers = [Gather("rows", tasks=TASKS, by=("i",)), Gather("counts")]
+        self.line = Line(self.ledger, "squares", gathers)
+        self.line.step("fan", reads="numbers")(self._fan)
+        for name in ("even", "odd"):  # so requests of a group come to the end of their first section apart
+            self.line.step(name, reads=name)(self._pass_on)
+        flow = self
+
+        @self.line.gather("count", reads="rows")
+        class Count:
+            def __init__(self, request: Request) -> None:
+                self.request = request
+                self.names: list[str] = []
+
+            def execute(self, row: dict[str, Any]) -> None:
+                self.names.append(row["id"])
+
+            def finished(self, out: Out) -> None:
+                flow.finished[self.request.id, self.request.task] += 1
+                out.emit("counts", {"n": len(self.names), "id": self.names[0] if self.names else None})
+
+        @self.line.gather("add", reads="counts")
+        class Add:
+            def __init__(self, _: Request) -> None:
+                self.counts: list[dict[str, Any]] = []
+
+            def execute(self, row: dict[str, Any]) -> None:
+                self.counts.append(row)
+
+            def finished(self, _: Out) -> None:
+                flow.add(self.counts)
+
+        self.tracking = Tracking(
+            "requests", "numbers", "id", attempts=1000, line="squares", group=group, outcomes=False
+        )
+        self.spout = StreamSpout(self.ledger, self.tracking)
+        self.workers = [Worker(self.ledger, one.step, most_rows=20) for one in self.line.workers()]
+        self.workers += [Worker(self.ledger, one.step) for one in self.line.workers()]
+        self.readers = [OutcomeReader(self.ledger.core, SPOUT) for _ in range(2)]
+
+    @staticmethod
+    def _fan(row: dict[str, Any], out: Out) -> None:
+        for i in range(row["n"] ** 2):
+            out.emit("odd" if row["n"] % 2 else "even", {"i": i, "id": row["id"]})
+
+    def _pass_on(self, row: dict[str, Any], out: Out) -> None:
+        if row["i"] == 0 and row["id"] in self.bad:
+            self.bad.discard(row["id"])
+            raise FailedException("once")
+        out.emit("rows", row)
+
+    def add(self, counts: list[dict[str, Any]]) -> None:
+        names = {str(row["id"]) for row in counts if row.get("id") is not None}
+        total = sum(row["n"] for row in counts)
+        if len(counts) != TASKS or len(names) > 1:
+            self.wrong.append(f"{counts}: a row of each task was expected, all of one request")
+        for name in names:
+            if total != self.written[name] ** 2:
+                self.wrong.append(f"{name}: {total} rows, not {self.written[name] ** 2}")
+            self.sums.setdefault(name, set()).add(total)
+
+    def source(self) -> None:
+        if not self.turns.calm and len(self.written) < 24:
+            number = len(self.written)
+            new = {f"r{n}": (0, 1, 2, 5)[n % 4] for n in range(number, number + 3)}
+            self.written |= new
+            self.bad |= {name for name in new if name.endswith("3")}
+            self.spout.write(pa.table({"id": list(new), "n": list(new.values())}))
+
+    def coordinate(self, number: int) -> None:
+        try:
+            self.ledger.run(coordinator.step(self.ledger.core, self.readers[number]))
+        except AckerError:
+            self.readers[number] = OutcomeReader(self.ledger.core, SPOUT)
+            raise
+
+    def settle(self) -> None:
+        self.ledger.run(replays.step(self.ledger.core, "requests", self._outcomes))
+
+    def _outcomes(self, table: pa.Table) -> None:
+        for row in table.to_pylist():
+            name = str(row["message_id"].decode())
+            if row["status"] == "acked":
+                self.acked.add(name)
+                if self.written[name] and self.sums.get(name) != {self.written[name] ** 2}:
+                    self.wrong.append(f"{name} is acked: {self.sums.get(name)}")
+
+    def tick(self) -> None:
+        for _ in range(self.turns.chance.randrange(self.pause)):
+            self.turns.wait()
+        self.ticker.tick(force=True)
+
+    def run(self, rounds: int) -> None:
+        acts: dict[str, Callable[[], object]]
+        acts = {"source": self.source, "settle": self.settle, "ticker": self.tick}
+        acts |= {f"coordinator {n}": partial(self.coordinate, n) for n in range(2)}
+        acts |= {f"worker {n}": one.work for n, one in enumerate(self.workers)}
+
+        def patient(act: Callable[[], object]) -> None:
+            with contextlib.suppress(AckerError):
+                act()
+
+        self.turns.run({name: partial(patient, act) for name, act in acts.items()}, rounds)
+        for _ in range(10):  # each alone: so many outcomes may wait
+            every: list[Callable[[], object]]
+            every = [*(one.work for one in self.workers), partial(self.coordinate, 0), self.settle]
+            for act in every:
+                patient(act)
+
+
+class Undisturbed(Turns):
+    """Turns without a store that is set back: replies are lost, calls come again late."""
+
+    def _lose(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_request_is_finished_once_by_each_task_with_all_its_rows(
+    valkey_url: str, valkey_raw: "redis.Redis", seed: int
+) -> None:
+    """No tick expires anything: so each request has one attempt."""
+    turns = Undisturbed(seed, valkey_raw, 2500, (1,))
+    flow = Flow(valkey_url, turns, group=(1, 2, 3)[seed % 3], pause=10**6, ackers=1 + seed % 3)
+    flow.tick = lambda: None  # type: ignore[method-assign]
+    flow.run(rounds=60)
+    assert not flow.wrong
+    assert flow.acked == set(flow.written)
+    counters = {name: value for name, value in flow.ledger.counters().items() if value}
+    again = sum(name.endswith("3") for name in flow.written)
+    assert again
+    assert not flow.bad
+    assert counters["failed"] == 3 * again
+    assert counters["tracked"] == counters["acked"] + counters["failed"] == 3 * (len(flow.written) + again)
+    assert set(flow.finished.values()) == {1}
+
+
+@pytest.mark.slow
+def test_a_store_that_is_set_back_never_finishes_a_request_without_all_its_rows(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    acked = losses = 0
+    for seed in range(24):
+        valkey_raw.flushall()
+        turns = Turns(seed, valkey_raw, 1500, (1, 2, 3, 5, 8, 13, 21, 34), whole=seed % 2 < 1)
+        flow = Flow(valkey_url, turns, group=(1, 2, 3)[seed % 3], pause=200, ackers=1 + seed % 2)
+        flow.run(rounds=20)
+        assert not flow.wrong, seed
+        acked, losses = acked + len(flow.acked), losses + turns.losses
+    assert acked > 20
+    assert losses > 100

@@ -1,0 +1,289 @@
+"""Lines in plain Python: how they are declared, what is refused, and what happens to workers that die."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from acker.errors import LineConflict, SchemaMismatch, UnknownLine, ValidationError
+from acker.ledger import ids, sections
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.sections import SPOUT
+from acker.lines import Gather, Line, Out, Request, coordinator, workers
+from acker.lines.workers import Worker
+from acker.store import keys
+from acker.store.client import Store
+from acker.store.operation import command
+from acker.streams import StreamWriter, gathers
+from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.gathers import Gathering
+from acker.streams.places.why import why
+from acker.streams.spouts import settler
+from acker.streams.spouts.spout import StreamSpout
+from tests.helpers.streaming import counters, stage
+
+
+class Job:
+    """A line of two gathers: requests of n rows, which two tasks count, and one adds up."""
+
+    def __init__(self, ledger: Ledger, *, attempts: int = 1, group: int | None = None) -> None:
+        self.ledger = ledger
+        self.sums: list[int] = []
+        self.line = Line(ledger, "line", [Gather("rows", tasks=2, by=("i",)), Gather("counts")])
+        self.line.step("fan", reads="asks")(self._fan)
+        sums = self.sums
+
+        @self.line.gather("count", reads="rows")
+        class Count:
+            def __init__(self, _: Request) -> None:
+                self.n = 0
+
+            def execute(self, _: dict[str, Any]) -> None:
+                self.n += 1
+
+            def finished(self, out: Out) -> None:
+                out.emit("counts", {"n": self.n})
+
+        @self.line.gather("add", reads="counts")
+        class Add:
+            def __init__(self, _: Request) -> None:
+                self.n = 0
+
+            def execute(self, row: dict[str, Any]) -> None:
+                self.n += row["n"]
+
+            def finished(self, _: Out) -> None:
+                sums.append(self.n)
+
+        self.workers = {one.step.name: one for one in self.line.workers()}
+        self.reader = OutcomeReader(ledger.core, SPOUT)
+        how = Tracking("asks", "asks", "id", attempts=attempts, line="line", group=group)
+        self.spout = StreamSpout(ledger, how)
+        for one in self.workers.values():
+            one.work()  # subscribes
+
+    @staticmethod
+    def _fan(row: dict[str, Any], out: Out) -> None:
+        for i in range(row["n"]):
+            out.emit("rows", {"i": i})
+
+    def ask(self, *numbers: int) -> Roots:
+        [roots] = self.spout.write(
+            pa.table({"id": [f"r{place}" for place in range(len(numbers))], "n": numbers})
+        )
+        return roots
+
+    def coordinate(self) -> None:
+        while self.ledger.run(coordinator.step(self.ledger.core, self.reader)):
+            pass
+
+    def work(self) -> None:
+        """Until nothing happens any more."""
+        done = 1
+        while done:
+            done = sum(one.work() for one in self.workers.values())
+            done += self.ledger.run(coordinator.step(self.ledger.core, self.reader))
+
+
+@pytest.fixture
+def job(valkey_url: str) -> Job:
+    return Job(open_ledger(Store(valkey_url), "t", ackers=2))
+
+
+def test_a_request_is_finished_by_each_task_also_without_rows(url: str) -> None:
+    job = Job(open_ledger(Store(url), "t", ackers=3))
+    job.ask(0, 1, 2, 100)
+    job.work()
+    assert sorted(job.sums) == [0, 1, 2, 100]
+    assert settler.settle(job.ledger).acked == 4
+    assert counters(job.ledger)["acked"] == 12
+
+
+def test_threads_work_on_a_line_until_they_are_stopped(valkey_url: str) -> None:
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=2), group=16)
+    for one in job.workers.values():
+        one.end()
+    job.spout.write(pa.table({"id": [f"r{n}" for n in range(200)], "n": [n % 5 for n in range(200)]}))
+    done = 0
+    with job.line.work(threads=2):
+        while done < 200:
+            done += settler.settle(job.ledger).all
+    assert sorted(job.sums) == sorted(n % 5 for n in range(200))
+    for stream in ("asks", "rows", "counts"):
+        [left] = job.ledger.store.send([command("EXISTS", keys.Stream("t", stream).workers(0))])
+        assert not left
+
+
+def test_a_line_is_declared_once_with_one_content(job: Job) -> None:
+    again = Line(job.ledger, "line", [Gather("rows", 2, ("i",)), Gather("counts")])
+    assert again.definition == job.line.definition
+    assert again.definition.number == 1
+    with pytest.raises(
+        LineConflict, match=r"line 'line' of topology 't' gathers otherwise: it has .*tasks=2"
+    ):
+        Line(job.ledger, "line", [Gather("rows")])
+    with pytest.raises(LineConflict, match=r"stream 'counts' cannot gather by \[2,1,1,\[\]\]: it gathers by"):
+        Line(job.ledger, "other", [Gather("counts")])
+    StreamWriter(job.ledger, "plain").write(pa.table({"a": [1]}))
+    with pytest.raises(LineConflict, match=r"stream 'plain' cannot gather .*holds rows that were written"):
+        Line(job.ledger, "third", [Gather("plain")])
+
+
+def test_a_topology_has_31_lines_at_most(valkey_url: str) -> None:
+    ledger = open_ledger(Store(valkey_url), "t", ackers=1)
+    numbers = {Line(ledger, f"l{n}", [Gather(f"s{n}")]).definition.number for n in range(sections.LINES)}
+    assert numbers == set(range(1, sections.LINES + 1))
+    with pytest.raises(ValidationError, match=r"line 'more' cannot be declared .* it has 31 lines, its most"):
+        Line(ledger, "more", [Gather("s")])
+    untracked = open_ledger(Store(valkey_url), "u", ackers=0)
+    with pytest.raises(ValidationError, match="a line needs 1 or more, topology 'u' has 0"):
+        Line(untracked, "line", [Gather("s")])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Gather("a/b"), "stream: expected 1 to 64"),
+        (lambda: Gather("s", 0), "tasks: expected int from 1 to 64"),
+        (lambda: Gather("s", 65, ("a",)), "tasks: expected int from 1 to 64"),
+        (lambda: Gather("s", 2), "by: expected the columns by which the rows of stream 's' are divided"),
+        (lambda: Gather("s", 1, "ab"), "by: expected names of columns"),  # type: ignore[arg-type]
+        (lambda: Tracking("s", "lines", "id", group=3), "group: expected with line"),
+    ],
+)
+def test_what_is_declared_is_checked(make: Any, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        make()
+
+
+def test_steps_are_checked(job: Job) -> None:
+    for members, message in (([], "gathers: expected 1 to 7, got 0"), ([Gather("a")] * 2, "got a twice")):
+        with pytest.raises(ValidationError, match=message):
+            Line(job.ledger, "x", members)
+    with pytest.raises(ValidationError, match="expected one of the streams of line 'line' that gather, rows"):
+        job.line.gather("x", reads="asks")
+    with pytest.raises(ValidationError, match="line 'line' has one of the name 'fan' already"):
+        job.line.step("fan", reads="rows")(print)
+    with pytest.raises(UnknownLine, match="topology 't' has no line 'nowhere'"):
+        StreamSpout(job.ledger, Tracking("s", "asks", "id", line="nowhere")).write(
+            pa.table({"id": ["a"], "n": [1]})
+        )
+
+
+def test_rows_that_cannot_gather_are_refused_before_anything_changes(job: Job) -> None:
+    ordinary = ids.new_anchors(2)
+    first = np_first = sections.new_first(1)
+    other = sections.new_first(2)
+    later = int(sections.within(ids.as_ids([np_first]), 2)[0])
+    for anchors, message in (
+        (ordinary.tolist(), "which is of no line"),
+        ([other], "which is of line 2"),
+        ([later], "gathers at the end of section 1, got a row of section 2: rows go forwards"),
+        ([[first]], "_acker is int64, not list<element: int64>"),
+        ([first, None], "got 1 rows without"),
+        ([first], "stream 'rows' gathers by column 'i': expected it among word"),
+    ):
+        with pytest.raises((ValidationError, SchemaMismatch), match=message):
+            stage(job.ledger, anchors, "rows")
+
+
+def test_the_tasks_of_values_are_the_same_wherever_they_are_made() -> None:
+    rows = pa.table({"a": ["x", "y", None, "x"], "b": [1, 2, 3, 1]})
+    found = gathers.tasks_of(Gathering(1, 1, 64, ("a", "b")), "s", rows).tolist()
+    assert found == gathers.tasks_of(Gathering(1, 1, 64, ("a", "b")), "s", rows.slice(0)).tolist()
+    assert found[0] == found[3]
+    assert len(set(found)) == 3
+
+
+def test_one_request_fails_alone_in_all_its_sections(valkey_url: str) -> None:
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=2), attempts=2)
+    bad = {2}
+
+    def fan(row: dict[str, Any], out: Out) -> None:
+        for i in range(row["n"]):
+            out.emit("rows", {"i": i})
+        if row["n"] in bad:
+            bad.clear()
+            raise OSError("no route")
+
+    job.workers["fan"].step._function = fan  # type: ignore[union-attr]
+    job.ask(1, 2, 3)
+    job.work()
+    assert sorted(job.sums) == [1, 3]
+    assert counters(job.ledger)["failed"] == 3
+    settled = settler.settle(job.ledger)
+    assert (settled.acked, settled.replayed) == (2, 1)
+    job.work()
+    assert sorted(job.sums) == [1, 2, 3]
+
+
+def test_rows_of_a_bundle_that_are_lost_fail_their_requests(
+    job: Job, valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    roots = job.ask(5)
+    job.workers["fan"].work()
+    found = job.ledger.run(why(job.ledger.core, int(roots.anchors(2)[0])))
+    assert {one.held_by for one in found.places} == {"waits there until all rows of its request are written"}
+    assert "in stream rows for subscription count, waits there until" in found.places[0].text()
+    valkey_raw.delete(keys.Stream("t", "rows").payload(found.places[0].segment).decode())
+    job.work()
+    assert job.sums == []
+    settler.settle(job.ledger)
+    assert counters(job.ledger)["failed"] == 2
+
+
+def test_a_worker_that_is_taken_for_dead_commits_nothing_any_more(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "LEASE", -1.0)
+    job.ask(4)
+    [slow, other] = [Worker(job.ledger, job.workers["fan"].step) for _ in range(2)]
+    run, given = slow.step.run, list[int]()
+
+    def paused(*args: Any) -> Any:
+        made = run(*args)
+        if not given:
+            given.append(0)
+            other.work()  # finds out where it reads
+            given[0] = other.recover()
+            assert other.work() == 1
+        return made
+
+    monkeypatch.setattr(slow.step, "run", paused)
+    assert slow.work() == 0
+    assert given == [1]
+    monkeypatch.undo()
+    job.work()
+    assert job.sums == [4]
+
+
+def test_what_comes_after_its_group_has_gone_is_dropped_and_counted(job: Job) -> None:
+    roots = job.ask(3)
+    first = int(roots.anchors(1)[0])
+    staged = stage_rows(job.ledger, first)
+    job.ledger.fail(roots.anchors(1))
+    job.coordinate()
+    before = job.ledger.store.send([command("HGET", keys.Stream("t", "rows").subscriptions, "too_late")])
+    assert before == [None]
+    job.ledger.run(publish(job.ledger, staged))
+    [late] = job.ledger.store.send([command("HGET", keys.Stream("t", "rows").subscriptions, "too_late")])
+    assert late == b"2"
+
+
+def stage_rows(ledger: Ledger, anchor: int) -> Any:
+    from acker.streams import schemas
+    from acker.streams.commits.staging import Staging
+    from acker.streams.commits.staging import stage as stage_operation
+
+    rows = pa.table({"i": [0, 1], "_acker": pa.array([anchor, anchor])})
+    ledger.run(schemas.record(ledger.core, "rows", rows.schema))
+    return ledger.run(stage_operation(ledger.core, Staging("rows"), rows.to_batches()))
+
+
+def publish(ledger: Ledger, staged: Any) -> Any:
+    from acker.streams.commits.commit import Commit
+    from acker.streams.commits.commit import commit as commit_operation
+
+    return commit_operation(ledger.core, "late", 0, Commit((staged,)))
