@@ -8,8 +8,11 @@ MOST = 20
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'subscription'?)`, or "" where no name is near."""
-    near = get_close_matches(name[:64].lower(), sorted(known)[:1_000], n=1, cutoff=0.6)
+    """` (did you mean 'subscription'?)`, or "" where no name is near.
+
+    The name itself is no near one, also where it is known: it may have come, or gone, right now.
+    """
+    near = get_close_matches(name[:64].lower(), sorted(set(known) - {name})[:1_000], n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

@@ -13,6 +13,7 @@ from acker.errors import (
 )
 from acker.ledger.client import open_ledger
 from acker.ledger.config import TopologyConfig
+from acker.ledger.near import meant
 from acker.store.client import Store
 from tests.helpers.ledgers import Trees, opened, reported
 
@@ -77,3 +78,9 @@ def test_a_topology_has_at_most_64_spouts(url: str) -> None:
     trees = Trees(2).track(other, "spout-63")
     trees.complete(ledger)
     assert len(reported(ledger, trees, spout="spout-63")) == 2
+
+
+def test_a_name_is_not_taken_for_a_slip_of_itself() -> None:
+    """It may have come, or gone, since it was looked for."""
+    assert meant("words", ["words"]) == ""
+    assert meant("word", ["words", "word"]) == " (did you mean 'words'?)"
