@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from acker.spark.bolts import Bolt, bolt, job
     from acker.spark.collector import Collector
     from acker.spark.face import Acker
+    from acker.spark.gathering import gathered
     from acker.spark.source import AckerSource, register
     from acker.spark.spouts import dead_letters, discard, outcomes, replay, settling, track, watermark
     from acker.spark.tuning import tuned
@@ -26,6 +27,7 @@ __all__ = [
     "bolt",
     "dead_letters",
     "discard",
+    "gathered",
     "job",
     "outcomes",
     "read_again",
@@ -44,6 +46,7 @@ _LATER = {
     "bolts": ("Bolt", "bolt", "job"),
     "collector": ("Collector",),
     "face": ("Acker",),
+    "gathering": ("gathered",),
     "source": ("AckerSource", "register"),
     "spouts": ("dead_letters", "discard", "outcomes", "replay", "settling", "track", "watermark"),
     "tuning": ("tuned",),

@@ -62,6 +62,7 @@ class ReadOptions(_Batches, total=False):
 
     subscription: str
     stale: bool
+    requests: bool
     schema_timeout: float
 
 

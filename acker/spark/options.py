@@ -62,6 +62,10 @@ class Options:
         False, "Whether rows come, too, whose trees are all over, which are else dropped and counted.",
         uses=(READ,)
     )  # fmt: skip
+    requests: bool = flag(
+        False, "Whether a row comes for each request, too, where the stream gathers: see "
+        "`acker.spark.gathered`.", uses=(READ,)
+    )  # fmt: skip
     schema_timeout: float = number(
         0.0, 0.0, 86400.0, "Seconds to wait for the first write of a stream whose schema is not known yet."
     )

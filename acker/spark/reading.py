@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from acker.errors import SegmentGone, UnknownOffset, UnreadableRecord
+from acker.errors import SegmentGone, UnknownOffset, UnreadableRecord, ValidationError
 from acker.inspect.stream_totals import stream_totals
 from acker.spark import losses, microbatches, notes
 from acker.spark.anchoring import named_schema
@@ -36,6 +36,8 @@ from acker.spark.versions import (
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import downtime, reader, retention, schemas, segments, stale, subscriptions
+from acker.streams.commits import inputs
+from acker.streams.gathers import FINISHED, LAST
 from acker.streams.segments import LARGEST_SEGMENT, Segment
 from acker.streams.subscriptions import Range
 
@@ -56,7 +58,15 @@ class _Rows:
         asked = arrow_schema(schema)
         self.names = asked.names  # Spark takes rows by the names that it gave
         self.wanted = named_schema(asked, f"the schema to read stream {options.stream!r} with")
-        self.ledger.run(schemas.check_reader(self.ledger.core, options.stream, self.wanted))
+        place, of_stream = self.wanted.get_field_index(FINISHED), self.wanted
+        if options.requests and (place < 0 or not pa.types.is_boolean(self.wanted.field(place).type)):
+            raise ValidationError(
+                f"option requests: expected the column {FINISHED} boolean in the schema, got "
+                f"{', '.join(self.wanted.names)}"
+            )
+        if options.requests:
+            of_stream = self.wanted.remove(place)
+        self.ledger.run(schemas.check_reader(self.ledger.core, options.stream, of_stream))
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(part, SegmentsPartition):
@@ -79,9 +89,21 @@ class _Rows:
     def _decoded(self, segment: Segment, payload: bytes, part: SegmentsPartition) -> Iterable[pa.RecordBatch]:
         """Rows. What is of no batch is only looked at: that changes nothing, whatever is found."""
         of = part.batch
+        if segment.to.startswith(LAST) and not self.options.requests:
+            return []
         if of is None:
             return segments.decode(payload)
+        if segment.to.startswith(LAST):
+            return self.ledger.run(self._ends(segment, payload, part, of))
         return self.ledger.run(stale.rows(self.ledger.core, of.stream, segment, of.slot, payload, part.left))
+
+    def _ends(
+        self, segment: Segment, payload: bytes, part: SegmentsPartition, of: Range
+    ) -> Operation[list[pa.RecordBatch]]:
+        """The rows that end a bundle, but for those of requests that are over."""
+        core = self.ledger.core
+        found = yield from inputs.rows(core, of.stream, segment, of.slot, payload)
+        return (yield from stale.fresh(core, of.stream, segment, of.slot, found, part.left))
 
 
 class Reader(Shipped, DataSourceReader):

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TypeVar
 from weakref import WeakSet
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -19,6 +20,7 @@ from acker.spark.reading import Reader, StreamReader
 from acker.spark.versions import spark_schema
 from acker.spark.writing import StreamWriter, Writer
 from acker.streams import schemas
+from acker.streams.gathers import FINISHED
 
 T = TypeVar("T")
 _WAIT = 0.1
@@ -74,6 +76,8 @@ def schema_of(options: Options) -> StructType:
     """The schema of a stream as it is read. Raises UnknownTopology, UnknownStream after `schema_timeout`."""
     ledger = topology_of(options)
     found = _awaited(options, lambda: ledger.run(schemas.read(ledger.core, options.stream)))
+    if options.requests:
+        found = found.append(pa.field(FINISHED, pa.bool_()))
     return spark_schema(letters.schema(found) if options.dead_letters else found)
 
 

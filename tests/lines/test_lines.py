@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker.errors import LineConflict, SchemaMismatch, UnknownLine, ValidationError
+from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownLine, ValidationError
 from acker.ledger import ids, sections
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import OutcomeReader
@@ -17,12 +17,13 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams import StreamWriter, gathers
+from acker.streams.commits import members
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.gathers import Gathering
 from acker.streams.places.why import why
 from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
-from tests.helpers.streaming import counters, stage
+from tests.helpers.streaming import counters, stage, take
 
 
 class Job:
@@ -159,9 +160,9 @@ def test_what_is_declared_is_checked(make: Any, message: str) -> None:
 
 
 def test_steps_are_checked(job: Job) -> None:
-    for members, message in (([], "gathers: expected 1 to 7, got 0"), ([Gather("a")] * 2, "got a twice")):
+    for wrong, message in (([], "gathers: expected 1 to 7, got 0"), ([Gather("a")] * 2, "got a twice")):
         with pytest.raises(ValidationError, match=message):
-            Line(job.ledger, "x", members)
+            Line(job.ledger, "x", wrong)
     with pytest.raises(ValidationError, match="expected one of the streams of line 'line' that gather, rows"):
         job.line.gather("x", reads="asks")
     with pytest.raises(ValidationError, match="line 'line' has one of the name 'fan' already"):
@@ -195,6 +196,20 @@ def test_the_tasks_of_values_are_the_same_wherever_they_are_made() -> None:
     assert found == gathers.tasks_of(Gathering(1, 1, 64, ("a", "b")), "s", rows.slice(0)).tolist()
     assert found[0] == found[3]
     assert len(set(found)) == 3
+
+
+@pytest.mark.parametrize("ackers", [1, 2, 3])
+def test_rows_of_requests_that_a_batch_has_not_read_are_found_before_its_commit(
+    valkey_url: str, ackers: int
+) -> None:
+    """The trees of a request lie in any shards."""
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=ackers), group=1)
+    own, other = (int(job.ask(1).anchors()[0]) for _ in range(2))
+    batch = take(job.ledger, "asks", "fan", reader="r" * 32, segments=1)
+    staged = [stage_rows(job.ledger, anchor) for anchor in (own, other)]
+    job.ledger.run(members.check(job.ledger.core, staged[:1], [batch]))
+    with pytest.raises(AckerError, match="rows for stream 'rows' are anchored to 1 trees that are not of"):
+        job.ledger.run(members.check(job.ledger.core, staged, [batch]))
 
 
 def test_one_request_fails_alone_in_all_its_sections(valkey_url: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import AckerError, UnreadableRecord
-from acker.ledger import ids
+from acker.ledger import ids, sections
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.store import keys
@@ -59,11 +59,37 @@ def check(
             (piece.stream, core.shards[shard].staged(segment.token, segment.slots[0]))
             for piece in staged
             for segment in piece.segments
-            if shard in segment.shards and segment.slots
+            if shard in segment.shards and segment.slots and not segment.to
         ]
         failed = _of_shard(failing, shard, core.config.ackers)
         if out or len(failed):
             yield from _check_shard(core, shard, read, roots, out, failed)
+    yield from _check_gathering(core, staged, read, roots)
+
+
+def _check_gathering(
+    core: Core, staged: Sequence[Staged], read: Sequence[_Input], roots: Sequence[Roots]
+) -> Operation[None]:
+    """Checks rows that wait to gather: they are of the same requests as those that were read.
+
+    A request's trees lie in any shards.
+    """
+    members = [
+        (piece.stream, core.shards[shard].staged(segment.token, segment.slots[0]))
+        for piece in staged
+        for segment in piece.segments
+        if segment.to and segment.slots
+        for shard in segment.shards
+    ]
+    if not members:
+        return
+    parts = []
+    for shard in range(core.config.ackers):
+        trees = yield from _trees_read(core, shard, read, roots)
+        if trees is None:
+            return
+        parts.append(sections.within(trees, 1))
+    yield from _check_out(core, np.sort(np.concatenate(parts)), members, gathering=True)
 
 
 def _check_anchored(staged: Sequence[Staged], hint: str) -> None:
@@ -135,6 +161,32 @@ def _check_shard(
     core: Core, shard: int, read: Sequence[_Input], roots: Sequence[Roots], out: list[tuple[str, bytes]],
     failed: Ids,
 ) -> Operation[None]:  # fmt: skip
+    trees = yield from _trees_read(core, shard, read, roots)
+    if trees is not None:
+        _check_known(trees, failed, "to be failed")
+        yield from _check_out(core, trees, out)
+
+
+def _check_out(
+    core: Core, trees: Ids, out: Sequence[tuple[str, bytes]], *, gathering: bool = False
+) -> Operation[None]:
+    for first in range(0, len(out), _KEYS):
+        members = out[first : first + _KEYS]
+        found = yield from _read(core, [key for _, key in members])
+        for (stream, _), anchors in zip(members, found, strict=True):
+            for chunk in anchors or ():
+                _check_known(
+                    trees, sections.within(chunk, 1) if gathering else chunk, f"for stream {stream!r}"
+                )
+
+
+def _trees_read(
+    core: Core, shard: int, read: Sequence[_Input], roots: Sequence[Roots]
+) -> Operation[Ids | None]:
+    """The trees in a shard of what a batch has read, in order; None where some of that is gone.
+
+    What is gone is never acked by this commit, so no tree looks complete.
+    """
     parts = [_trees(one, shard, core.config.ackers) for one in roots]
     own = [one for one in read if shard in one[2].shards]
     unknown = False
@@ -154,15 +206,7 @@ def _check_shard(
             parts += anchors
     # What parts hold is mostly in order, and this sort is ten times faster with that.
     trees = np.sort(np.concatenate(parts), kind="stable") if parts else np.zeros(0, dtype=np.int64)
-    if unknown:
-        return  # its tuples are never acked by this commit, so no tree looks complete
-    _check_known(trees, failed, "to be failed")
-    for first in range(0, len(out), _KEYS):
-        members = out[first : first + _KEYS]
-        found = yield from _read(core, [key for _, key in members])
-        for (stream, _), anchors in zip(members, found, strict=True):
-            for chunk in anchors or ():
-                _check_known(trees, chunk, f"for stream {stream!r}")
+    return None if unknown else trees
 
 
 def _check_known(trees: Ids, anchors: Ids, what: str) -> None:
@@ -225,8 +269,8 @@ def _chunk(slabs: Sequence[bytes], reply: Reply) -> Ids:
 
 
 def _trees(one: Roots, shard: int, ackers: int) -> Ids:
-    """The trees of roots in a shard."""
-    slabs = one.slabs()
+    """The trees of roots in a shard, to which their rows are anchored."""
+    slabs = one.slabs(1)
     here = ids.shards_of(ids.split(slabs)[0], ackers) == shard
     sizes = np.full(len(slabs), one.slab, dtype=np.int64)
     sizes[-1:] = one.rows - one.slab * (len(slabs) - 1)
