@@ -20,6 +20,7 @@ from acker.ledger import journal, outcomes, slabs, topologies
 from acker.ledger.config import SCHEMA_VERSION, TopologyConfig
 from acker.ledger.core import Core
 from acker.ledger.journal import Messages
+from acker.lines import definition
 from acker.spark import notes, tracking
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
@@ -30,6 +31,7 @@ from acker.streams.commits import vectors
 from acker.streams.commits.commit import Commit
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.gathers import Gathering
 from acker.streams.segments import Segment
 from acker.streams.spouts import dead_letters, finding, kept, letter_pages, letter_store
 from acker.streams.subscriptions import Range
@@ -228,7 +230,8 @@ def _subscriptions(data: bytes) -> None:
         pass
     limits = [known.get(name) for name in (b"max_age", b"max_bytes", b"bytes", b"segments")]
     answered(retention.retain(core(), "lines"), [limits, [], [b"1700000000", b"5"]])
-    slots = answered(subscriptions.slots(core(), "lines"), [[known.get(b"slots"), known.get(b"next")]])
+    told = [known.get(b"slots"), known.get(b"next"), known.get(b"gather")]
+    slots = answered(subscriptions.slots(core(), "lines"), [told])
     assert slots is None or len(slots) <= subscriptions.MOST  # type: ignore[arg-type]
     answered(subscriptions.find(core(), "lines", "a"), [known.get(b"name:a", b"0")])
     answered(subscriptions.subscribe(core(), "lines", "a"), [known.get(b"name:a", b"0"), 0])
@@ -300,8 +303,10 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         ),
         "search of records": (str(finding.encoded(searches, b"m")).encode(),),
         "page of dead letters": (letter_pages.encoded(letters_at, dead_letters.Filter()).encode(),),
+        "gathering": (b'[1,2,3,["a","b"]]',),
         "header": (bytes([2, 0, 5, 0]) + bytes(20),),
         "history": (packed(reading, reading),),
+        "line": (b'7 [["rows",3,["a"]],["counts",1,[]]]',),
         "message ids": (b"\x02\0" + b"\x01\0\x02\0abb",),
         "messages": (calls.dump().encode(),),
         "notes": (packed(Range("lines", 0, "only", 0, 7).record().encode()),),
@@ -332,8 +337,10 @@ _FEEDS: dict[str, Callable[[bytes], object]] = {
     "dead letter": _dead_letter,
     "page of dead letters": _page_of_dead_letters,
     "search of records": _search_of_records,
+    "gathering": Gathering.parse,
     "header": _header,
     "history": _history,
+    "line": lambda data: definition.parse("a", data),
     "message ids": _message_ids,
     "messages": Messages.load,
     "notes": _notes,
