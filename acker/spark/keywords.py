@@ -38,6 +38,8 @@ class _Spout(TypedDict, total=False):
     after_loss: Literal["stop", "go on"]
     backoff: float
     max_backoff: float
+    line: str
+    group: int
 
 
 class JobOptions(_Staging, total=False):

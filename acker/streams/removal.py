@@ -11,6 +11,7 @@ from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
 
 _PAGE = 64
+_MOST_PAGES = 1 << 20
 
 
 def remove_stream(core: Core, name: str) -> Operation[None]:
@@ -39,9 +40,10 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
 
 def _remove_gathered(core: Core, own: keys.Stream) -> Operation[None]:
     """Removes what waits in a stream that gathers. What is known of its groups has a time to live."""
-    [count] = yield [command("ZCARD", own.gathering)]
-    for _ in range(-(-int(count) // _PAGE)):  # no further, should somebody still write to it
-        [waiting] = yield [command("ZRANGE", own.gathering, 0, _PAGE - 1)]
+    for _ in range(_MOST_PAGES):
+        [waiting] = yield [command("ZRANGEBYSCORE", own.gathering, "-inf", "+inf", "LIMIT", 0, _PAGE)]
+        if not waiting:
+            return
         for name in waiting:
             group, _, task = name.decode("utf-8", "replace").partition(":")
             gathered = own.gathered(group, int(task) if task.isdecimal() else 0)

@@ -17,6 +17,11 @@ from acker.inspect.removal import remove
 from acker.inspect.steps import Step
 from acker.ledger import ids
 from acker.ledger.client import open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.sections import SPOUT
+from acker.lines import Gather, Line, coordinator
+from acker.lines.steps import FunctionStep
+from acker.lines.workers import Worker
 from acker.store import keys, scripts
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader
@@ -94,6 +99,9 @@ def spout_works(url: str, name: str = "t") -> None:
         pa.table({"id": range(2)})
     )
     topology.ledger.fail(roots.anchors(), "bad")
+    Line(topology.ledger, "line", [Gather("gathers")])
+    asks = Tracking("asks", "asks", "id", line="line")
+    StreamSpout(topology.ledger, asks).write(pa.table({"id": range(4)}))
 
 
 def executor_works(url: str, name: str = "t") -> None:
@@ -107,6 +115,9 @@ def executor_works(url: str, name: str = "t") -> None:
     assert reader.ack() == 1
     ledger.run(steps.register(ledger.core, Step("split", "bolt", "app")))
     assert Stream(ledger, "words").unsubscribe("default", ack=True) == 0
+    worker = Worker(ledger, FunctionStep("pass", "asks", lambda row, out: out.emit("gathers", row)))
+    assert worker.work() == 1
+    assert ledger.run(coordinator.step(ledger.core, OutcomeReader(ledger.core, SPOUT))) == 1
     trees = Trees(3)
     trees.complete(ledger, 0)
     ledger.fail(trees.anchors[1:2], "bad")
