@@ -197,6 +197,26 @@ class UnknownLine(AckerError):
     """A topology has no line of that name."""
 
 
+class FunctionConflict(AckerError):
+    """A function was to be registered that is there with other content, or in another topology."""
+
+
+class UnknownFunction(AckerError):
+    """The store has no function of that name."""
+
+
+class DRPCFailed(AckerError):
+    """A request of a function has failed; the message is the reason."""
+
+
+class DRPCTimeout(AckerError):
+    """A request of a function was not answered in time; the message says what it waited for."""
+
+
+class DRPCFull(AckerError):
+    """A function has as many requests without answer as it may: this one was not begun."""
+
+
 class RunCommitted(AckerError):
     """A run of that name was committed before, with other rows: nothing of this one was written."""
 

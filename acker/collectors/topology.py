@@ -10,10 +10,12 @@ from acker.errors import needing_pyarrow
 from acker.inspect import marks, steps
 from acker.inspect.marks import StepTotals
 from acker.inspect.steps import Step
+from acker.ledger.client import Ledger
 from acker.ledger.ids import check_id
 from acker.ledger.submissions import Ticked
 
 if TYPE_CHECKING:
+    from acker.drpc.client import Client
     from acker.inspect.trees import Tree
     from acker.streams.places.drops import Drop
     from acker.streams.places.stuck import StuckPage
@@ -66,6 +68,20 @@ class Topology(Session):
             return bolt.basic(function, catch=catch)
 
         return decorate
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the topology: what lines and functions are made with."""
+        return self._ledger
+
+    def drpc(self, function: str) -> "Client":
+        """Who calls a function of the topology: see `acker.drpc`.
+
+        Raises UnknownFunction, and AckerError where pyarrow is not installed: requests are rows.
+        """
+        with needing_pyarrow("to call functions"):
+            from acker.drpc.client import Client
+        return Client(self._ledger, function)
 
     def tick(self, force: bool = False) -> Ticked:
         """Rotates the buckets whose time has come (`force`: all), drains what expired: the ticker's work."""

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 
-from acker.errors import AckerError, SpoutInUse, TopologyInUse, ValidationError
+from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnreadableRecord, ValidationError
 from acker.inspect import history, lua
 from acker.inspect.totals import totals
 from acker.ledger import core as operations
 from acker.ledger import ids, registries, tick, topologies
 from acker.ledger.config import check_name
 from acker.ledger.core import Core
-from acker.store import keys
+from acker.store import keys, records
 from acker.store.operation import Operation, command
+from acker.store.replies import pairs
 
 _PAGE = 500
 
@@ -35,6 +36,7 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
         )
     # First of all: tickers and services look after topologies that are listed.
     yield [command("SREM", keys.TOPOLOGIES, name)]
+    yield from _remove_functions(core)
     yield from _remove_streams(core)
     for spout in core.spouts:
         yield from _remove_kept(core, spout)
@@ -92,6 +94,19 @@ def _own(name: str) -> list[bytes]:
     ]
 
 
+def _remove_functions(core: Core) -> Operation[None]:
+    """Removes the functions of a topology (acker/drpc/registry.py); one that cannot be read stays."""
+    [stored] = yield [command("HGETALL", keys.FUNCTIONS)]
+    for name, record in pairs(stored).items():
+        try:
+            with records.reading(record, "a function") as found:
+                own = found["topology"] == core.config.name
+        except UnreadableRecord:
+            continue
+        if own:
+            yield [command("HDEL", keys.FUNCTIONS, name)]
+
+
 def _remove_streams(core: Core) -> Operation[None]:
     [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
     if not names:
@@ -110,7 +125,9 @@ def _remove_kept(core: Core, spout: str) -> Operation[None]:
     """Removes the rows that a spout keeps, and its dead letters."""
     own = keys.Spout(core.config.name, spout)
     yield from _each(own.kept, lambda token: own.rows(token.decode("utf-8", "replace")))
-    yield [command("UNLINK", *own.declared(), own.highest, own.dead, own.letters)]
+    called = keys.Function(core.config.name, spout)
+    left = [called.calls, called.deadlines, called.answers]
+    yield [command("UNLINK", *own.declared(), own.highest, own.dead, own.letters, *left)]
 
 
 def _remove_shard(core: Core, shard: keys.Shard) -> Operation[None]:

@@ -13,9 +13,11 @@ from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.ledger.settings import check_number
 from acker.lines import coordinator, definition
+from acker.lines.bell import Bell
 from acker.lines.definition import Gather
 from acker.lines.steps import FunctionStep, GatherStep
 from acker.lines.workers import LEASE, Step, Worker
+from acker.store import keys
 
 F = TypeVar("F", bound=Callable[..., Any])
 THREADS = 64
@@ -35,13 +37,15 @@ class Line:
         self.ledger = ledger
         self.name = check_name(name, "line")
         self.definition = ledger.run(definition.declare(ledger.core, name, definition.check(list(gathers))))
+        self.once = False
+        """Whether what a worker had begun when it died is not worked on again: its requests fail."""
         self._steps: dict[str, Step] = {}
 
     def step(self, name: str, *, reads: str) -> Callable[[F], F]:
         """Has a function work on each row of a stream: `function(row, out)`. See `acker.lines.steps.Out`."""
 
         def add(function: F) -> F:
-            self._add(FunctionStep(check_name(name, "step"), check_name(reads, "reads"), function))
+            self.add(FunctionStep(check_name(name, "step"), check_name(reads, "reads"), function))
             return function
 
         return add
@@ -59,43 +63,57 @@ class Line:
             )
 
         def add(make: F) -> F:
-            self._add(GatherStep(check_name(name, "step"), reads, make))
+            self.add(GatherStep(check_name(name, "step"), reads, make))
             return make
 
         return add
 
-    def _add(self, step: Step) -> None:
+    def add(self, step: Step) -> None:
+        """Adds a step that is made already. Raises ValidationError."""
         if step.name in self._steps:
             raise ValidationError(f"step: line {self.name!r} has one of the name {step.name!r} already")
         self._steps[step.name] = step
 
     def workers(self) -> list[Worker]:
         """A worker for each step, for who runs them himself."""
-        return [Worker(self.ledger, step) for step in self._steps.values()]
+        return [Worker(self.ledger, step, once=self.once) for step in self._steps.values()]
 
     @contextmanager
     def work(self, threads: int = 1) -> Iterator[None]:
         """Runs all steps, each in so many threads (1 to 64), and a coordinator, until the context is left."""
         check_number(threads, "threads", 1, THREADS, int)
         stop = threading.Event()
+        bell = Bell(self.ledger.store, stop)
         workers = [worker for _ in range(threads) for worker in self.workers()]
-        running = [threading.Thread(target=_run, args=(worker, stop), daemon=True) for worker in workers]
-        running.append(threading.Thread(target=coordinate, args=(self.ledger, stop), daemon=True))
-        running.append(threading.Thread(target=_look_after, args=(workers, stop), daemon=True))
+        running = [self._thread(_run, worker, stop, self._listening(bell, worker)) for worker in workers]
+        woken = bell.listen(OutcomeReader(self.ledger.core, SPOUT).keys())
+        running.append(self._thread(coordinate, self.ledger, stop, woken))
+        running.append(self._thread(_look_after, workers, stop))
+        running.append(self._thread(bell.run))
         for thread in running:
             thread.start()
         try:
             yield
         finally:
-            stop.set()
+            bell.end()
             for thread in running:
                 thread.join()
 
+    def _listening(self, bell: Bell, worker: Worker) -> threading.Event:
+        return bell.listen([keys.Stream(self.ledger.config.name, worker.step.reads).entries])
 
-def coordinate(ledger: Ledger, stop: threading.Event) -> None:
-    """Releases what has gathered, until `stop` is set. A store that is away is waited for."""
+    @staticmethod
+    def _thread(target: Callable[..., object], *args: object) -> threading.Thread:
+        return threading.Thread(target=target, args=args, daemon=True)
+
+
+def coordinate(ledger: Ledger, stop: threading.Event, woken: threading.Event) -> None:
+    """Releases what has gathered, until `stop` is set. A store that is away is waited for.
+
+    woken: is set when there may be something to do; without, it looks five times a second.
+    """
     reader, pause = OutcomeReader(ledger.core, SPOUT), _PAUSE
-    while not stop.wait(pause):
+    while not _stopped(stop, woken, pause):
         try:
             found = ledger.run(coordinator.step(ledger.core, reader))
         except AckerError as error:
@@ -104,9 +122,16 @@ def coordinate(ledger: Ledger, stop: threading.Event) -> None:
         pause = 0 if found else min(_LONGEST_PAUSE, max(_PAUSE, 2 * pause))
 
 
-def _run(worker: Worker, stop: threading.Event) -> None:
+def _stopped(stop: threading.Event, woken: threading.Event, pause: float) -> bool:
+    """Waits until there may be something to do; returns whether it is to stop."""
+    woken.wait(pause)
+    woken.clear()
+    return stop.is_set()
+
+
+def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
     pause = _PAUSE
-    while not stop.wait(pause):
+    while not _stopped(stop, woken, pause):
         try:
             found = worker.work()
         except AckerError as error:

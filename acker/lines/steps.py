@@ -1,7 +1,7 @@
 """Steps of a line in plain Python: what they are given, and what becomes of what they emit."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -40,32 +40,30 @@ class Gatherer(Protocol):
     def execute(self, row: dict[str, Any]) -> object:
         """Is called with each row of the request that is for the task."""
 
-    def finished(self, out: "Out") -> object:
+    def finished(self, out: Any) -> object:
         """Is called when no further row will come: with the last word on the request."""
 
 
-class Out:
-    """Where a step emits rows to: they are of the request at hand, and take effect with the step's commit."""
+class Emitting:
+    """What a step emits: rows by stream, each of the request at hand."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {}
-        self._anchor = 0
+        self.anchor = 0
         self._begun: dict[str, int] = {}
 
-    def emit(self, stream: str, row: Row) -> None:
+    def put(self, stream: str, row: Row) -> None:
         """Emits a row to a stream. Raises ValidationError."""
-        if stream not in self.rows:
-            check_name(stream, "stream")
         given: object = row
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
             raise ValidationError(f"row: expected a dict of columns by name, got {row!r:.100}")
         if ANCHORS in row or FINISHED in row:
             raise ValidationError(f"row: the columns {ANCHORS} and {FINISHED} are acker's own")
-        self.rows.setdefault(stream, []).append({**row, ANCHORS: self._anchor})
+        self.rows.setdefault(stream, []).append({**row, ANCHORS: self.anchor})
 
     def begin(self, anchor: int) -> None:
         """What is emitted from now on is of this tree."""
-        self._anchor = anchor
+        self.anchor = anchor
         self._begun = {stream: len(rows) for stream, rows in self.rows.items()}
 
     def undo(self) -> None:
@@ -73,12 +71,28 @@ class Out:
         for stream, rows in self.rows.items():
             del rows[self._begun.get(stream, 0) :]
 
+    def stage(self, core: Core, failed: Collection[int]) -> Operation[tuple[Staged, ...]]:
+        """Stages what else there is than rows; nothing of trees that have failed."""
+        del core, failed
+        yield from ()
+        return ()
+
+
+class Out(Emitting):
+    """Where a step emits rows to: they are of the request at hand, and take effect with the step's commit."""
+
+    def emit(self, stream: str, row: Row) -> None:
+        """Emits a row to a stream. Raises ValidationError."""
+        if stream not in self.rows:
+            check_name(stream, "stream")
+        self.put(stream, row)
+
 
 @dataclass(slots=True)
 class Made:
     """What a step has made of a batch: rows to emit, and trees to fail, each for a cause."""
 
-    out: Out = field(default_factory=Out)
+    out: Any
     failed: dict[int, str] = field(default_factory=dict)
 
     def attempt(self, anchor: int, step: str, batch: int, action: Callable[[], object]) -> None:
@@ -112,12 +126,14 @@ class Read:
 class FunctionStep:
     """A step that is a function of a row, and of where it emits to."""
 
-    def __init__(self, name: str, reads: str, function: Callable[[dict[str, Any], Out], object]) -> None:
-        self.name, self.reads, self._function = name, reads, function
+    def __init__(
+        self, name: str, reads: str, function: Callable[..., object], out: Callable[[], Emitting] = Out
+    ) -> None:
+        self.name, self.reads, self._function, self._out = name, reads, function, out
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:
         """Works on the rows of segments."""
-        made = Made()
+        made = Made(self._out())
         for one in members:
             if one.segment.to.startswith(gathers.LAST):
                 continue
@@ -130,12 +146,14 @@ class FunctionStep:
 class GatherStep:
     """A step that gathers: an object for each request and task, which lives within one bundle."""
 
-    def __init__(self, name: str, reads: str, make: Callable[[Request], Gatherer]) -> None:
-        self.name, self.reads, self._make = name, reads, make
+    def __init__(
+        self, name: str, reads: str, make: Callable[[Request], Gatherer], out: Callable[[], Emitting] = Out
+    ) -> None:
+        self.name, self.reads, self._make, self._out = name, reads, make, out
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:
         """Works on the rows of segments: whole bundles, each ended by the rows that say so."""
-        made, living, lost = Made(), dict[int, Gatherer](), False
+        made, living, lost = Made(self._out()), dict[int, Gatherer](), False
         for one in members:
             _, task, last = gathers.parse_place(one.segment.to)
             lost = lost or one.lost
@@ -152,7 +170,7 @@ class GatherStep:
         return made
 
     def _work(
-        self, living: dict[int, Gatherer], anchor: int, task: int, row: dict[str, Any] | None, out: Out
+        self, living: dict[int, Gatherer], anchor: int, task: int, row: dict[str, Any] | None, out: Any
     ) -> object:
         """Gives the object of a request a row, or, for None, its end."""
         one = living.get(anchor)
@@ -174,6 +192,7 @@ def stage_made(core: Core, made: Made, step: str, batch: int) -> Operation[tuple
         table = yield from _table(core, stream, rows, made, step, batch)
         if table is not None:
             staged.append((yield from stage(core, Staging(stream), table.to_batches())))
+    staged += yield from made.out.stage(core, made.failed)
     if made.failed:
         anchors = np.array([anchor for anchor in made.failed if anchor], dtype=np.int64)
         causes = [cause for anchor, cause in made.failed.items() if anchor]

@@ -9,9 +9,12 @@ import logging
 from dataclasses import replace
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import ReaderFenced, UnreadableRecord
+from acker.ledger import once
+from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
 from acker.lines.steps import FunctionStep, GatherStep, Read, stage_made
@@ -23,22 +26,28 @@ from acker.streams.commits import commit as commits
 from acker.streams.commits import giving_back, inputs
 from acker.streams.commits.commit import Commit
 from acker.streams.reader import payload_of
+from acker.streams.segments import ANCHORS
 from acker.streams.subscriptions import HOLD_TTL, Range, Taken
 
 LEASE = 10.0
 """Seconds after which a worker that does not say that it lives is taken for dead."""
 MOST_ROWS = 10_000
 """Rows that a worker takes at a time, about."""
+_BEGUN = "!"
 _log = logging.getLogger(__name__)
 
 Step: TypeAlias = FunctionStep | GatherStep
 
 
 class Worker:
-    """Runs one step, one batch after another. It is its own reader of the step's subscription."""
+    """Runs one step, one batch after another. It is its own reader of the step's subscription.
 
-    def __init__(self, ledger: Ledger, step: Step, *, most_rows: int = MOST_ROWS) -> None:
+    once: what it has begun and not committed when it dies is not worked on again: its trees fail for good.
+    """
+
+    def __init__(self, ledger: Ledger, step: Step, *, most_rows: int = MOST_ROWS, once: bool = False) -> None:
         self.ledger = ledger
+        self._once = once
         self.step = step
         self._most_rows = most_rows
         self._slot = -1
@@ -87,9 +96,25 @@ class Worker:
             lost = bool(segment.rows) and not rows
             rows = yield from stale.fresh(core, stream, segment, self._slot, rows, plan.left)
             read.append(Read(segment, rows, lost))
+        if self._once:
+            begun = f"{what.start} {what.end} {self._number}"
+            yield [
+                command(
+                    "HSET",
+                    keys.Stream(core.config.name, stream).workers(self._slot),
+                    _begun(self.reader),
+                    begun,
+                )
+            ]
         made = self.step.run(self._number, read)
         staged = yield from stage_made(core, made, self.step.name, self._number)
         yield from commits.commit(core, self.reader, self._number, Commit(staged, (what,)))
+        if self._once:
+            yield [
+                command(
+                    "HDEL", keys.Stream(core.config.name, stream).workers(self._slot), _begun(self.reader)
+                )
+            ]
         yield from subscriptions.forget(core, replace(what, start=0))  # no batch of it runs again
         self._at, self._number = end, self._number + 1
         return len(found)
@@ -101,7 +126,7 @@ class Worker:
 
     def recover(self) -> int:
         """Gives back what dead workers of the step have taken; returns how many segments."""
-        return self.ledger.run(recover(self.ledger.core, self.step.reads, self._slot))
+        return self.ledger.run(recover(self.ledger, self.step.reads, self._slot, self.step.name))
 
     def end(self) -> None:
         """Gives back what the worker has taken and not committed; it works no more."""
@@ -118,18 +143,52 @@ def beat(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
     yield [command("HSET", key, reader, until), command("EXPIRE", key, HOLD_TTL)]
 
 
-def recover(core: Core, stream: str, slot: int) -> Operation[int]:
+def _begun(reader: str) -> str:
+    """The field of what a worker has begun, beside that of its own time."""
+    return f"{_BEGUN}{reader}"
+
+
+def _fail_begun(
+    ledger: Ledger, stream: str, slot: int, reader: str, step: str, begun: bytes
+) -> Operation[None]:
+    """Fails the trees of what a dead worker has begun and not committed: nobody works on them again."""
+    core = ledger.core
+    start, end, number = (whole(word, f"what worker {reader} has begun") for word in begun.split(b" "))
+    if (yield from commits.known(core, reader, number)):
+        return
+    what = Range(stream, slot, reader, start, end)
+    while found := (yield from subscriptions.taken(core, what)):
+        members = [one.segment for one in found]
+        payloads = yield from payload_of(ledger, stream, members)
+        for segment, payload in zip(members, payloads, strict=True):
+            if payload is not None:
+                rows = yield from inputs.rows(core, stream, segment, slot, payload)
+                anchors = [np.unique(segments.edges(one.column(ANCHORS))[0]) for one in rows]
+                cause = Cause(f"worker died in {step}", step, retry=False)
+                for part in anchors:
+                    yield from once.submit(core, core.fail(part[part != 0], cause.encode()).calls)
+        what = replace(what, start=found[-1].number)
+
+
+def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]:
     """Gives back what workers have taken whose time is over; returns how many segments."""
+    core = ledger.core
     if slot < 0:
         return 0
     key, back = keys.Stream(core.config.name, stream).workers(slot), 0
     [known, instant] = yield [command("HGETALL", key), Request(key, ["TIME"])]
+    begun = {name[1:]: found for name, found in pairs(known).items() if name.startswith(_BEGUN.encode())}
     for reader, until in pairs(known).items():
+        if reader.startswith(_BEGUN.encode()):
+            continue
         try:
             over = whole(until, f"stream {stream!r}, until when a worker lives") < milliseconds(instant)
         except UnreadableRecord as error:
             _log.error("%s: %s", core.config.name, error)
             over = True
+        if over and reader in begun:
+            name = reader.decode("utf-8", "replace")
+            yield from _fail_begun(ledger, stream, slot, name, step, begun[reader])
         if over:
             back += yield from _end(core, stream, slot, reader.decode("utf-8", "replace"))
     return back
@@ -137,6 +196,6 @@ def recover(core: Core, stream: str, slot: int) -> Operation[int]:
 
 def _end(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:
     back = yield from giving_back.give_back(core, stream, slot, reader)
-    yield [command("HDEL", keys.Stream(core.config.name, stream).workers(slot), reader)]
+    yield [command("HDEL", keys.Stream(core.config.name, stream).workers(slot), reader, _begun(reader))]
     yield from commits.forget(core, reader)
     return back

@@ -223,6 +223,37 @@ class Spout:
         return [self.kept, self.slabs, prefix + b"masks", prefix + b"left", self.counts, self.times]
 
 
+FUNCTIONS = b"acker:functions"
+"""Hash: the functions of all topologies (acker/drpc/registry.py)."""
+
+
+class Function:
+    """The keys of a function that is called (acker/drpc): all in one slot, that of its spout."""
+
+    __slots__ = ("_prefix", "answers", "calls", "deadlines")
+
+    def __init__(self, topology: str, function: str) -> None:
+        self._prefix = prefix = f"acker:{{{topology}@{function}}}:".encode()
+        self.calls = prefix + b"calls"
+        """Hash: request -> who has begun it, of those without answer."""
+        self.deadlines = prefix + b"deadlines"
+        """Sorted set: request -> until when it is to be answered (ms)."""
+        self.answers = prefix + b"answers"
+        """Stream: the requests that were answered last."""
+
+    def answer(self, request: str) -> bytes:
+        """String: the answer to a request. It has a time to live."""
+        return self._prefix + b"answer:" + request.encode()
+
+    def given(self, token: str) -> bytes:
+        """Hash: results that are staged for a commit, by anchor. It has a time to live."""
+        return self._prefix + b"given:" + token.encode()
+
+    def result(self, anchor: str) -> bytes:
+        """String: the result of a request whose last tree has that anchor. It has a time to live."""
+        return self._prefix + b"result:" + anchor.encode()
+
+
 class Shard:
     """The keys of one shard of a topology (lua/includes/shard.lua says what each holds)."""
 

@@ -290,6 +290,11 @@ def bury(
     return script("bury", own, [slab, index.to_bytes(2, "little"), stored, *fields])
 
 
+def give_results(staged: bytes, results: Sequence[bytes], ttl: int, anchors: Sequence[str]) -> Request:
+    """Has staged results take effect, by anchor."""
+    return script("give_results", [staged, *results], [ttl, *anchors])
+
+
 def drop_letters(spout: Spout, numbers: Sequence[str]) -> Request:
     """Drops dead letters."""
     return script("drop_letters", [spout.dead, spout.letters], numbers)

@@ -18,6 +18,7 @@ from acker.streams.lua import MOST_DROPS
 
 PERMANENT = {
     "acker:topologies": "set",
+    "acker:functions": "hash",
     "config": "hash",
     "clock": "hash",
     "counters": "hash",
@@ -41,6 +42,7 @@ PERMANENT = {
     "drops": "stream",
     "recent": "stream",
     "lines": "hash",
+    "answers": "stream",
 }
 """What stays when all trees are finished, confirmed and forgotten; streams of outcomes are empty then."""
 
@@ -64,6 +66,8 @@ WHILE_TREES_LIVE = {
     "rows": "string",
     "owed": "hash",
     "returned": "stream",
+    "calls": "hash",
+    "deadlines": "zset",
 }
 """What goes with the trees that it is about."""
 
@@ -71,6 +75,7 @@ TEMPORARY = {
     "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
     "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict", "stale", "made", "trace",
     "traces", "skipped", "progress", "workers", "gathered", "gathering",
+    "answer", "given", "result",
 }  # fmt: skip
 """What has a time to live, always."""
 
@@ -99,7 +104,7 @@ _LEDGER_KEY = re.compile(rb"acker:\{[^{}:]+(?::\d+)?\}:([a-z_]+)(?::.*)?\Z", re.
 
 def kind_of(key: bytes) -> str:
     """The kind of a key of the ledger, or "" where it is none of its."""
-    if key == b"acker:topologies":
+    if key in (b"acker:topologies", b"acker:functions"):
         return key.decode()
     match = _LEDGER_KEY.match(key)
     return match[1].decode() if match else ""

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from acker.collectors.tuples import Tuple
+from acker.drpc.registry import Description, Step
 from acker.errors import AckerError
 from acker.inspect import cursors, failures, history, pages, series, steps
 from acker.inspect.stream_totals import stream_totals
@@ -303,6 +304,20 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         ),
         "search of records": (str(finding.encoded(searches, b"m")).encode(),),
         "page of dead letters": (letter_pages.encoded(letters_at, dead_letters.Filter()).encode(),),
+        "function": (
+            Description(
+                "f",
+                "t",
+                (Step("one", columns=(("n", "int64"),)), Step("two", True, 2, ("n",))),
+                True,
+                3,
+                1.0,
+                2.0,
+                9,
+            )
+            .record()
+            .encode(),
+        ),
         "gathering": (b'[1,2,3,["a","b"]]',),
         "header": (bytes([2, 0, 5, 0]) + bytes(20),),
         "history": (packed(reading, reading),),
@@ -337,6 +352,7 @@ _FEEDS: dict[str, Callable[[bytes], object]] = {
     "dead letter": _dead_letter,
     "page of dead letters": _page_of_dead_letters,
     "search of records": _search_of_records,
+    "function": Description.parse,
     "gathering": Gathering.parse,
     "header": _header,
     "history": _history,

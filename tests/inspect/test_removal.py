@@ -8,6 +8,7 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
+from acker.drpc import lua as calling
 from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
 from acker.inspect import aio, health, history, marks, steps
 from acker.inspect.removal import remove
@@ -81,6 +82,10 @@ def filled(url: str, name: str) -> Ledger:
     asks.write(pa.table({"id": range(4)}))
     assert worker.work() == 1
     assert ledger.store.send([command("ZCARD", keys.Stream(name, "gathers").gathering)]) == [1]
+    called = keys.Function(name, "asks")
+    calls = [calling.call(core.config, called, one, "caller", 60_000, 10) for one in ("a", "b")]
+    ledger.store.send(calls)
+    ledger.store.send([calling.answer(core.config, called, "a", "0", "f", 60, ("f", "f"))])
     assert ledger.run(history.record(core)) is not None
     for _ in range(3):
         ledger.run(tick.rotate(core, force=True))  # sets aside what nobody drains
@@ -95,7 +100,11 @@ def test_all_of_it_goes_and_nothing_of_others(url: str) -> None:
     before = {filled(url, name).config.name: lasting(url, name) for name in others}
     filled(url, "words")
     kinds = {kind_of(key) for key in lasting(url, "words")}
-    assert kinds == (PERMANENT.keys() | WHILE_TREES_LIVE.keys()) - {"acker:topologies", "writers_before"}
+    assert kinds == (PERMANENT.keys() | WHILE_TREES_LIVE.keys()) - {
+        "acker:topologies",
+        "acker:functions",
+        "writers_before",
+    }
     store = Store(url)
     store.send([command("HSET", keys.Shard("words", 0).retired, b"slab", b"header")])  # of an earlier version
     assert store.run(remove("words", force=True)) > 600

@@ -14,6 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+from acker.drpc import lua as of_drpc
 from acker.inspect import lua as of_inspect
 from acker.ledger import lua as of_ledger
 from acker.ledger.config import TopologyConfig
@@ -28,10 +29,11 @@ GIVEN = {
     keys.Shard: keys.Shard("t", 0),
     keys.Stream: keys.Stream("t", "s"),
     keys.Spout: keys.Spout("t", "s"),
+    keys.Function: keys.Function("t", "f"),
 }
 FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     (name, function)
-    for module in (of_ledger, of_inspect, of_streams)
+    for module in (of_ledger, of_inspect, of_streams, of_drpc)
     for name, function in vars(module).items()
     if inspect.isfunction(function) and function.__module__ == module.__name__ and name[0] != "_"
 ]

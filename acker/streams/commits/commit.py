@@ -27,6 +27,7 @@ from acker.streams.commits import (
     inputs,
     late,
     publishing,
+    results,
     roots,
     skipped,
     staging,
@@ -97,6 +98,7 @@ class Commit:
                 "of": self.origin and self.origin.dump(),
                 "by": self.by and list(astuple(self.by)),
                 "gates": [one.record() for one in self.gates],
+                "results": self.results(),
             },
         )
 
@@ -110,6 +112,8 @@ class Commit:
             ]
             had = tuple((token, horizon) for token, horizon in stored["effects"])
             pieces.append(Staged("", (), tuple(stored["failures"]), had, tuple(stored["released"])))
+            given = stored.get("results", ())  # earlier versions stored none
+            pieces.append(Staged("", results=tuple((name, token, ttl) for name, token, ttl in given)))
             inputs = stored["inputs"]
             read = stored.get("read") or [()] * len(inputs)  # earlier versions stored none
             ranges = [Range(*one, *how) for one, how in zip(inputs, read, strict=True)]
@@ -146,6 +150,10 @@ class Commit:
     def effects(self) -> list[tuple[str, int]]:
         """Tokens of staged effects and their horizons (ms)."""
         return [one for piece in self.staged for one in piece.effects]
+
+    def results(self) -> list[tuple[str, str, int]]:
+        """What was staged of results of functions."""
+        return [one for piece in self.staged for one in piece.results]
 
     def released(self) -> list[str]:
         """Tokens of effects that are not to be recorded after all: their rows failed."""
@@ -271,6 +279,7 @@ def _carry_out(
         yield from _fail(core, what, made)
         yield from _record_effects(core, what)
         yield from _publish(core, what)
+        yield from results.give(core, what.results())
         acked = {}
         for one in what.ranges():
             acked[one] = yield from inputs.consume(core, one, what.failed, made)
@@ -366,9 +375,10 @@ def _hold(core: Core, what: Commit, writer: str, number: int, attempt: str) -> O
 
 
 def _tokens(core: Core, what: Commit) -> list[bytes]:
-    """What is staged of failures and effects."""
+    """What is staged of failures, results and effects."""
     found = [staging.failing(core, token)[0] for token in what.failures()]
     digests = [*(token for token, _ in what.effects()), *what.released()]
+    found += [results.staged(core, function, token) for function, token, _ in what.results()]
     return found + [keys.effects(core.config.name, token) for token in digests]
 
 

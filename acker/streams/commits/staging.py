@@ -37,6 +37,7 @@ class Staged:
     effects: tokens of effects to be recorded, and their horizons (ms); released: tokens of failed ones.
     unanchored: how many rows have lost their anchors; unfailed: how many that were to be failed.
     treeless: how many rows, emitted or failed, have nothing but 0 for an anchor.
+    results: of functions, as `acker.streams.commits.results` stages them.
     """
 
     stream: str
@@ -47,6 +48,7 @@ class Staged:
     unanchored: int = 0
     unfailed: int = 0
     treeless: int = 0
+    results: tuple[tuple[str, str, int], ...] = ()
 
     def as_said_unanchored(self) -> "Staged":
         """The same, where the user has said that its rows are to go without anchors."""
@@ -57,20 +59,23 @@ class Staged:
         records = [segment.record() for segment in self.segments]
         counts = [self.unanchored, self.unfailed, self.treeless]
         return json.dumps(
-            [self.stream, records, self.failures, self.effects, self.released, *counts]
+            [self.stream, records, self.failures, self.effects, self.released, *counts, self.results]
         ).encode()
 
     @classmethod
     def load(cls, text: bytes) -> "Staged":
         """The inverse of `dump`."""
-        stream, records, failures, done, released, *counts = json.loads(text)
+        stream, records, failures, done, released, *counts, results = json.loads(text)
         return cls(
             stream,
             tuple(Segment.parse(record) for record in records),
             tuple(failures),
             tuple((token, horizon) for token, horizon in done),
             tuple(released),
-            *counts,
+            counts[0],
+            counts[1],
+            counts[2],
+            tuple((function, token, ttl) for function, token, ttl in results),
         )
 
 

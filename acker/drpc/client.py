@@ -1,0 +1,304 @@
+"""Callers of functions: they begin requests, and wait for the answers.
+
+A process has one thread for a function that writes what its callers ask, many requests in one commit, and one
+that waits for the answers. Both end when there is nothing to do.
+"""
+
+import asyncio
+import hashlib
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.drpc import lua, registry
+from acker.drpc.function import CALL, MOST_TIMEOUT
+from acker.drpc.steps import as_json
+from acker.errors import (
+    AckerError,
+    DRPCFailed,
+    DRPCFull,
+    DRPCTimeout,
+    SpoutPendingFull,
+    TrackRejected,
+    UnknownFunction,
+    ValidationError,
+)
+from acker.ledger import ids
+from acker.ledger.client import Ledger
+from acker.ledger.settings import check_number
+from acker.store import keys
+from acker.store.operation import Operation, Reply, Request, Word, command
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.spout import StreamSpout
+
+_TOGETHER = 1_024
+_IDLE = 5.0
+_BLOCK = 0.5
+_LOOK = 1.0
+_GRACE = 2.0
+_PAGE = 500
+
+
+@dataclass(slots=True)
+class _Call:
+    """A request in the making. timeout: seconds."""
+
+    request: str
+    args: str
+    timeout: float
+    future: "Future[Any]"
+
+
+class Client:
+    """Calls a function of a topology. For any thread. Raises UnknownFunction and ValidationError."""
+
+    def __init__(self, ledger: Ledger, name: str) -> None:
+        self.function = ledger.run(registry.find(name))
+        if self.function.topology != ledger.config.name:
+            raise UnknownFunction(
+                f"function {name!r} is of topology {self.function.topology!r}, not of {ledger.config.name!r}"
+            )
+        self.ledger = ledger
+        self._own = keys.Function(ledger.config.name, name)
+        self._lock = threading.Lock()
+        self._asked: list[_Call] = []
+        self._pending: dict[str, list[tuple[float, Future[Any]]]] = {}
+        self._come = threading.Condition(self._lock)
+        self._sending = self._waiting = False
+        self._last = b""
+
+    def execute(self, args: object, *, timeout: float | None = None, key: str | None = None) -> Any:
+        """Asks, and waits for the result.
+
+        args: what JSON has, 1 MiB at most. timeout: seconds, 0.01 to 86,400; by default the function's. key:
+        of the request, so that the same asked twice is worked out once; its answer is known for 10 minutes.
+
+        Raises DRPCFailed with the reason, DRPCTimeout, DRPCFull, ValidationError, and StoreUnavailable where
+        the request was not begun.
+        """
+        return self.submit(args, timeout=timeout, key=key).result()
+
+    async def aexecute(
+        self,
+        args: object,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - it is the request's, not that of the wait
+        key: str | None = None,
+    ) -> Any:
+        """As `execute`, for event loops. What is cancelled goes on: nobody hears its answer."""
+        return await asyncio.shield(asyncio.wrap_future(self.submit(args, timeout=timeout, key=key)))
+
+    def execute_many(
+        self, args: Iterable[object], *, timeout: float | None = None, return_exceptions: bool = False
+    ) -> list[Any]:
+        """Asks for many, in groups of up to 1,024, and waits for all results, in their order.
+
+        A group goes through the steps together: that is far cheaper, and as slow as its slowest. Raises as
+        `execute`, for the first that has failed; with return_exceptions its error stands for its result.
+        """
+        calls = [self._call(one, timeout, None) for one in args]
+        for first in range(0, len(calls), _TOGETHER):
+            self._begin(calls[first : first + _TOGETHER], ids.SLAB_TREES)
+        found = []
+        for one in calls:
+            try:
+                found.append(one.future.result())
+            except AckerError as error:
+                if not return_exceptions:
+                    raise
+                found.append(error)
+        return found
+
+    def submit(self, args: object, *, timeout: float | None = None, key: str | None = None) -> "Future[Any]":
+        """Asks; returns what will have the result, or the error. Raises ValidationError."""
+        call = self._call(args, timeout, key)
+        with self._lock:
+            self._asked.append(call)
+            self._come.notify_all()
+            if not self._sending:
+                self._sending = True
+                threading.Thread(target=self._send, daemon=True).start()
+        return call.future
+
+    def _call(self, args: object, timeout: float | None, key: str | None) -> _Call:
+        seconds = self.function.timeout if timeout is None else timeout
+        check_number(seconds, "timeout", 0.01, MOST_TIMEOUT, float)
+        if key is None:
+            request = secrets.token_hex(16)
+        elif 0 < len(key) <= ids.SLAB_TREES:
+            request = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        else:
+            raise ValidationError(
+                f"key: expected text of 1 to {ids.SLAB_TREES:,} characters, got {key!r:.100}"
+            )
+        return _Call(request, as_json(args, "args"), float(seconds), Future())
+
+    def _send(self) -> None:
+        """Begins what is asked, all that has come while the requests before were written."""
+        while True:
+            with self._lock:
+                if not self._asked and not self._come.wait_for(lambda: bool(self._asked), _IDLE):
+                    self._sending = False
+                    return
+                calls, self._asked = self._asked[:_TOGETHER], self._asked[_TOGETHER:]
+            self._begin(calls, 1)
+
+    def _begin(self, calls: Sequence[_Call], group: int) -> None:
+        """Begins calls, in groups of so many; each has its future, whatever becomes of it."""
+        try:
+            self._await(calls)
+            self._write(calls, group)
+        except Exception as error:  # noqa: BLE001 - whoever waits is to know
+            for call in calls:
+                self._end(call.request, error)
+
+    def _write(self, calls: Sequence[_Call], group: int) -> None:
+        caller = secrets.token_hex(8)
+        replies = self.ledger.run(self._ask(calls, caller))
+        new = []
+        for call, reply in zip(calls, replies, strict=True):
+            if reply[0] == b"answered":
+                self._tell(call.request, reply[1])
+            elif reply[0] == b"full":
+                most = self.function.max_pending
+                self._end(
+                    call.request,
+                    DRPCFull(f"function {self.function.name!r} has {most:,} calls without answer"),
+                )
+            elif reply[0] == b"new":
+                new.append(call)
+        if not new:
+            return
+        rows = pa.table([[one.request for one in new], [one.args for one in new]], CALL)
+        name, attempts = self.function.name, self.function.attempts
+        how = Tracking(name, self.function.stream(0), "request", attempts=attempts, line=name, group=group)
+        try:
+            StreamSpout(self.ledger, how).write(rows, timeout=0.0)
+        except AckerError as error:
+            self.ledger.run(self._withdraw([one.request for one in new]))
+            if isinstance(error, SpoutPendingFull | TrackRejected):
+                raise DRPCFull(f"function {name!r}: {error}") from error
+            raise
+
+    def _ask(self, calls: Sequence[_Call], caller: str) -> Operation[list[Reply]]:
+        most = self.function.max_pending
+        return (
+            yield [
+                lua.call(
+                    self.ledger.config,
+                    self._own,
+                    one.request,
+                    caller,
+                    max(1, round(one.timeout * 1000)),
+                    most,
+                )
+                for one in calls
+            ]
+        )
+
+    def _withdraw(self, requests: Sequence[str]) -> Operation[None]:
+        yield [
+            command("HDEL", self._own.calls, *requests),
+            command("ZREM", self._own.deadlines, *requests),
+        ]
+
+    def _await(self, calls: Sequence[_Call]) -> None:
+        """Has the answers of requests looked for, from now on."""
+        with self._lock:
+            for call in calls:
+                until = time.monotonic() + call.timeout + _GRACE
+                self._pending.setdefault(call.request, []).append((until, call.future))
+            if self._waiting:
+                return
+            self._waiting = True
+        try:
+            [newest] = self.ledger.store.send([command("XREVRANGE", self._own.answers, "+", "-", "COUNT", 1)])
+        except AckerError:
+            self._waiting = False
+            raise
+        self._last = newest[0][0] if newest else b"0-0"
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        """Takes answers until nobody waits for one any more."""
+        looked = time.monotonic()
+        while True:
+            with self._lock:
+                if not self._pending:
+                    self._waiting = False
+                    return
+            try:
+                wanted = self._answered()
+                if time.monotonic() - looked >= _LOOK:  # some may have been missed
+                    looked, wanted = time.monotonic(), list(self._pending)
+                for first in range(0, len(wanted), _PAGE):
+                    part = wanted[first : first + _PAGE]
+                    replies = self.ledger.store.send([command("GET", self._own.answer(one)) for one in part])
+                    for request, found in zip(part, replies, strict=True):
+                        if found is not None:
+                            self._tell(request, found)
+            except AckerError:
+                time.sleep(_BLOCK)
+            self._expire()
+
+    def _answered(self) -> list[str]:
+        """Requests of ours that were answered since the last time; waits a while for the first."""
+        block = round(min(_BLOCK, self.ledger.store.timeout / 4) * 1000)
+        words: list[Word] = [
+            "XREAD",
+            "COUNT",
+            _PAGE,
+            "BLOCK",
+            block,
+            "STREAMS",
+            self._own.answers,
+            self._last,
+        ]
+        [reply] = self.ledger.store.send([Request(self._own.answers, words)])
+        entries = reply[0][1] if reply else []
+        if entries:
+            self._last = entries[-1][0]
+        names = [fields[1].decode("utf-8", "replace") for _, fields in entries]
+        return [name for name in names if name in self._pending]
+
+    def _tell(self, request: str, answer: bytes) -> None:
+        kind, text = answer[:1], answer[1:].decode("utf-8", "replace")
+        if kind == b"r":
+            self._end(request, json.loads(text))
+        elif kind == b"t":
+            self._end(request, DRPCTimeout(f"function {self.function.name!r} did not answer in time: {text}"))
+        else:
+            self._end(request, DRPCFailed(text))
+
+    def _end(self, request: str, result: object) -> None:
+        with self._lock:
+            waiting = self._pending.pop(request, [])
+        for _, future in waiting:
+            if not future.set_running_or_notify_cancel():
+                continue
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+    def _expire(self) -> None:
+        """Ends what is over by the caller's own clock: the store was away, or nobody works."""
+        now = time.monotonic()
+        with self._lock:
+            over = [
+                name for name, waiting in self._pending.items() if min(until for until, _ in waiting) < now
+            ]
+        for name in over:
+            self._end(
+                name,
+                DRPCTimeout(
+                    f"function {self.function.name!r} did not answer in time: what became of it is unknown"
+                ),
+            )

@@ -1,0 +1,282 @@
+"""Functions that steps work out: built, checked, registered, worked on.
+
+The idea is Storm's LinearDRPCTopologyBuilder.
+"""
+
+import inspect
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
+from acker.drpc import answers, registry
+from acker.drpc.registry import Description
+from acker.drpc.steps import Out
+from acker.errors import ValidationError
+from acker.ledger.client import Ledger
+from acker.ledger.config import check_name
+from acker.ledger.sections import SECTIONS
+from acker.ledger.settings import check_number
+from acker.lines import Gather, Line
+from acker.lines.steps import FunctionStep, GatherStep
+from acker.streams import schemas, subscriptions
+from acker.streams.gathers import TASKS
+from acker.streams.segments import ANCHORS
+
+MOST_STEPS = 16
+MOST_TIMEOUT = 86_400.0
+MOST_PENDING = 1_000_000
+GRACE = 600.0
+"""Seconds for which an answer is kept, and a result after its time."""
+CALL = pa.schema([("request", pa.string()), ("args", pa.string())])
+"""Rows of the first step's stream. args: JSON."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class HasLedger(Protocol):
+    """A topology, or a line."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its ledger."""
+
+
+class LinearDRPC:
+    """A function: steps in a row, of which the last one gives the result.
+
+    name: unique in a store. idempotent: steps may run again, where a worker died, or one failed a request:
+    that is tried `attempts` times (1 to 1,000). Else what a worker had begun when it died fails at once.
+    timeout: seconds of a call, where it gives none (0.01 to 86,400). max_pending: calls without answer (1 to
+    1,000,000); more are refused with DRPCFull.
+
+    The first step is called with rows of `request` (text) and `args`, as the caller gave them. Each method
+    returns the function itself, and raises ValidationError.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        idempotent: bool = False,
+        attempts: int = 3,
+        timeout: float = 600.0,
+        max_pending: int = 10_000,
+    ) -> None:
+        self.name = check_name(name, "function")
+        self.idempotent = idempotent
+        check_number(attempts, "attempts", 1, 1_000, int)
+        check_number(timeout, "timeout", 0.01, MOST_TIMEOUT, float)
+        check_number(max_pending, "max_pending", 1, MOST_PENDING, int)
+        self.attempts = attempts if idempotent else 1
+        self.timeout = float(timeout)
+        self.max_pending = max_pending
+        self._steps: list[registry.Step] = []
+        self._columns: list[dict[str, pa.DataType] | None] = []
+        self._made: list[Callable[..., Any] | None] = []
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., object] | None = None,
+        *,
+        columns: Mapping[str, pa.DataType],
+        spark: bool = False,
+    ) -> "LinearDRPC":
+        """Adds a step that works on each row: `function(row, out)`. columns: of the rows that it emits.
+
+        spark: a Spark job works on it: a bolt of the step's name, which reads the stream `<function>.<step>`
+        and emits to that of the next step. There is no function then.
+        """
+        _check_made(f"step {name!r}", function, spark)
+        if function is not None:
+            _check_function(f"step {name!r}", function)
+        return self._add(registry.Step(name), function, columns)
+
+    def gather(
+        self,
+        name: str,
+        make: Callable[..., Any] | None = None,
+        *,
+        tasks: int = 1,
+        by: Sequence[str] = (),
+        columns: Mapping[str, pa.DataType] | None = None,
+        spark: bool = False,
+    ) -> "LinearDRPC":
+        """Adds a step that sees all rows of a request: an object of `make` for each request and task.
+
+        It has `execute(row)` and `finished(out)` (`acker.lines`). The last one has no columns: it gives the
+        result by `out.result(value)`.
+
+        spark: as in `step`; the job has `acker.spark.gathered`. Not last.
+        """
+        what = f"step {name!r}"
+        _check_made(what, make, spark)
+        if spark and columns is None:
+            raise ValidationError(
+                f"{what}: the last step gives the result, which a Spark job cannot: columns"
+            )
+        check_number(tasks, f"{what}, tasks", 1, TASKS, int)
+        for method in ("execute", "finished"):
+            if inspect.isclass(make):
+                if not callable(getattr(make, method, None)):
+                    raise ValidationError(f"{what}: expected a class with {method}, got {make!r:.100}")
+                _check_function(f"{what}, {method}", getattr(make, method))
+        if make is not None and not callable(make):
+            raise ValidationError(f"{what}: expected a class with execute and finished, got {make!r:.100}")
+        if isinstance(by, str) or not all(by):
+            raise ValidationError(f"{what}, by: expected names of columns, as a list, got {by!r:.100}")
+        if not self._steps:
+            raise ValidationError(f"{what}: the first step cannot gather, for nothing comes before it")
+        given = self._columns[-1] or {}
+        for column in by:
+            if column not in given:
+                raise ValidationError(
+                    f"{what}, by: column {column!r} is not one that step {self._steps[-1].name!r} gives: "
+                    f"{', '.join(given) or 'it gives none'}"
+                )
+        if tasks > 1 and not by:
+            raise ValidationError(f"{what}: {tasks} tasks need columns by which rows are divided: by=[...]")
+        return self._add(registry.Step(name, True, tasks, tuple(by)), make, columns)
+
+    def _add(
+        self, step: registry.Step, made: Callable[..., Any] | None, columns: Mapping[str, pa.DataType] | None
+    ) -> "LinearDRPC":
+        check_name(step.name, "step")
+        check_name(f"{self.name}.{step.name}", "function and step")
+        if step.name in ("outcomes", "replays"):
+            raise ValidationError(f"step: the name {step.name!r} is acker's own")
+        if step.name in [one.name for one in self._steps]:
+            raise ValidationError(f"step: function {self.name!r} has one of the name {step.name!r} already")
+        if len(self._steps) == MOST_STEPS:
+            raise ValidationError(f"step: function {self.name!r} has {MOST_STEPS} steps, its most")
+        if step.gathers and sum(one.gathers for one in self._steps) == SECTIONS - 1:
+            raise ValidationError(
+                f"step {step.name!r}: function {self.name!r} has {SECTIONS - 1} steps that gather, its most"
+            )
+        if self._steps and self._columns[-1] is None:
+            raise ValidationError(
+                f"step {step.name!r}: step {self._steps[-1].name!r} has no columns, so it is the last"
+            )
+        found = None
+        if columns is not None:
+            for column, kind in columns.items():
+                if not column or not isinstance(kind, pa.DataType):
+                    raise ValidationError(
+                        f"step {step.name!r}, columns: expected names and types of pyarrow, got "
+                        f"{column!r:.100}: {kind!r:.100}"
+                    )
+                if column.startswith("_acker"):
+                    raise ValidationError(f"step {step.name!r}, columns: {column!r} is acker's own")
+            if not columns:
+                raise ValidationError(f"step {step.name!r}, columns: expected one or more, got none")
+            found = dict(columns)
+        self._steps.append(step)
+        self._columns.append(found)
+        self._made.append(made)
+        return self
+
+    def description(self, topology: str) -> Description:
+        """The function, as it is registered. Raises ValidationError where it is not whole."""
+        if not self._steps:
+            raise ValidationError(f"function {self.name!r} has no step")
+        last = self._steps[-1]
+        if not last.gathers or last.tasks != 1 or self._columns[-1] is not None:
+            raise ValidationError(
+                f"function {self.name!r}: expected a last step that gathers, with one task and no columns, "
+                f"got {last.name!r}: the result is what it gives when it has seen all"
+            )
+        steps = [
+            registry.Step(
+                one.name,
+                one.gathers,
+                one.tasks,
+                one.by,
+                None if columns is None else tuple((name, str(kind)) for name, kind in columns.items()),
+            )
+            for one, columns in zip(self._steps, self._columns, strict=True)
+        ]
+        return Description(
+            self.name,
+            topology,
+            tuple(steps),
+            self.idempotent,
+            self.attempts,
+            self.timeout,
+            GRACE,
+            self.max_pending,
+        )
+
+    def register(self, topology: HasLedger) -> Line:
+        """Registers the function in a topology; the same again changes nothing. Calls may come from now on.
+
+        Raises FunctionConflict, LineConflict and ValidationError.
+        """
+        ledger = topology.ledger
+        what = self.description(ledger.config.name)
+        ledger.run(registry.register(what))
+        gathers = [
+            Gather(what.stream(place), one.tasks, one.by)
+            for place, one in enumerate(self._steps)
+            if one.gathers
+        ]
+        line = Line(ledger, self.name, gathers)
+        line.once = not self.idempotent
+        for place, one in enumerate(self._steps):
+            columns = CALL if place == 0 else pa.schema(list((self._columns[place - 1] or {}).items()))
+            ledger.run(
+                schemas.record(ledger.core, what.stream(place), columns.append(pa.field(ANCHORS, pa.int64())))
+            )
+            ledger.run(subscriptions.subscribe(ledger.core, what.stream(place), one.name))
+        for place, one in enumerate(self._steps):
+            to = what.stream(place + 1) if place + 1 < len(self._steps) else None
+            out = partial(Out, self.name, to, self._columns[place] or {}, round(self.timeout + GRACE))
+            made = self._made[place]
+            if made is not None and one.gathers:
+                line.add(GatherStep(one.name, what.stream(place), made, out))
+            elif made is not None:
+                function = made if place else partial(_first, made)
+                line.add(FunctionStep(one.name, what.stream(place), function, out))
+        return line
+
+    @contextmanager
+    def work(self, topology: HasLedger, threads: int = 1) -> Iterator[None]:
+        """Registers the function, and works on its calls, each step in `threads`, until it is left."""
+        line = self.register(topology)
+        stop = threading.Event()
+        what = self.description(topology.ledger.config.name)
+        answering = threading.Thread(target=answers.run, args=(topology.ledger, what, stop), daemon=True)
+        with line.work(threads):
+            answering.start()
+            try:
+                yield
+            finally:
+                stop.set()
+                answering.join()
+
+
+def _first(function: Callable[..., object], row: dict[str, Any], out: Out) -> object:
+    return function({**row, "args": json.loads(row["args"])}, out)
+
+
+def _check_made(what: str, made: object, spark: bool) -> None:
+    if spark and made is not None:
+        raise ValidationError(f"{what}: a Spark job works on it, so it has no {made!r:.100} here")
+    if not spark and made is None:
+        raise ValidationError(f"{what}: expected what works on it, or spark=True where a Spark job does")
+
+
+def _check_function(what: str, function: object) -> None:
+    if not callable(function):
+        raise ValidationError(f"{what}: expected a function, got {function!r:.100}")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise ValidationError(
+            f"{what}: expected a plain function, got the coroutine function {function!r:.100}"
+        )
+    if inspect.isgeneratorfunction(function):
+        raise ValidationError(
+            f"{what}: expected one that emits by out.emit, got the generator function {function!r:.100}"
+        )

@@ -1,0 +1,28 @@
+"""The scripts of calls and answers as functions (as in acker/ledger/lua.py)."""
+
+from acker.ledger.config import TopologyConfig
+from acker.store.keys import Function
+from acker.store.operation import Request, script
+
+MOST_ANSWERS = 10_000
+"""Requests that were answered last, of which callers learn at once; of others within a second."""
+
+
+def call(config: TopologyConfig, own: Function, request: str, caller: str, time: int, most: int) -> Request:
+    """Begins a call."""
+    keys = [own.calls, own.deadlines, own.answer(request)]
+    return script("call", keys, [request, caller, time, most], config.wait)
+
+
+def answer(
+    config: TopologyConfig,
+    own: Function,
+    request: str,
+    anchor: str,
+    answer: str,
+    ttl: int,
+    without: tuple[str, str],
+) -> Request:
+    """Answers a request. without: the answers where there is no result, or where there are two."""
+    keys = [own.calls, own.deadlines, own.answers, own.answer(request), own.result(anchor)]
+    return script("answer", keys, [request, answer, ttl, MOST_ANSWERS, *without], config.wait)

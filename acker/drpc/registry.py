@@ -1,0 +1,110 @@
+"""The functions of a store: their names are unique in it, and each is of one topology."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from acker.errors import FunctionConflict, UnknownFunction, ValidationError
+from acker.ledger.settings import check_number
+from acker.store import keys, records
+from acker.store.operation import Operation, command
+from acker.store.replies import pairs
+
+MOST = 256
+"""Functions that a store has at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step as it is stored. gathers: whether it gathers, with so many tasks, divided by columns `by`.
+
+    columns: name -> type, as text, of the rows that it emits; None for the last one.
+    """
+
+    name: str
+    gathers: bool = False
+    tasks: int = 1
+    by: tuple[str, ...] = ()
+    columns: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A function as it is stored. timeout, keep: seconds; see `acker.drpc.function.LinearDRPC`."""
+
+    name: str
+    topology: str
+    steps: tuple[Step, ...]
+    idempotent: bool
+    attempts: int
+    timeout: float
+    keep: float
+    max_pending: int
+
+    def record(self) -> str:
+        """As it is stored."""
+        return records.dump(asdict(self))
+
+    @classmethod
+    def parse(cls, record: str | bytes) -> "Description":
+        """The inverse of `record`; UnreadableRecord for anything else."""
+        with records.reading(record, "a function") as stored:
+            steps = []
+            for one in stored.pop("steps"):
+                columns = one.pop("columns")
+                pieces = None if columns is None else tuple((str(name), str(kind)) for name, kind in columns)
+                steps.append(Step(**{**one, "by": tuple(one["by"])}, columns=pieces))
+            found = cls(**stored, steps=tuple(steps))
+            check_number(found.max_pending, "max_pending", 1, 10**9, int)
+            return found
+
+    def stream(self, step: int) -> str:
+        """The stream that a step reads."""
+        return f"{self.name}.{self.steps[step].name}"
+
+    def sections(self) -> list[list[str]]:
+        """The names of the steps of each section: a step that gathers begins one."""
+        found: list[list[str]] = [[]]
+        for one in self.steps:
+            if one.gathers:
+                found.append([])
+            found[-1].append(one.name)
+        return found
+
+
+def register(what: Description) -> Operation[None]:
+    """Registers a function; the same again changes nothing. FunctionConflict where it is there otherwise."""
+    [known, there] = yield [
+        command("HLEN", keys.FUNCTIONS),
+        command("HEXISTS", keys.FUNCTIONS, what.name),
+    ]
+    if known >= MOST and not there:
+        raise ValidationError(f"function: the store has {known}, its most: remove one")
+    yield [command("HSETNX", keys.FUNCTIONS, what.name, what.record())]
+    [stored] = yield [command("HGET", keys.FUNCTIONS, what.name)]
+    found = Description.parse(stored)
+    if found != what:
+        raise FunctionConflict(
+            f"function {what.name!r} is registered otherwise, in topology {found.topology!r}: {found}; asked "
+            f"for {what}. Take another name, or remove it when its calls are answered"
+        )
+
+
+def find(name: str) -> Operation[Description]:
+    """A function of the store. Raises UnknownFunction and UnreadableRecord."""
+    [stored] = yield [command("HGET", keys.FUNCTIONS, name)]
+    if stored is None:
+        [known] = yield [command("HKEYS", keys.FUNCTIONS)]
+        names = ", ".join(sorted(one.decode("utf-8", "replace") for one in known)[:20]) or "none"
+        raise UnknownFunction(f"the store has no function {name!r}; it has {names}")
+    return Description.parse(stored)
+
+
+def functions() -> Operation[list[Description]]:
+    """All functions of the store, by name. Raises UnreadableRecord."""
+    [stored] = yield [command("HGETALL", keys.FUNCTIONS)]
+    return sorted(map(Description.parse, pairs(stored).values()), key=lambda one: one.name)
+
+
+def remove(names: Sequence[str]) -> Operation[None]:
+    """Forgets functions."""
+    yield [command("HDEL", keys.FUNCTIONS, name) for name in names]

@@ -1,0 +1,73 @@
+"""What the steps of a function emit: rows for the step after them, and at last the result."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from acker.errors import PermanentFailure, ValidationError
+from acker.ledger.core import Core
+from acker.lines.steps import Emitting
+from acker.store.operation import Operation
+from acker.streams.commits import results
+from acker.streams.commits.staging import STAGING_TTL, Staged
+
+MOST_BYTES = 1 << 20
+"""Bytes of JSON that arguments have at most, and a result."""
+
+
+def as_json(value: object, what: str) -> str:
+    """A value as JSON. Raises ValidationError for what JSON has not, and for more than 1 MiB."""
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValidationError(
+            f"{what}: expected a value that JSON has, got {value!r:.100}: {error}"
+        ) from None
+    if size > MOST_BYTES:
+        raise ValidationError(f"{what}: expected at most {MOST_BYTES:,} bytes of JSON, got {size:,}")
+    return text
+
+
+class Out(Emitting):
+    """Where a step of a function emits to: to the next step, and the last one gives the result."""
+
+    def __init__(self, function: str, to: str | None, columns: Collection[str], keep: int) -> None:
+        super().__init__()
+        self._function, self._to, self._columns, self._keep = function, to, columns, keep
+        self._results: dict[int, str] = {}
+        self._new: int | None = None
+
+    def emit(self, row: Mapping[str, Any]) -> None:
+        """Emits a row to the next step, with the columns that this step gives. Raises ValidationError."""
+        if self._to is None:
+            raise ValidationError("emit: the last step emits nothing; it gives the result: out.result(value)")
+        if other := [name for name in row if name not in self._columns]:
+            raise ValidationError(f"row: expected columns {', '.join(self._columns)}, got {other[0]!r:.100}")
+        self.put(self._to, row)
+
+    def result(self, value: object) -> None:
+        """Gives the result of the request: what JSON has, at most 1 MiB. Raises ValidationError."""
+        if self._to is not None:
+            raise ValidationError("result: only the last step gives the result; emit rows to the next one")
+        if self.anchor in self._results:
+            raise PermanentFailure("gave two results")
+        self._results[self.anchor] = as_json(value, "result")
+        self._new = self.anchor
+
+    def begin(self, anchor: int) -> None:
+        """What is emitted from now on is of this tree."""
+        super().begin(anchor)
+        self._new = None
+
+    def undo(self) -> None:
+        """Takes back what was emitted, and the result, since `begin`."""
+        super().undo()
+        if self._new is not None:
+            self._results.pop(self._new, None)
+
+    def stage(self, core: Core, failed: Collection[int]) -> Operation[tuple[Staged, ...]]:
+        """Stages the results of requests that have not failed."""
+        found = {anchor: result for anchor, result in self._results.items() if anchor not in failed}
+        made = yield from results.stage(core, self._function, found, STAGING_TTL, self._keep)
+        return (Staged("", results=made),) if made else ()

@@ -1,0 +1,71 @@
+"""Bells: threads that wait for something to come to streams of the store are woken when it has come."""
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from acker.errors import AckerError
+from acker.store.client import Store
+from acker.store.operation import Operation, Request, Word, command
+
+_BLOCK = 0.5
+_POLL = 0.02
+_log = logging.getLogger(__name__)
+
+
+class Bell:
+    """Listens to streams of the store, until `stop` is set. A thread that missed it looks now and then, too.
+
+    One connection waits for all, where the store is one server; a cluster is asked fifty times a second.
+    """
+
+    def __init__(self, store: Store, stop: threading.Event) -> None:
+        self._store = store
+        self._stop = stop
+        self._last: dict[bytes, bytes] = {}
+        self._listeners: dict[bytes, list[threading.Event]] = {}
+        self._events: list[threading.Event] = []
+
+    def listen(self, keys: Sequence[bytes]) -> threading.Event:
+        """An event that is set when something comes to one of the streams, and at the end. Before `run`."""
+        event = threading.Event()
+        self._events.append(event)
+        for key in keys:
+            self._listeners.setdefault(key, []).append(event)
+        return event
+
+    def run(self) -> None:
+        """Rings until `stop` is set; `end` makes it stop at once for those who listen."""
+        self._last = dict.fromkeys(self._listeners, b"0-0")
+        while self._last and not self._stop.is_set():
+            try:
+                for key in self._store.run(self._rung()):
+                    for event in self._listeners[key]:
+                        event.set()
+            except AckerError as error:
+                _log.debug("a bell waits: %s", error)
+                self._stop.wait(_BLOCK)
+
+    def end(self) -> None:
+        """Sets `stop`, and wakes all who listen."""
+        self._stop.set()
+        for event in self._events:
+            event.set()
+
+    def _rung(self) -> Operation[list[bytes]]:
+        names = list(self._last)
+        if self._store.cluster:
+            self._stop.wait(_POLL)
+            rung = names
+        else:
+            block = round(min(_BLOCK, self._store.timeout / 4) * 1000)
+            words: list[Word] = ["XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *names, *self._last.values()]
+            [reply] = yield [Request(names[0], words)]
+            rung = [key for key, _ in reply or ()]
+        newest = (yield [command("XREVRANGE", key, "+", "-", "COUNT", 1) for key in rung]) if rung else []
+        found = []
+        for key, entries in zip(rung, newest, strict=True):
+            if entries and entries[0][0] != self._last[key]:
+                self._last[key] = entries[0][0]
+                found.append(key)
+        return found

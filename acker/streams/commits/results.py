@@ -1,0 +1,49 @@
+"""Results of functions (`acker.drpc`): staged by the last step, they take effect with its commit, once."""
+
+from collections.abc import Mapping
+
+from acker.ledger.core import Core
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams import lua, segments
+
+_PIECE_BYTES, _PIECE = 4 << 20, 256
+
+
+def staged(core: Core, function: str, token: str) -> bytes:
+    """Where results are staged."""
+    return keys.Function(core.config.name, function).given(token)
+
+
+def stage(
+    core: Core, function: str, found: Mapping[int, str], ttl: int, keep: int
+) -> Operation[tuple[tuple[str, str, int], ...]]:
+    """Stages results (JSON) by the anchor of their request's last tree; returns what a commit names.
+
+    ttl: seconds for which what is staged waits for its commit; keep: and a result for its answer.
+    """
+    pieces: list[dict[str, str]] = []
+    size = _PIECE_BYTES
+    for anchor, result in found.items():
+        if size >= _PIECE_BYTES or len(pieces[-1]) >= _PIECE:
+            pieces.append({})
+            size = 0
+        pieces[-1][str(anchor)] = result
+        size += len(result)
+    made = [(function, segments.new_token(), keep) for _ in pieces]
+    for (_, token, _), piece in zip(made, pieces, strict=True):
+        key = staged(core, function, token)
+        words = [word for one in piece.items() for word in one]
+        yield [command("HSET", key, *words), command("EXPIRE", key, ttl)]
+    return tuple(made)
+
+
+def give(core: Core, what: list[tuple[str, str, int]]) -> Operation[None]:
+    """Has results take effect; the same again changes nothing. A second one of a request spoils the first."""
+    for function, token, keep in what:
+        own = keys.Function(core.config.name, function)
+        [names] = yield [command("HKEYS", own.given(token))]
+        anchors = [name.decode("utf-8", "replace") for name in names]
+        if anchors:
+            results = [own.result(anchor) for anchor in anchors]
+            yield [lua.give_results(own.given(token), results, keep, anchors)]

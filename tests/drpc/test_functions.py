@@ -1,0 +1,358 @@
+"""Functions: ask, and get the answer, exactly one, also where workers die and callers leave."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from acker.collectors.topology import Topology
+from acker.drpc import LinearDRPC, Out, answers
+from acker.drpc.client import Client
+from acker.errors import (
+    DRPCFailed,
+    DRPCFull,
+    DRPCTimeout,
+    FailedException,
+    FunctionConflict,
+    UnknownFunction,
+    ValidationError,
+)
+from acker.lines import workers
+from acker.lines.workers import Worker
+from acker.store import keys
+from acker.store.operation import Request, command
+from examples.reach import direct, generated, run
+
+N = {"n": pa.int64()}
+
+
+def fan(row: dict[str, Any], out: Out) -> None:
+    if row["args"] == "bad":
+        raise FailedException("bad arguments")
+    for n in range(row["args"]):
+        out.emit({"n": n})
+
+
+class Count:
+    def __init__(self, _: object) -> None:
+        self.n = 0
+
+    def execute(self, _: dict[str, Any]) -> None:
+        self.n += 1
+
+    def finished(self, out: Out) -> None:
+        out.result(self.n)
+
+
+def counting(**how: Any) -> LinearDRPC:
+    """How many rows a step makes of a number: that number."""
+    return LinearDRPC("count", **how).step("fan", fan, columns=N).gather("count", Count)
+
+
+def of_result(give: Callable[[Out], object]) -> LinearDRPC:
+    """A function whose last step gives what `give` does."""
+
+    class Last(Count):
+        def finished(self, out: Out) -> None:
+            give(out)
+
+    return LinearDRPC("count").step("fan", fan, columns=N).gather("last", Last)
+
+
+@pytest.fixture
+def topology(valkey_url: str) -> Topology:
+    return Topology(valkey_url, "t", ackers=2)
+
+
+def test_a_function_answers_each_request(url: str) -> None:
+    with Topology(url, "t", ackers=3) as topology, counting().work(topology):
+        client = topology.drpc("count")
+        assert [client.execute(n) for n in (0, 1, 100)] == [0, 1, 100]
+        assert client.execute_many(range(1100)) == list(range(1100))
+        assert asyncio.run(client.aexecute(7)) == 7
+        with pytest.raises(DRPCFailed, match="bad arguments"):
+            client.execute("bad")
+        found = client.execute_many([3, "bad", 4], return_exceptions=True)
+        assert [found[0], type(found[1]), found[2]] == [3, DRPCFailed, 4]
+
+
+def test_a_thousand_callers_are_answered_at_once(topology: Topology) -> None:
+    with counting().work(topology):
+        client = topology.drpc("count")
+        futures = [client.submit(n % 3) for n in range(1000)]
+        assert [one.result() for one in futures] == [n % 3 for n in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("give", "reason"),
+    [
+        (lambda out: None, "last gave no result"),
+        (lambda out: [out.result(1), out.result(2)], "gave two results"),
+        (lambda out: out.result("x" * (1 << 20)), "expected at most 1,048,576 bytes of JSON"),
+        (lambda out: out.result(float("nan")), "expected a value that JSON has"),
+        (lambda out: out.result("\ud800"), "expected a value that JSON has"),
+        (lambda out: out.emit({"n": 1}), "the last step emits nothing"),
+    ],
+)
+def test_a_request_without_one_result_fails(
+    topology: Topology, give: Callable[[Out], object], reason: str
+) -> None:
+    with of_result(give).work(topology), pytest.raises(DRPCFailed, match=reason):
+        topology.drpc("count").execute(1)
+
+
+def test_a_result_may_have_a_mebibyte(topology: Topology) -> None:
+    text = "x" * ((1 << 20) - 2)
+    with of_result(lambda out: out.result(text)).work(topology):
+        assert topology.drpc("count").execute(1) == text
+
+
+def test_the_time_of_a_call_governs_and_not_the_message_timeout(valkey_url: str) -> None:
+    with Topology(valkey_url, "t", ackers=1, message_timeout=3.0) as topology:
+        entered, leave = threading.Event(), threading.Event()
+
+        def slow(row: dict[str, Any], out: Out) -> None:
+            entered.set()
+            leave.wait(60)
+            fan(row, out)
+
+        function = LinearDRPC("count").step("fan", slow, columns=N).gather("count", Count)
+        with function.work(topology):
+            client = topology.drpc("count")
+            future = client.submit(5, timeout=120.0)
+            entered.wait()
+            for _ in range(4):  # all buckets go round, and yet it lives: somebody waits for it
+                topology.ledger.run(answers.look_after(topology.ledger.core, client.function))
+                topology.tick(force=True)
+            leave.set()
+            assert future.result() == 5
+
+
+def test_a_request_whose_time_is_over_is_off_the_queue(topology: Topology) -> None:
+    worked: list[int] = []
+
+    def late(row: dict[str, Any], out: Out) -> None:
+        worked.append(row["args"])
+        fan(row, out)
+
+    function = LinearDRPC("count").step("fan", late, columns=N).gather("count", Count)
+    function.register(topology)
+    client = topology.drpc("count")
+    future = client.submit(5, timeout=0.05)
+    core, own = topology.ledger.core, keys.Function("t", "count")
+    while not topology.ledger.run(answers.overdue(core, client.function)):
+        pass
+    with pytest.raises(DRPCTimeout, match="it waited for fan"):
+        future.result()
+    topology.ledger.run(answers.look_after(core, client.function))
+    left = topology.ledger.store.send([command("HLEN", own.calls), command("ZCARD", own.deadlines)])
+    assert left == [0, 0]
+    with function.work(topology):
+        assert client.execute(6) == 6
+    assert worked == [6]
+
+
+def test_a_key_has_a_request_worked_out_once(topology: Topology) -> None:
+    worked: list[int] = []
+
+    def once(row: dict[str, Any], out: Out) -> None:
+        worked.append(row["args"])
+        fan(row, out)
+
+    function = LinearDRPC("count").step("fan", once, columns=N).gather("count", Count)
+    with function.work(topology):
+        one, two = topology.drpc("count"), topology.drpc("count")
+        futures = [client.submit(3, key="k") for client in (one, two, one, two)]
+        assert [future.result() for future in futures] == [3] * 4
+        assert one.execute(99, key="k") == 3
+    assert worked == [3]
+
+
+def test_a_full_function_refuses_and_nothing_is_begun(topology: Topology) -> None:
+    counting(max_pending=2).register(topology)
+    client = topology.drpc("count")
+    futures = [client.submit(n) for n in range(3)]
+    with pytest.raises(DRPCFull, match="2 calls without answer"):
+        futures[2].result()
+    with counting(max_pending=2).work(topology):
+        assert [one.result() for one in futures[:2]] == [0, 1]
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_what_a_dead_worker_had_begun_fails_or_runs_again(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch, idempotent: bool
+) -> None:
+    function = counting(idempotent=idempotent)
+    line = function.register(topology)
+    client = topology.drpc("count")
+    future = client.submit(4)
+    dead = line.workers()[0]
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_: object) -> object:
+        raise Killed
+
+    monkeypatch.setattr(dead.step, "run", die)
+    monkeypatch.setattr(workers, "LEASE", -1.0)
+    while True:  # until the request is written, and it has taken it
+        try:
+            dead.work()
+        except Killed:
+            break
+    monkeypatch.setattr(workers, "LEASE", 10.0)
+    other = Worker(topology.ledger, dead.step)
+    other._slot = dead._slot
+    assert other.recover() == 1
+    with function.work(topology):
+        if idempotent:
+            assert future.result() == 4
+        else:
+            with pytest.raises(DRPCFailed, match="worker died in fan"):
+                future.result()
+
+
+def test_who_calls_without_workers_learns_that_nobody_answered(topology: Topology) -> None:
+    counting().register(topology)
+    client = Client(topology.ledger, "count")
+    with pytest.raises(DRPCTimeout, match="what became of it is unknown"):
+        client.execute(1, timeout=0.01)
+
+
+def test_nothing_of_calls_stays_but_answers_for_a_time(topology: Topology) -> None:
+    with counting().work(topology):
+        client = topology.drpc("count")
+        client.execute_many([1, 2])
+        with pytest.raises(DRPCFailed):
+            client.execute("bad")
+        store, stay = topology.ledger.store, {b"counts", b"answers", b"answer", b"dead"}
+        found, kinds = list[bytes](), {b"calls"}
+        while kinds - stay:
+            [found] = store.send([Request(b"", ["KEYS", "acker:{t@count}:*"])])
+            kinds = {name.split(b":")[2] for name in found}
+    ages = store.send([command("TTL", name) for name in found if b":answer:" in name])
+    assert ages
+    assert all(0 < age <= 600 for age in ages)
+    topology.ledger.remove(force=True)
+    with pytest.raises(UnknownFunction):
+        Client(topology.ledger, "count")
+
+
+def test_a_function_is_registered_once_with_one_content(topology: Topology, valkey_url: str) -> None:
+    counting().register(topology)
+    counting().register(topology)
+    with pytest.raises(FunctionConflict, match="max_pending=7"):
+        counting(max_pending=7).register(topology)
+    with pytest.raises(FunctionConflict, match="topology 't'"):
+        counting().register(Topology(valkey_url, "other", ackers=1))
+    with pytest.raises(UnknownFunction, match="it has count"):
+        topology.drpc("cuont")
+    with pytest.raises(UnknownFunction, match="is of topology 't'"):
+        Topology(valkey_url, "other", ackers=1).drpc("count")
+
+
+async def _coroutine(_: object, __: object) -> None:
+    pass
+
+
+def _generator(_: object, __: object) -> Any:
+    yield
+
+
+class NoFinish:
+    def execute(self, row: object) -> None:
+        pass
+
+
+def base() -> LinearDRPC:
+    return LinearDRPC("f").step("one", fan, columns=N)
+
+
+MISTAKES: list[tuple[Callable[[], object], str]] = [
+    (lambda: LinearDRPC("f").description("t"), "has no step"),
+    (lambda: base().description("t"), "expected a last step that gathers"),
+    (lambda: base().gather("g", Count, tasks=2, by=["n"]).description("t"), "expected a last step"),
+    (lambda: base().gather("g", Count, columns=N).description("t"), "expected a last step"),
+    (lambda: base().step("one", fan, columns=N), "has one of the name 'one' already"),
+    (lambda: LinearDRPC("a b"), "function"),
+    (lambda: base().step("a b", fan, columns=N), "step"),
+    (lambda: base().step("replays", fan, columns=N), "acker's own"),
+    (lambda: base().gather("g", Count, tasks=2), "need columns"),
+    (lambda: base().gather("g", Count, tasks=2, by=["m"]), "column 'm' is not one that step 'one' gives: n"),
+    (lambda: base().gather("g", Count, tasks=65, by=["n"]), "from 1 to 64"),
+    (lambda: LinearDRPC("f").gather("g", Count), "the first step cannot gather"),
+    (lambda: base().gather("g", Count).step("two", fan, columns=N), "so it is the last"),
+    (lambda: LinearDRPC("f").step("one", _coroutine, columns=N), "coroutine function"),
+    (lambda: LinearDRPC("f").step("one", _generator, columns=N), "generator function"),
+    (lambda: base().gather("g", NoFinish), "expected a class with finished"),
+    (lambda: base().gather("g", 3), "expected a class"),  # type: ignore[arg-type]
+    (lambda: LinearDRPC("f").step("one", columns=N), "expected what works on it"),
+    (lambda: LinearDRPC("f").step("one", fan, columns=N, spark=True), "a Spark job works on it"),
+    (lambda: base().gather("g", spark=True), "which a Spark job cannot"),
+    (lambda: LinearDRPC("f").step("one", fan, columns={}), "expected one or more"),
+    (lambda: LinearDRPC("f").step("one", fan, columns={"_acker": pa.int64()}), "acker's own"),
+    (lambda: LinearDRPC("f").step("one", fan, columns={"n": int}), "types of pyarrow"),
+    (lambda: LinearDRPC("f", timeout=0), "timeout"),
+    (lambda: LinearDRPC("f", max_pending=0), "max_pending"),
+    (lambda: LinearDRPC("f", attempts=0), "attempts"),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), MISTAKES)
+def test_each_mistake_has_its_own_message(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        make()
+
+
+def test_a_function_has_sixteen_steps_of_which_seven_gather() -> None:
+    function = base()
+    for number in range(15):
+        function.step(f"s{number}", fan, columns=N)
+    with pytest.raises(ValidationError, match="16 steps"):
+        function.step("more", fan, columns=N)
+    function = base()
+    for number in range(7):
+        function.gather(f"g{number}", Count, columns=N)
+    with pytest.raises(ValidationError, match="7 steps that gather"):
+        function.gather("more", Count)
+
+
+def test_arguments_that_json_has_not_are_refused(topology: Topology) -> None:
+    counting().register(topology)
+    client = topology.drpc("count")
+    for bad in (object(), float("inf"), "\ud800", "x" * (1 << 20), {1, 2}):
+        with pytest.raises(ValidationError, match="args"):
+            client.execute(bad)
+    with pytest.raises(ValidationError, match="key"):
+        client.execute(1, key="")
+    with pytest.raises(ValidationError, match="timeout"):
+        client.execute(1, timeout=0)
+
+
+def test_the_reach_of_urls_is_that_of_a_direct_computation(valkey_url: str) -> None:
+    shared, followers = generated()
+    shared = {**shared, "nobody-follows.com": ["hermit"]}
+    urls = [*shared, "nobody-shared.com"]
+    found = run(valkey_url, urls, shared, followers, spark=False)
+    assert found == {url: direct(url, shared, followers) for url in urls}
+    assert (found["nobody-follows.com"], found["nobody-shared.com"]) == (0, 0)
+
+
+def test_the_example_is_a_program_also_with_spark(tmp_path: Path) -> None:
+    (tmp_path / "shared.json").write_text(json.dumps({"a.com": ["p", "q"], "b.com": ["r"], "c.com": []}))
+    (tmp_path / "followers.json").write_text(json.dumps({"p": ["x", "y"], "q": ["y", "z"], "r": []}))
+    command_line = [
+        sys.executable, "-m", "examples.reach", "--json", "a.com", "b.com", "c.com", "d.com",
+        "--shared", str(tmp_path / "shared.json"), "--followers", str(tmp_path / "followers.json"),
+    ]  # fmt: skip
+    for more in ([], ["--spark"]):
+        done = subprocess.run(command_line + more, capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout) == {"a.com": 3, "b.com": 0, "c.com": 0, "d.com": 0}
