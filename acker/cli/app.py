@@ -12,6 +12,7 @@ from acker.cli import (
     configure,
     dead_letters,
     demo,
+    drpc,
     find,
     health,
     places,
@@ -62,6 +63,7 @@ app.command("dead-letter")(dead_letters.dead_letter)
 app.command("replay")(dead_letters.replay)
 app.command("discard")(dead_letters.discard)
 app.command("remove")(remove.remove)
+app.add_typer(drpc.app, name="drpc")
 app.command("tick")(tick.tick)
 app.command("serve")(serve.serve)
 app.command("server")(server.server)

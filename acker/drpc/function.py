@@ -23,6 +23,8 @@ from acker.ledger.sections import SECTIONS
 from acker.ledger.settings import check_number
 from acker.lines import Gather, Line
 from acker.lines.steps import FunctionStep, GatherStep
+from acker.store import keys
+from acker.store.operation import Operation, command
 from acker.streams import schemas, subscriptions
 from acker.streams.gathers import TASKS
 from acker.streams.segments import ANCHORS
@@ -218,6 +220,7 @@ class LinearDRPC:
         ledger = topology.ledger
         what = self.description(ledger.config.name)
         ledger.run(registry.register(what))
+        ledger.run(_claim(ledger, self.name))
         gathers = [
             Gather(what.stream(place), one.tasks, one.by)
             for place, one in enumerate(self._steps)
@@ -256,6 +259,11 @@ class LinearDRPC:
             finally:
                 stop.set()
                 answering.join()
+
+
+def _claim(ledger: Ledger, name: str) -> Operation[None]:
+    """Has tickers leave the outcomes to who answers."""
+    yield [command("HSET", keys.Spout(ledger.config.name, name).counts, keys.Spout.TAKEN, 1)]
 
 
 def _first(function: Callable[..., object], row: dict[str, Any], out: Out) -> object:

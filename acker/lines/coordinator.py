@@ -21,7 +21,7 @@ from acker.ledger.sections import SPOUT
 from acker.lines import definition
 from acker.lines.definition import Definition
 from acker.store import keys
-from acker.store.operation import Operation, Request, command
+from acker.store.operation import Operation, Request, abreast, command
 from acker.streams import gathers, lua, segments
 from acker.streams.commits import commit as commits
 from acker.streams.commits import inputs, vectors
@@ -158,42 +158,63 @@ def _fail_others(core: Core, arrived: Sequence[_Arrived]) -> Operation[None]:
 
 def _release(core: Core, number: int, ready: Sequence[tuple[_Arrived, Ids]]) -> Operation[int | None]:
     """Releases groups by one commit; returns how many commits it took, None where another one was quicker."""
-    staged: list[Staged] = []
-    gates: list[Segment] = []
+    waiting = yield [
+        command("XLEN", own.gathered(one.group, task))
+        for one, _ in ready
+        for own in [keys.Stream(core.config.name, one.stream)]
+        for task in range(_tasks(one))
+    ]
+    lengths = iter(waiting)
+    going: list[tuple[_Arrived, Ids]] = []
     dropped: list[_Arrived] = []
     for one, acked in ready:
-        own, tasks = keys.Stream(core.config.name, one.stream), one.line.gathers[one.section - 1].tasks
-        waiting = yield [command("XLEN", own.gathered(one.group, task)) for task in range(tasks)]
-        if len(acked) and max(waiting) > MOST_SEGMENTS:
+        longest = max(next(lengths) for _ in range(_tasks(one)))
+        if len(acked) and longest > MOST_SEGMENTS:
             reason = (
-                f"stream {one.stream} gathered {max(waiting):,} segments of a group for one task, over "
+                f"stream {one.stream} gathered {longest:,} segments of a group for one task, over "
                 f"{MOST_SEGMENTS}: take smaller groups, or more tasks"
             )
             yield from _fail_others(core, [replace(one, causes=((acked, Cause(reason)),))])
-            acked = acked[:0]
-        if not len(acked):
             dropped.append(one)
-            continue
-        anchors = one.anchors(acked, one.section + 1)
-        rows = pa.RecordBatch.from_pydict(
-            {ANCHORS: pa.array(anchors), FINISHED: pa.array([True] * len(anchors))}
-        )
-        last_ones = []
-        for task in range(tasks):
-            to = gathers.place(one.group, task, last=True)
-            last_ones.append((yield from stage_segment(core, Staging(one.stream), [rows], to)))
-        staged.append(Staged(one.stream, tuple(last_ones)))
-        token = segments.new_token()
-        requests, shards = stage_deltas(core, STAGING_TTL, anchors, sections.gates(anchors), token, 0, "1")
-        yield requests
-        gates.append(Segment(token, len(anchors), 0, 0, shards, (0,)))
-    if staged:
-        mine = yield from commits.commit(core, WRITER, number, Commit(tuple(staged), gates=tuple(gates)))
-        if not mine:
+        elif len(acked):
+            going.append((one, acked))
+        else:
+            dropped.append(one)
+    if going:
+        staged = yield from abreast([_stage_last(core, one, acked) for one, acked in going])
+        gates = yield from abreast([_stage_gates(core, one, acked) for one, acked in going])
+        what = Commit(tuple(staged), gates=tuple(gates))
+        if not (yield from commits.commit(core, WRITER, number, what)):
             return None
     for one in dropped:
         yield from _drop(core, one)
-    return int(bool(staged))
+    return int(bool(going))
+
+
+def _tasks(one: _Arrived) -> int:
+    return one.line.gathers[one.section - 1].tasks
+
+
+def _stage_last(core: Core, one: _Arrived, acked: Ids) -> Operation[Staged]:
+    """Stages the rows that end the bundles of a group: one for each request and task."""
+    anchors = one.anchors(acked, one.section + 1)
+    rows = pa.RecordBatch.from_pydict({ANCHORS: pa.array(anchors), FINISHED: pa.array([True] * len(anchors))})
+    staging = Staging(one.stream)
+    made = yield from abreast(
+        [
+            stage_segment(core, staging, [rows], gathers.place(one.group, task, last=True))
+            for task in range(_tasks(one))
+        ]
+    )
+    return Staged(one.stream, tuple(made))
+
+
+def _stage_gates(core: Core, one: _Arrived, acked: Ids) -> Operation[Segment]:
+    """Stages the gates of the next section of requests."""
+    anchors, token = one.anchors(acked, one.section + 1), segments.new_token()
+    requests, shards = stage_deltas(core, STAGING_TTL, anchors, sections.gates(anchors), token, 0, "1")
+    yield requests
+    return Segment(token, len(anchors), 0, 0, shards, (0,))
 
 
 def _drop(core: Core, one: _Arrived) -> Operation[None]:

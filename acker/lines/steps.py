@@ -205,15 +205,16 @@ def _table(
     core: Core, stream: str, rows: list[dict[str, Any]], made: Made, step: str, batch: int
 ) -> Operation[pa.Table | None]:
     """Rows as the stream has them; without those that it cannot have, whose requests fail."""
-    try:
-        known: pa.Schema | None = yield from schemas.read(core, stream)
-    except UnknownStream:
-        known = None
+    known = yield from _known(core, stream)
     while rows:
         try:
             table = _as_table(rows, known)
             yield from schemas.record(core, stream, table.schema)
         except (pa.ArrowException, SchemaMismatch, ValidationError, OverflowError, TypeError) as error:
+            newer = yield from _known(core, stream)
+            if newer != known:  # another worker has given the stream a column meanwhile
+                known = newer
+                continue
             if len(rows) == 1:
                 made.fail(rows[0][ANCHORS], error, step, batch)
                 return None
@@ -230,6 +231,13 @@ def _table(
             wanted = schemas.normal(table.schema)
             return table.cast(wanted)
     return None
+
+
+def _known(core: Core, stream: str) -> Operation[pa.Schema | None]:
+    try:
+        return (yield from schemas.read(core, stream))
+    except UnknownStream:
+        return None
 
 
 def _as_table(rows: list[dict[str, Any]], known: pa.Schema | None) -> pa.Table:

@@ -6,6 +6,7 @@ that was only paused does no harm.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import ReaderFenced, UnreadableRecord
-from acker.ledger import once
+from acker.ledger import ids, once
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
@@ -23,10 +24,11 @@ from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs, whole
 from acker.streams import downtime, segments, stale, subscriptions
 from acker.streams.commits import commit as commits
-from acker.streams.commits import giving_back, inputs
+from acker.streams.commits import giving_back, inputs, vectors
 from acker.streams.commits.commit import Commit
+from acker.streams.gathers import LAST
 from acker.streams.reader import payload_of
-from acker.streams.segments import ANCHORS
+from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import HOLD_TTL, Range, Taken
 
 LEASE = 10.0
@@ -87,14 +89,16 @@ class Worker:
         plan = yield from stale.plan(core, stream, self._slot, members)
         what = replace(what, skipped=plan.token, planned=subscriptions.digest(members))
         payloads = yield from payload_of(self.ledger, stream, members)
+        acked = yield from _acked(core, self._slot, members)
         read: list[Read] = []
-        for segment, payload in zip(members, payloads, strict=True):
+        for segment, payload, shards in zip(members, payloads, acked, strict=True):
             # What is gone, or cannot be read, is lost: no bundle is whole without it.
             rows: list[pa.RecordBatch] = []
             if payload is not None and segment in plan.members:
                 rows = yield from inputs.rows(core, stream, segment, self._slot, payload)
             lost = bool(segment.rows) and not rows
             rows = yield from stale.fresh(core, stream, segment, self._slot, rows, plan.left)
+            rows = [_without(one, shards, core.config.ackers) for one in rows] if shards else rows
             read.append(Read(segment, rows, lost))
         if self._once:
             begun = f"{what.start} {what.end} {self._number}"
@@ -133,6 +137,35 @@ class Worker:
         self._ended = True
         if self._slot >= 0:
             self.ledger.run(_end(self.ledger.core, self.step.reads, self._slot, self.reader))
+
+
+def _acked(core: Core, slot: int, members: Sequence[Segment]) -> Operation[list[set[int]]]:
+    """For each segment the shards in which it was acked before, or a segment of the same bundle was.
+
+    A store that was set back gives segments again. Who has acked one has published before what was made of
+    all of its bundle: what has no vector to be acked by is not worked on a second time.
+    """
+    places = [vectors.places(core, segment, slot) for segment in members]
+    asked = [place for own in places for place in own]
+    replies = (yield [command("EXISTS", key) for key, _ in asked]) if asked else []
+    there = {place for place, found in zip(asked, replies, strict=True) if found}
+    found: list[set[int]] = []
+    bundle: set[int] = set()
+    for segment, own in zip(members, places, strict=True):
+        bundle.update(shard for key, shard in own if (key, shard) not in there)
+        found.append(bundle)
+        if not segment.to or segment.to.startswith(LAST):
+            bundle = set()
+    return found
+
+
+def _without(rows: pa.RecordBatch, shards: set[int], ackers: int) -> pa.RecordBatch:
+    """Rows but for those whose trees are in some shards."""
+    if ANCHORS not in rows.schema.names or not pa.types.is_int64(rows.schema.field(ANCHORS).type):
+        return rows
+    anchors = rows.column(ANCHORS).fill_null(0).to_numpy()
+    out = np.isin(ids.shards_of(ids.split(anchors)[0], ackers), list(shards)) & (anchors != 0)
+    return rows.filter(pa.array(~out))
 
 
 def beat(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:

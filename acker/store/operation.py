@@ -88,3 +88,32 @@ def flights(requests: Sequence[Request]) -> Iterator[Sequence[Request]]:
 
 Operation: TypeAlias = Generator[list[Request], list[Reply], T]
 """Yields batches of requests, is sent the replies in the same order, returns its result."""
+
+
+def abreast(operations: Sequence[Operation[T]]) -> Operation[list[T]]:
+    """Runs operations side by side: what all of them ask next is one batch. Returns their results, in order.
+
+    None of them may depend on what another does. What one raises, or what a flight raises, ends all.
+    """
+    results: dict[int, T] = {}
+    asking: dict[int, list[Request]] = {}
+
+    def go_on(place: int, replies: list[Reply] | None) -> None:
+        try:
+            asking[place] = (
+                operations[place].send(replies) if replies is not None else next(operations[place])
+            )
+        except StopIteration as end:
+            asking.pop(place, None)
+            results[place] = end.value
+
+    for place in range(len(operations)):
+        go_on(place, None)
+    while asking:
+        asked = dict(asking)
+        replies = yield [request for requests in asked.values() for request in requests]
+        first = 0
+        for place, requests in asked.items():
+            go_on(place, replies[first : first + len(requests)])
+            first += len(requests)
+    return [results[place] for place in range(len(operations))]

@@ -6,17 +6,18 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownLine, ValidationError
+from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownLine, UnknownStream, ValidationError
 from acker.ledger import ids, sections
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.core import Core
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator, workers
 from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
-from acker.store.operation import command
-from acker.streams import StreamWriter, gathers
+from acker.store.operation import Operation, command
+from acker.streams import StreamWriter, gathers, schemas
 from acker.streams.commits import members
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.gathers import Gathering
@@ -302,3 +303,24 @@ def publish(ledger: Ledger, staged: Any) -> Any:
     from acker.streams.commits.commit import commit as commit_operation
 
     return commit_operation(ledger.core, "late", 0, Commit((staged,)))
+
+
+def test_a_column_that_another_worker_has_given_a_stream_meanwhile_fails_nobody(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose rows have only null in a column leaves it out, where there was no stream when it looked."""
+    read, seen = schemas.read, list[str]()
+
+    def read_before(core: Core, name: str) -> Operation[pa.Schema]:
+        if name != "counts" or seen:
+            return (yield from read(core, name))
+        seen.append(name)
+        columns = [("n", pa.int64()), ("id", pa.string()), ("_acker", pa.int64())]
+        yield from schemas.record(core, name, pa.schema(columns))
+        raise UnknownStream(name)
+
+    monkeypatch.setattr(schemas, "read", read_before)
+    job.ask(3)
+    job.work()
+    assert seen
+    assert job.sums == [3]

@@ -12,7 +12,7 @@ from acker.ledger.config import TopologyConfig
 from acker.ledger.core import Core
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import FLIGHT_CALLS, Submission, Ticked, Updated, Writer
-from acker.store.operation import FLIGHT, FLIGHT_BYTES, Operation, Reply, Request, command, flights
+from acker.store.operation import FLIGHT, FLIGHT_BYTES, Operation, Reply, Request, abreast, command, flights
 
 SPOUTS = redis.ResponseError("SPOUTS 3,7/0:a/2:b/6:c")
 WRITER = redis.ResponseError("WRITER call 7 out of turn after 0")
@@ -212,3 +212,20 @@ def test_an_error_of_one_shard_does_not_keep_the_others_from_draining(core: Core
 def test_a_writer_is_16_random_bytes() -> None:
     assert len({Writer().id for _ in range(100)}) == 100
     assert len(Writer().id) == 16
+
+
+def test_operations_abreast_ask_in_one_batch_until_each_has_ended() -> None:
+    def asks(name: str, times: int) -> Operation[list[object]]:
+        found = []
+        for number in range(times):
+            found += yield [command("GET", f"{name}{number}{part}".encode()) for part in range(number + 1)]
+        return found
+
+    running = abreast([asks("a", 2), asks("b", 0), asks("c", 1)])
+    asked = next(running)
+    assert [request.key for request in asked] == [b"a00", b"c00"]
+    asked = running.send([1, 2])
+    assert [request.key for request in asked] == [b"a10", b"a11"]
+    with pytest.raises(StopIteration) as ended:
+        running.send([3, 4])
+    assert ended.value.value == [[1, 3, 4], [], [2]]

@@ -16,7 +16,7 @@ from acker.ledger.causes import texts
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.store import keys
-from acker.store.operation import Operation, Request, command
+from acker.store.operation import Operation, Request, abreast, command
 from acker.streams import gathers, lua, segments, subscriptions
 from acker.streams.commits import effects
 from acker.streams.commits.effects import EFFECT
@@ -245,10 +245,8 @@ def stage_segments(core: Core, how: Staging, batches: list[pa.RecordBatch]) -> O
     slots, gathering = yield from subscriptions.staged_for(core, how.stream)
     if gathering is None:
         return [(yield from _stage_segment(core, how, batches, slots))]
-    done = []
-    for to, part in gathers.cut(Gathering.parse(gathering), how.stream, batches):
-        done.append((yield from _stage_segment(core, how, part, slots, to)))
-    return done
+    parts = gathers.cut(Gathering.parse(gathering), how.stream, batches)
+    return (yield from abreast([_stage_segment(core, how, part, slots, to) for to, part in parts]))
 
 
 def stage_segment(

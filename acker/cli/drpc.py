@@ -1,0 +1,150 @@
+"""`acker drpc`: functions that steps work out: list them, call one, work on one, remove one."""
+
+import importlib
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from acker.cli import options
+from acker.cli.options import Json, Timeout, Url
+from acker.cli.output import duration, row, show, show_json, table
+from acker.cli.tick import stop_on_signals
+from acker.errors import AckerError, ValidationError, needing_pyarrow
+from acker.ledger.client import open_ledger
+from acker.store import keys
+from acker.store.operation import command
+
+if TYPE_CHECKING:
+    from acker.drpc.function import LinearDRPC
+
+Name = Annotated[str, typer.Argument(metavar="FUNCTION", show_default=False)]
+
+app = typer.Typer(
+    help="Functions: ask, and get the answer.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
+def functions(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
+    """All functions of the store, with their calls without answer."""
+    from acker.drpc import registry
+
+    store = options.store(url, timeout)
+    found = store.run(registry.functions())
+    waiting = store.send([command("HLEN", keys.Function(one.topology, one.name).calls) for one in found])
+    if as_json:
+        show_json(
+            [
+                {
+                    "function": one.name,
+                    "topology": one.topology,
+                    "steps": [step.name for step in one.steps],
+                    "idempotent": one.idempotent,
+                    "timeout": one.timeout,
+                    "waiting": count,
+                    "max_pending": one.max_pending,
+                }
+                for one, count in zip(found, waiting, strict=True)
+            ]
+        )
+        return
+    made = table("function", "topology", "steps", "waiting", "timeout", right=("waiting", "timeout"))
+    for one, count in zip(found, waiting, strict=True):
+        steps = ", ".join(step.name for step in one.steps)
+        row(made, one.name, one.topology, steps, f"{count:,}", duration(one.timeout))
+    show(made if found else "no functions")
+
+
+def call(
+    name: Name,
+    args: Annotated[str, typer.Argument(metavar="JSON", help="The arguments.", show_default=False)],
+    wait: Annotated[
+        float | None, typer.Option(help="Seconds for the answer; default: the function's.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The same key twice is worked out once.")] = None,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+) -> None:
+    """Ask a function, and print the result as JSON."""
+    with needing_pyarrow("to call functions"):
+        from acker.drpc import registry
+        from acker.drpc.client import Client
+    try:
+        asked = json.loads(args)
+    except (ValueError, RecursionError) as error:
+        raise ValidationError(f"args: expected JSON, got {args!r:.100}: {error}") from None
+    store = options.store(url, timeout)
+    ledger = open_ledger(store, store.run(registry.find(name)).topology, create=False)
+    show_json(Client(ledger, name).execute(asked, timeout=wait, key=key))
+
+
+def work(
+    where: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A LinearDRPC.", show_default=False)],
+    topology: Annotated[
+        str, typer.Option(help="The topology, made where it is missing.", show_default=False)
+    ],
+    threads: Annotated[int, typer.Option(help="For each step.")] = 1,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+) -> None:
+    """Work on a function until it is stopped."""
+    function = _found(where)
+    ledger = open_ledger(options.store(url, timeout), topology)
+    stop = stop_on_signals()
+    with ExitStack() as stack:
+        stack.enter_context(function.work(_Topology(ledger), threads))
+        sys.stderr.write(f"acker: working on function {function.name} of {topology}; Ctrl-C stops it\n")
+        stop.wait()
+
+
+class _Topology:
+    """What a function works in."""
+
+    def __init__(self, ledger: Any) -> None:
+        self.ledger = ledger
+
+
+def _found(where: str) -> "LinearDRPC":
+    with needing_pyarrow("to work on functions"):
+        from acker.drpc.function import LinearDRPC
+    module, _, name = where.partition(":")
+    if not module or not name:
+        raise ValidationError(f"function: expected MODULE:NAME, as shop.functions:reach, got {where!r}")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise AckerError(f"function {where!r} cannot be imported: {error}") from error
+    if not isinstance(found, LinearDRPC):
+        raise ValidationError(f"function: expected {where} to be a LinearDRPC, got {found!r:.100}")
+    return found
+
+
+def remove(
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Also with calls that nobody has answered.")] = False,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+) -> None:
+    """Forget a function, so that another may have its name; its line and streams stay with the topology."""
+    from acker.drpc import registry
+
+    store = options.store(url, timeout)
+    known = store.run(registry.find(name))
+    [waiting] = store.send([command("HLEN", keys.Function(known.topology, name).calls)])
+    if waiting and not force:
+        raise AckerError(f"function {name!r} has {waiting:,} calls without answer: wait for them, or --force")
+    store.run(registry.remove([name]))
+    show(f"removed function {name}")
+
+
+app.command("call")(call)
+app.command("work")(work)
+app.command("remove")(remove)

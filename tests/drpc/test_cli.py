@@ -1,0 +1,72 @@
+"""`acker drpc`: list, call, work, remove."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acker.cli.app import run
+
+COUNTING = "from tests.drpc.test_functions import counting\n\nfunction = counting()\nother = 3\n"
+
+
+def test_a_function_is_worked_on_called_and_removed_by_commands(
+    valkey_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine_to_count.py").write_text(COUNTING)
+    monkeypatch.setenv("ACKER_URL", valkey_url)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    assert run(["drpc", "list"]) == 0
+    assert "no functions" in capsys.readouterr().out
+    worker = subprocess.Popen(
+        [
+            str(Path(sys.executable).with_name("acker")),
+            "drpc",
+            "work",
+            "mine_to_count:function",
+            "--topology",
+            "t",
+        ],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert worker.stderr is not None
+        assert "working on function count of t" in worker.stderr.readline()
+        assert run(["drpc", "call", "count", "3", "--key", "k"]) == 0
+        assert json.loads(capsys.readouterr().out) == 3
+        assert run(["drpc", "call", "count", '"bad"']) == 1
+        assert "bad arguments" in capsys.readouterr().err
+    finally:
+        worker.send_signal(signal.SIGINT)
+        worker.communicate(timeout=60)
+    assert run(["drpc", "list", "--json"]) == 0
+    [listed] = json.loads(capsys.readouterr().out)
+    assert (listed["function"], listed["steps"], listed["waiting"]) == ("count", ["fan", "count"], 0)
+    assert run(["drpc", "call", "count", "1", "--wait", "0.05"]) == 1
+    assert "unknown" in capsys.readouterr().err
+    assert run(["drpc", "remove", "count"]) == 1
+    assert "1 calls without answer" in capsys.readouterr().err
+    assert run(["drpc", "remove", "count", "--force"]) == 0
+    assert run(["drpc", "call", "count", "1"]) == 1
+    assert "no function 'count'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["call", "count", "{"], 2, "expected JSON"),
+        (["work", "nothing", "--topology", "t"], 2, "expected MODULE:NAME"),
+        (["work", "tests.drpc:nothing", "--topology", "t"], 1, "cannot be imported"),
+        (["work", "tests.drpc.test_cli:COUNTING", "--topology", "t"], 2, "to be a LinearDRPC"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    valkey_url: str, capsys: pytest.CaptureFixture[str], words: list[str], status: int, said: str
+) -> None:
+    assert run(["drpc", *words, "--url", valkey_url]) == status
+    assert said in capsys.readouterr().err
