@@ -176,18 +176,17 @@ def test_each_request_is_finished_once_by_each_task_with_all_its_rows(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [True, False])
 def test_a_store_that_is_set_back_never_finishes_a_request_without_all_its_rows(
-    valkey_url: str, valkey_raw: "redis.Redis", whole: bool
+    valkey_url: str, valkey_raw: "redis.Redis"
 ) -> None:
-    """As one store is, or nodes of a cluster of which others keep what these have lost."""
+    """As one store is. Where nodes of a cluster lose moments that others keep, rows may be there twice."""
     acked = losses = 0
-    for seed in range(16):
+    for seed in range(24):
         valkey_raw.flushall()
-        turns = Turns(seed, valkey_raw, 1500, (1, 2, 3, 5, 8, 13, 21, 34), whole=whole)
+        turns = Turns(seed, valkey_raw, 1500, (1, 2, 3, 5, 8, 13, 21, 34))
         flow = Flow(valkey_url, turns, group=(1, 2, 3)[seed % 3], pause=200, ackers=1 + seed % 2)
         flow.run(rounds=20)
         assert not flow.wrong, seed
         acked, losses = acked + len(flow.acked), losses + turns.losses
-    assert acked > 10
-    assert losses > 60
+    assert acked > 20
+    assert losses > 100
