@@ -12,11 +12,11 @@ from acker.ledger.config import check_name
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.ledger.settings import check_number
-from acker.lines import coordinator, definition
+from acker.lines import coordinator, definition, leases
 from acker.lines.bell import Bell
 from acker.lines.definition import Gather
 from acker.lines.steps import FunctionStep, GatherStep
-from acker.lines.workers import LEASE, Step, Worker
+from acker.lines.workers import Step, Worker
 from acker.store import keys
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -145,7 +145,7 @@ def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
 
 
 def _look_after(workers: Sequence[Worker], stop: threading.Event) -> None:
-    while not stop.wait(LEASE / 4):
+    while not stop.wait(leases.LEASE / 4):
         for worker in workers:
             try:
                 worker.renew()

@@ -133,7 +133,7 @@ class Stream:
         return self._prefix + b"progress:" + group.encode()
 
     def workers(self, slot: int) -> bytes:
-        """Hash: reader of a worker -> until when it counts as alive (ms; acker/lines/workers.py)."""
+        """Hash: reader of a worker -> until when it counts as alive (lua/lease.lua)."""
         return self._prefix + b"workers:%d" % slot
 
     def taken(self, slot: int, reader: str) -> bytes:

@@ -12,7 +12,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.core import Core
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
-from acker.lines import Gather, Line, Out, Request, coordinator, workers
+from acker.lines import Gather, Line, Out, Request, coordinator, leases
 from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
@@ -253,7 +253,7 @@ def test_rows_of_a_bundle_that_are_lost_fail_their_requests(
 def test_a_worker_that_is_taken_for_dead_commits_nothing_any_more(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "LEASE", -1.0)
+    monkeypatch.setattr(leases, "LEASE", -1.0)
     job.ask(4)
     [slow, other] = [Worker(job.ledger, job.workers["fan"].step) for _ in range(2)]
     run, given = slow.step.run, list[int]()
@@ -262,6 +262,7 @@ def test_a_worker_that_is_taken_for_dead_commits_nothing_any_more(
         made = run(*args)
         if not given:
             given.append(0)
+            monkeypatch.setattr(leases, "LEASE", 10.0)
             other.work()  # finds out where it reads
             given[0] = other.recover()
             assert other.work() == 1

@@ -20,6 +20,7 @@ from acker.ledger import lua as of_ledger
 from acker.ledger.config import TopologyConfig
 from acker.ledger.core import Core
 from acker.ledger.submissions import Call
+from acker.lines import lua as of_lines
 from acker.store import keys, scripts
 from acker.streams import lua as of_streams
 
@@ -33,7 +34,7 @@ GIVEN = {
 }
 FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     (name, function)
-    for module in (of_ledger, of_inspect, of_streams, of_drpc)
+    for module in (of_ledger, of_inspect, of_streams, of_lines, of_drpc)
     for name, function in vars(module).items()
     if inspect.isfunction(function) and function.__module__ == module.__name__ and name[0] != "_"
 ]

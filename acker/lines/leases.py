@@ -1,0 +1,101 @@
+"""Leases: a worker says every few seconds that it lives; what a dead one has taken goes to the others.
+
+A worker that was taken for dead learns of it before it begins anything, and nothing that it had begun is
+committed any more. So one that died costs a repeat, and one that was only paused does no harm.
+"""
+
+import numpy as np
+
+from acker.errors import ReaderFenced
+from acker.ledger import once
+from acker.ledger.causes import Cause
+from acker.ledger.client import Ledger
+from acker.ledger.core import Core
+from acker.lines import lua
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.store.replies import pairs, whole
+from acker.streams import segments, subscriptions
+from acker.streams.commits import commit as commits
+from acker.streams.commits import giving_back, inputs
+from acker.streams.reader import payload_of
+from acker.streams.segments import ANCHORS
+from acker.streams.subscriptions import HOLD_TTL, Range
+
+LEASE = 10.0
+"""Seconds after which a worker that does not say that it lives is taken for dead."""
+BEGUN = "!"
+"""Before the reader of a worker: the field of what it has begun, beside that of its own time."""
+
+
+def beat(
+    core: Core, stream: str, slot: int, reader: str, *, new: bool = False, begun: str = ""
+) -> Operation[None]:
+    """Notes by the store's clock until when a worker counts as alive, and what it begins.
+
+    new: its first. Raises ReaderFenced where it was taken for dead meanwhile, or is not known any more.
+    """
+    workers = keys.Stream(core.config.name, stream).workers(slot)
+    [alive] = yield [lua.lease(workers, reader, round(LEASE * 1000), HOLD_TTL, new, begun)]
+    if not alive:
+        raise ReaderFenced(
+            f"worker {reader} of stream {stream!r} did not say for {LEASE:g} s that it lives, or the store "
+            "was set back: others have what it had taken. It begins anew"
+        )
+
+
+def done(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
+    """Notes that a worker has nothing begun."""
+    yield [command("HDEL", keys.Stream(core.config.name, stream).workers(slot), f"{BEGUN}{reader}")]
+
+
+def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]:
+    """Gives back what workers have taken whose time is over; returns how many segments.
+
+    What one has begun, where it noted that, is not worked on again: its commit is finished where there is
+    one, else its trees fail.
+    """
+    core, back = ledger.core, 0
+    workers = keys.Stream(core.config.name, stream).workers(slot)
+    [known] = yield [command("HGETALL", workers)]
+    for field in pairs(known):
+        reader = field.decode("utf-8", "replace")
+        if reader.startswith(BEGUN):
+            continue
+        [(dead, *begun)] = yield [lua.end_lease(workers, reader)]
+        if dead:
+            if begun[0]:
+                yield from _end_begun(ledger, stream, slot, reader, step, begun[0])
+            back += yield from end(core, stream, slot, reader)
+    return back
+
+
+def end(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:
+    """Gives back what a worker has taken and not committed, and forgets it; returns how many segments."""
+    back = yield from giving_back.give_back(core, stream, slot, reader)
+    workers = keys.Stream(core.config.name, stream).workers(slot)
+    yield [command("HDEL", workers, reader, f"{BEGUN}{reader}")]
+    yield from commits.forget(core, reader)
+    return back
+
+
+def _end_begun(
+    ledger: Ledger, stream: str, slot: int, reader: str, step: str, begun: bytes
+) -> Operation[None]:
+    """Finishes what a dead worker has begun, or fails its trees: nobody works on them again."""
+    core = ledger.core
+    start, last, number = (whole(word, f"what worker {reader} has begun") for word in begun.split(b" "))
+    if (yield from commits.finish(core, reader, number)):
+        return
+    what = Range(stream, slot, reader, start, last)
+    while found := (yield from subscriptions.taken(core, what)):
+        members = [one.segment for one in found]
+        payloads = yield from payload_of(ledger, stream, members)
+        for segment, payload in zip(members, payloads, strict=True):
+            if payload is not None:
+                rows = yield from inputs.rows(core, stream, segment, slot, payload)
+                anchors = [np.unique(segments.edges(one.column(ANCHORS))[0]) for one in rows]
+                cause = Cause(f"worker died in {step}", step, retry=False)
+                for part in anchors:
+                    yield from once.submit(core, core.fail(part[part != 0], cause.encode()).calls)
+        what = Range(stream, slot, reader, found[-1].number, last)

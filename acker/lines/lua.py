@@ -1,0 +1,13 @@
+"""The scripts of workers as functions (as in acker/ledger/lua.py)."""
+
+from acker.store.operation import Request, script
+
+
+def lease(workers: bytes, reader: str, lease: int, ttl: int, new: bool, begun: str) -> Request:
+    """Notes until when a worker counts as alive. lease: ms."""
+    return script("lease", [workers], [reader, lease, ttl, int(new), begun])
+
+
+def end_lease(workers: bytes, reader: str) -> Request:
+    """Takes a worker whose time is over for dead."""
+    return script("end_lease", [workers], [reader])
