@@ -33,6 +33,10 @@ def _stored_wins(topology: str, wanted: Mapping[str, tuple[object, object]]) -> 
     return said
 
 
+class TooLarge(ValidationError):
+    """A value is larger than what is taken."""
+
+
 class TopologyConfigError(AckerError):
     """A topology is stored with another configuration than the one asked for; nothing has changed.
 

@@ -22,6 +22,7 @@ from api.asgi.prefix import Prefix
 from api.routes import (
     access,
     dead_letters,
+    drpc,
     events,
     graph,
     health,
@@ -66,7 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
     routes = APIRouter(prefix=PREFIX, dependencies=[Depends(problems.check_query)])
     for part in (
         access, topologies, graph, stats, trees, places, outcomes, records, dead_letters, messages, spouts,
-        events,
+        drpc, events,
     ):  # fmt: skip
         routes.include_router(part.router)
     app.include_router(routes)

@@ -225,6 +225,7 @@ _DESCRIPTIONS = {
     429: "Too many requests, or too many event streams.",
     502: "The store refused a command.",
     503: "The store is away, or set up so that it cannot keep its promises. Try again.",
+    504: "The time of the call is over.",
 }
 _KINDS = {
     400: "bad-request",
@@ -237,6 +238,7 @@ _KINDS = {
     429: "too-many-reads",
     502: "store-error",
     503: "store-unavailable",
+    504: "drpc-timeout",
 }
 """The kind of problem that stands for a status in examples."""
 _RETRY = {

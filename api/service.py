@@ -19,6 +19,7 @@ from acker.store import keys
 from acker.store.aio import AsyncStore
 from acker.store.operation import Request
 from api.fields import Name
+from api.functions import Callers
 from api.settings import Settings
 
 _HISTORIES = 8
@@ -33,6 +34,7 @@ class Service:
         self.store = AsyncStore(
             settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster
         )
+        self.callers = Callers(settings)
         self._ledgers: dict[str, AsyncLedger] = {}
         self._at_work: dict[str, AtWork] = {}
         self._health: dict[str, tuple[float, Health]] = {}

@@ -24,8 +24,8 @@ class Settings(BaseSettings):
     timeout: Annotated[float, Field(ge=0.1, le=60)] = 2.0
     """Seconds to wait for the store before an answer is 503."""
     tokens: SecretStr = SecretStr("")
-    """`scope:token` or `scope:sha256:<hex>`, separated by commas or spaces; scope is read or operate. With
-    `name=` before it the log tells the name."""
+    """`scope:token` or `scope:sha256:<hex>`, separated by commas or spaces; scope is read, call or operate.
+    With `name=` before it the log tells the name."""
     tokens_file: SecretStr = SecretStr("")
     """A file of such tokens, one or more a line; what follows a # is a comment."""
     hosts: str = ""

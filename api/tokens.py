@@ -4,9 +4,10 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, get_args
 
-Scope: TypeAlias = Literal["read", "operate"]
+Scope: TypeAlias = Literal["read", "call", "operate"]
+"""What a token allows: to look; to call functions, and no more; everything."""
 
 SHORTEST = 16
 _HASH = "sha256:"
@@ -49,8 +50,8 @@ class Tokens:
             named = _NAMED.match(part.partition(":")[0])
             name = named[1] if named else ""
             scope, _, token = (part.partition("=")[2] if named else part).partition(":")
-            if scope not in ("read", "operate"):
-                raise ValueError(f"token {number}: expected scope:token with scope read or operate")
+            if scope not in get_args(Scope):
+                raise ValueError(f"token {number}: expected scope:token with scope read, call or operate")
             hashed = _HASHED.match(token)
             if token.lower().startswith(_HASH) and not hashed:
                 # As a plain token, the text of the hash would be the password.

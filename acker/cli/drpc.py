@@ -1,4 +1,4 @@
-"""`acker drpc`: functions that steps work out: list them, call one, work on one, remove one."""
+"""`acker drpc`: functions that steps work out: list them, look at one, call it, work on it, remove it."""
 
 import importlib
 import json
@@ -19,7 +19,9 @@ from acker.store import keys
 from acker.store.operation import command
 
 if TYPE_CHECKING:
+    from acker.drpc.calls import Seen
     from acker.drpc.function import LinearDRPC
+    from acker.drpc.registry import Description
 
 Name = Annotated[str, typer.Argument(metavar="FUNCTION", show_default=False)]
 
@@ -60,6 +62,59 @@ def functions(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> 
         steps = ", ".join(step.name for step in one.steps)
         row(made, one.name, one.topology, steps, f"{count:,}", duration(one.timeout))
     show(made if found else "no functions")
+
+
+def show_function(
+    name: Name,
+    request: Annotated[str, typer.Argument(help="A call of it.", metavar="[REQUEST]")] = "",
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """A function and who works on its steps; or what became of a call."""
+    from acker.drpc import calls, registry
+
+    store = options.store(url, timeout)
+    known = store.run(registry.find(name))
+    ledger = open_ledger(store, known.topology, create=False)
+    if request:
+        _show_call(known, request, ledger.run(calls.see(ledger.core, known, request)), as_json)
+        return
+    alive = ledger.run(calls.workers(ledger.core, known))
+    steps = [
+        {
+            "step": one.name,
+            "stream": known.stream(place),
+            "gathers": one.gathers,
+            "tasks": one.tasks,
+            "workers": None if one.spark else workers,
+        }
+        for place, (one, workers) in enumerate(zip(known.steps, alive, strict=True))
+    ]
+    if as_json:
+        show_json({"function": name, "topology": known.topology, "steps": steps})
+        return
+    made = table("step", "reads", "tasks", "workers", right=("tasks", "workers"))
+    for step in steps:
+        workers = "Spark" if step["workers"] is None else str(step["workers"])
+        row(made, str(step["step"]), str(step["stream"]), str(step["tasks"]), workers)
+    show(made)
+
+
+def _show_call(known: "Description", request: str, seen: "Seen | None", as_json: bool) -> None:
+    if seen is None:
+        raise AckerError(
+            f"function {known.name!r} has no request {request!r}, or it was answered over "
+            f"{duration(known.keep)} ago"
+        )
+    if as_json:
+        result = json.loads(seen.text) if seen.status == "answered" else None
+        reason = "" if seen.status == "answered" else seen.text
+        steps = list(seen.steps)
+        show_json({"status": seen.status, "result": result, "reason": reason, "waits_for": steps})
+        return
+    waits = f"for {', '.join(seen.steps)}" if seen.steps else ""
+    show(f"{seen.status} {seen.text or waits}".rstrip())
 
 
 def call(
@@ -145,6 +200,7 @@ def remove(
     show(f"removed function {name}")
 
 
+app.command("show")(show_function)
 app.command("call")(call)
 app.command("work")(work)
 app.command("remove")(remove)

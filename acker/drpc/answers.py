@@ -12,11 +12,10 @@ from functools import partial
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.drpc import lua
+from acker.drpc import calls
 from acker.drpc.registry import Description
 from acker.errors import AckerError
-from acker.inspect import pages
-from acker.ledger import ids, once, outcomes, sections
+from acker.ledger import ids, once, sections
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
@@ -24,7 +23,6 @@ from acker.ledger.outcomes import OutcomeReader
 from acker.lines.bell import Bell
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
-from acker.store.replies import milliseconds, pairs
 from acker.streams import lua as streams
 from acker.streams.spouts import settler
 from acker.streams.spouts.backoff import SettleProgress
@@ -53,7 +51,7 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
             now = time.monotonic()
             if now - looked >= _LOOK:
                 looked = now
-                late = ledger.run(overdue(ledger.core, what))
+                late = ledger.run(calls.overdue(ledger.core, what))
                 if late or now - kept >= ledger.config.message_timeout / 3:
                     kept = now
                     ledger.run(look_after(ledger.core, what))
@@ -74,7 +72,7 @@ def _answer_outcomes(ledger: Ledger, what: Description, table: pa.Table) -> None
         if row["final"]:
             request = row["message_id"].decode("utf-8", "replace")
             text = "r" if row["status"] == "acked" else "f" + (row["reason"] or row["status"])
-            found.append(_answer(ledger.core, what, request, text, str(row["anchor"])))
+            found.append(calls.answer(ledger.core, what, request, text, str(row["anchor"])))
     ledger.run(_send(found))
 
 
@@ -83,72 +81,13 @@ def _send(requests: list[Request]) -> Operation[None]:
         yield requests
 
 
-def _answer(core: Core, what: Description, request: str, text: str, anchor: str = "0") -> Request:
-    own = keys.Function(core.config.name, what.name)
-    last = what.steps[-1].name
-    without = f"f{last} gave no result", f"f{last} gave two results"
-    return lua.answer(core.config, own, request, anchor, text, round(what.keep), without)
-
-
-def overdue(core: Core, what: Description) -> Operation[int]:
-    """Answers requests whose time is over; returns how many there were."""
-    own = keys.Function(core.config.name, what.name)
-    [instant] = yield [Request(own.deadlines, ["TIME"])]
-    [found] = yield [
-        command("ZRANGEBYSCORE", own.deadlines, "-inf", milliseconds(instant), "LIMIT", 0, _PAGE)
-    ]
-    if not found:
-        return 0
-    late = [request.decode("utf-8", "replace") for request in found]
-    waiting = yield from _waiting(core, what, set(late))
-    calls = []
-    for request in late:
-        where = waiting.get(request, "nobody has begun it")
-        calls.append(_answer(core, what, request, f"t{where}"))
-    yield calls
-    return len(late)
-
-
-def _waiting(core: Core, what: Description, late: set[str]) -> Operation[dict[str, str]]:
-    """What requests wait for: the steps of the first section that is not over."""
-    found: dict[str, str] = {}
-    in_flight = yield from _in_flight(core, what)
-    for slab, names in in_flight.items():
-        for index, name in enumerate(names):
-            if name in late and len(found) < _PAGE:
-                found[name] = yield from _waits_for(core, what, ids.anchor_at(slab, index))
-    return found
-
-
-def _waits_for(core: Core, what: Description, anchor: int) -> Operation[str]:
-    own = np.array([anchor], np.int64)
-    for section, steps in enumerate(what.sections(), 1):
-        tree = yield from pages.tree(core, int(sections.within(own, section)[0]))
-        if tree is not None and tree.state == "pending":
-            return f"it waited for {', '.join(steps)}"
-    return "its steps are done, and nobody has settled it"
-
-
-def _in_flight(core: Core, what: Description) -> Operation[dict[bytes, list[str]]]:
-    """The slabs of requests that are kept, and the requests of each."""
-    own, cursor = keys.Spout(core.config.name, what.name), b"0"
-    found: dict[bytes, list[str]] = {}
-    while True:
-        [(cursor, stored)] = yield [command("HSCAN", own.slabs, cursor, "COUNT", _PAGE)]
-        slabs = list(pairs(stored))
-        names = yield from outcomes.message_ids(core, slabs)
-        found |= {slab: [one.decode("utf-8", "replace") for one in there] for slab, there in names.items()}
-        if cursor == b"0":
-            return found
-
-
 def look_after(core: Core, what: Description) -> Operation[None]:
     """Resets the trees of requests that somebody waits for, and fails those of all others, in all sections.
 
     So the time of a call governs, and not the message timeout.
     """
     own = keys.Function(core.config.name, what.name)
-    in_flight = yield from _in_flight(core, what)
+    in_flight = yield from calls.in_flight(core, what)
     for slab, names in in_flight.items():
         if not names:
             continue

@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.drpc import lua, registry
+from acker.drpc.calls import KINDS, Status, overdue
 from acker.drpc.function import CALL, MOST_TIMEOUT
 from acker.drpc.steps import as_json
 from acker.errors import (
@@ -47,13 +48,14 @@ _PAGE = 500
 
 
 @dataclass(slots=True)
-class _Call:
-    """A request in the making. timeout: seconds."""
+class Call:
+    """A request. timeout: seconds. future: has its result, or the error. begun: is set when it is written."""
 
     request: str
     args: str
     timeout: float
-    future: "Future[Any]"
+    future: "Future[Any]" = field(default_factory=Future)
+    begun: "Future[None]" = field(default_factory=Future)
 
 
 class Client:
@@ -68,7 +70,7 @@ class Client:
         self.ledger = ledger
         self._own = keys.Function(ledger.config.name, name)
         self._lock = threading.Lock()
-        self._asked: list[_Call] = []
+        self._asked: list[Call] = []
         self._pending: dict[str, list[tuple[float, Future[Any]]]] = {}
         self._come = threading.Condition(self._lock)
         self._sending = self._waiting = False
@@ -118,6 +120,10 @@ class Client:
 
     def submit(self, args: object, *, timeout: float | None = None, key: str | None = None) -> "Future[Any]":
         """Asks; returns what will have the result, or the error. Raises ValidationError."""
+        return self.begin(args, timeout=timeout, key=key).future
+
+    def begin(self, args: object, *, timeout: float | None = None, key: str | None = None) -> Call:
+        """As `submit`, and tells which request it is. Raises ValidationError."""
         call = self._call(args, timeout, key)
         with self._lock:
             self._asked.append(call)
@@ -125,9 +131,9 @@ class Client:
             if not self._sending:
                 self._sending = True
                 threading.Thread(target=self._send, daemon=True).start()
-        return call.future
+        return call
 
-    def _call(self, args: object, timeout: float | None, key: str | None) -> _Call:
+    def _call(self, args: object, timeout: float | None, key: str | None) -> Call:
         seconds = self.function.timeout if timeout is None else timeout
         check_number(seconds, "timeout", 0.01, MOST_TIMEOUT, float)
         if key is None:
@@ -138,7 +144,7 @@ class Client:
             raise ValidationError(
                 f"key: expected text of 1 to {ids.SLAB_TREES:,} characters, got {key!r:.100}"
             )
-        return _Call(request, as_json(args, "args"), float(seconds), Future())
+        return Call(request, as_json(args, "args"), float(seconds))
 
     def _send(self) -> None:
         """Begins what is asked, all that has come while the requests before were written."""
@@ -150,19 +156,23 @@ class Client:
                 calls, self._asked = self._asked[:_TOGETHER], self._asked[_TOGETHER:]
             self._begin(calls, 1)
 
-    def _begin(self, calls: Sequence[_Call], group: int) -> None:
+    def _begin(self, calls: Sequence[Call], group: int) -> None:
         """Begins calls, in groups of so many; each has its future, whatever becomes of it."""
         try:
             self._await(calls)
             self._write(calls, group)
+            for call in calls:
+                call.begun.set_result(None)
         except Exception as error:  # noqa: BLE001 - whoever waits is to know
             for call in calls:
                 self._end(call.request, error)
 
-    def _write(self, calls: Sequence[_Call], group: int) -> None:
+    def _write(self, calls: Sequence[Call], group: int) -> None:
         caller, begun = secrets.token_hex(8), set[str]()
         replies = self.ledger.run(self._ask(calls, caller))
-        new: list[_Call] = []
+        if [b"full"] in replies and self.ledger.run(overdue(self.ledger.core, self.function)):
+            replies = self.ledger.run(self._ask(calls, caller))
+        new: list[Call] = []
         for call, reply in zip(calls, replies, strict=True):
             if reply[0] == b"answered":
                 self._tell(call.request, reply[1])
@@ -188,7 +198,7 @@ class Client:
                 raise DRPCFull(f"function {name!r}: {error}") from error
             raise
 
-    def _ask(self, calls: Sequence[_Call], caller: str) -> Operation[list[Reply]]:
+    def _ask(self, calls: Sequence[Call], caller: str) -> Operation[list[Reply]]:
         most = self.function.max_pending
         return (
             yield [
@@ -210,7 +220,7 @@ class Client:
             command("ZREM", self._own.deadlines, *requests),
         ]
 
-    def _await(self, calls: Sequence[_Call]) -> None:
+    def _await(self, calls: Sequence[Call]) -> None:
         """Has the answers of requests looked for, from now on."""
         with self._lock:
             for call in calls:
@@ -270,13 +280,8 @@ class Client:
         return [name for name in names if name in self._pending]
 
     def _tell(self, request: str, answer: bytes) -> None:
-        kind, text = answer[:1], answer[1:].decode("utf-8", "replace")
-        if kind == b"r":
-            self._end(request, json.loads(text))
-        elif kind == b"t":
-            self._end(request, DRPCTimeout(f"function {self.function.name!r} did not answer in time: {text}"))
-        else:
-            self._end(request, DRPCFailed(text))
+        kind = KINDS.get(answer[:1], Status.FAILED)
+        self._end(request, told(self.function.name, kind, answer[1:].decode("utf-8", "replace")))
 
     def _end(self, request: str, result: object) -> None:
         with self._lock:
@@ -303,3 +308,12 @@ class Client:
                     f"function {self.function.name!r} did not answer in time: what became of it is unknown"
                 ),
             )
+
+
+def told(function: str, status: Status, text: str) -> Any:
+    """What a caller is told: the result, or the error that says why there is none."""
+    if status is Status.ANSWERED:
+        return json.loads(text)
+    if status is Status.TIMED_OUT:
+        return DRPCTimeout(f"function {function!r} did not answer in time: {text}")
+    return DRPCFailed(text)

@@ -96,7 +96,7 @@ class LinearDRPC:
         _check_made(f"step {name!r}", function, spark)
         if function is not None:
             _check_function(f"step {name!r}", function)
-        return self._add(registry.Step(name), function, columns)
+        return self._add(registry.Step(name, spark=spark), function, columns)
 
     def gather(
         self,
@@ -142,7 +142,7 @@ class LinearDRPC:
                 )
         if tasks > 1 and not by:
             raise ValidationError(f"{what}: {tasks} tasks need columns by which rows are divided: by=[...]")
-        return self._add(registry.Step(name, True, tasks, tuple(by)), make, columns)
+        return self._add(registry.Step(name, True, tasks, tuple(by), spark=spark), make, columns)
 
     def _add(
         self, step: registry.Step, made: Callable[..., Any] | None, columns: Mapping[str, pa.DataType] | None
@@ -198,6 +198,7 @@ class LinearDRPC:
                 one.tasks,
                 one.by,
                 None if columns is None else tuple((name, str(kind)) for name, kind in columns.items()),
+                one.spark,
             )
             for one, columns in zip(self._steps, self._columns, strict=True)
         ]

@@ -17,7 +17,8 @@ MOST = 256
 class Step:
     """A step as it is stored. gathers: whether it gathers, with so many tasks, divided by columns `by`.
 
-    columns: name -> type, as text, of the rows that it emits; None for the last one.
+    columns: name -> type, as text, of the rows that it emits; None for the last one. spark: a Spark job works
+    on it.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Step:
     tasks: int = 1
     by: tuple[str, ...] = ()
     columns: tuple[tuple[str, str], ...] | None = None
+    spark: bool = False
 
 
 @dataclass(frozen=True, slots=True)

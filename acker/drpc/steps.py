@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from acker.errors import PermanentFailure, ValidationError
+from acker.errors import PermanentFailure, TooLarge, ValidationError
 from acker.ledger.core import Core
 from acker.lines.steps import Emitting
 from acker.store.operation import Operation
@@ -16,7 +16,7 @@ MOST_BYTES = 1 << 20
 
 
 def as_json(value: object, what: str) -> str:
-    """A value as JSON. Raises ValidationError for what JSON has not, and for more than 1 MiB."""
+    """A value as JSON. Raises ValidationError for what JSON has not, TooLarge for more than 1 MiB."""
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         size = len(text.encode())
@@ -25,7 +25,7 @@ def as_json(value: object, what: str) -> str:
             f"{what}: expected a value that JSON has, got {value!r:.100}: {error}"
         ) from None
     if size > MOST_BYTES:
-        raise ValidationError(f"{what}: expected at most {MOST_BYTES:,} bytes of JSON, got {size:,}")
+        raise TooLarge(f"{what}: expected at most {MOST_BYTES:,} bytes of JSON, got {size:,}")
     return text
 
 

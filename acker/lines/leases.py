@@ -13,8 +13,8 @@ from acker.ledger.client import Ledger
 from acker.ledger.core import Core
 from acker.lines import lua
 from acker.store import keys
-from acker.store.operation import Operation, command
-from acker.store.replies import pairs, whole
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import milliseconds, pairs, whole
 from acker.streams import segments, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import giving_back, inputs
@@ -47,6 +47,14 @@ def beat(
 def done(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
     """Notes that a worker has nothing begun."""
     yield [command("HDEL", keys.Stream(core.config.name, stream).workers(slot), f"{BEGUN}{reader}")]
+
+
+def alive(core: Core, stream: str, slot: int) -> Operation[int]:
+    """How many workers of a subscription count as alive."""
+    workers = keys.Stream(core.config.name, stream).workers(slot)
+    [known, instant] = yield [command("HGETALL", workers), Request(workers, ["TIME"])]
+    untils = [until for reader, until in pairs(known).items() if not reader.startswith(BEGUN.encode())]
+    return sum(until.isdigit() and int(until) >= milliseconds(instant) for until in untils)
 
 
 def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]:

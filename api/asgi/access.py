@@ -20,6 +20,7 @@ from api.tokens import Scope as TokenScope
 from api.tokens import Token
 
 _HEALTH = frozenset({"/healthz", "/readyz"})
+_ACCESS, _CALLS = "/api/v1/access", "/api/v1/drpc"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _CLIENTS = 10_000
 _BURST_SECONDS = 10.0
@@ -127,7 +128,8 @@ class Access:
         allowed: TokenScope = "operate"
         if not is_open(scope):
             if self._tokens:
-                token = self._authenticate(headers, writes)
+                token = self._authenticate(headers)
+                _check_scope(token, scope)
                 client, allowed = token.client, token.scope
             else:
                 self._local(scope, headers)
@@ -150,7 +152,7 @@ class Access:
                 {"Retry-After": str(max(1, round(wait)))},
             )
 
-    def _authenticate(self, headers: Headers, writes: bool) -> Token:
+    def _authenticate(self, headers: Headers) -> Token:
         scheme, _, presented = headers.get("authorization", "").partition(" ")
         token = self._tokens.find(presented.strip()) if scheme.lower() == "bearer" else None
         if token is None:
@@ -159,10 +161,6 @@ class Access:
                 "unauthorized",
                 "expected the header Authorization: Bearer, with a token that the service knows",
                 {"WWW-Authenticate": 'Bearer realm="acker"'},
-            )
-        if writes and token.scope != "operate":
-            raise Refused(
-                HTTPStatus.FORBIDDEN, "read-only", "this token allows to read; writes need scope operate"
             )
         return token
 
@@ -195,6 +193,21 @@ class _Body:
             if self._left < 0:
                 raise too_large(self._most)
         return message
+
+
+def _check_scope(token: Token, scope: Scope) -> None:
+    """Raises Refused for what a token does not allow."""
+    path, writes = get_route_path(scope), scope["method"] not in _SAFE
+    of_calls = path.startswith(_CALLS) and scope["method"] != "DELETE"
+    if token.scope == "read" and writes:
+        what = "calls need scope call, or operate" if of_calls else "writes need scope operate"
+        raise Refused(HTTPStatus.FORBIDDEN, "read-only", f"this token allows to read; {what}")
+    if token.scope == "call" and not of_calls and path != _ACCESS:
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            "calls-only",
+            "this token allows to call functions; all else needs scope read, or operate",
+        )
 
 
 def too_large(most: int) -> Refused:

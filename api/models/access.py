@@ -9,4 +9,7 @@ from api.tokens import Scope
 class AccessState(Answer):
     """What the token of the request allows; without tokens everything is allowed."""
 
-    scope: Scope = Field(description="`read` to look, `operate` to change too.", examples=["operate"])
+    scope: Scope = Field(
+        description="`read` to look, `call` to call functions and no more, `operate` for everything.",
+        examples=["operate"],
+    )

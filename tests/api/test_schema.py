@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
-from acker.ledger.client import open_ledger
+from acker.drpc import LinearDRPC, Out
+from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from api import openapi
 from api.main import create_app
@@ -16,6 +19,35 @@ from api.settings import Settings
 from tests.helpers import patient
 from tests.helpers.api import OPERATE, TOKENS, serving
 from tests.helpers.ledgers import Trees
+
+
+class _Topology:
+    """What a function works in."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+
+class Repeat:
+    """Gives back what it was asked."""
+
+    def __init__(self, _: object) -> None:
+        self.args = ""
+
+    def execute(self, row: dict[str, Any]) -> None:
+        self.args = row["args"]
+
+    def finished(self, out: Out) -> None:
+        out.result(self.args)
+
+
+def repeating() -> LinearDRPC:
+    """A function under the name of the schema's examples."""
+    function = LinearDRPC("wordcount", idempotent=True)
+    function.step(
+        "as_text", lambda row, out: out.emit({"args": str(row["args"])}), columns={"args": pa.string()}
+    )
+    return function.gather("repeat", Repeat)
 
 
 def schema() -> dict[str, dict[str, dict[str, dict[str, object]]]]:
@@ -38,7 +70,10 @@ def test_schemathesis_finds_nothing(
     ledger.fail(trees.anchors[:5], "<script>")
     known = ["-H", f"Authorization: Bearer {OPERATE}"] if tokens else []
     limits = {"writes_per_second": 1e6, "reads_per_second": 1e6, "stream_seconds": 1}
-    with serving(valkey_url, tokens=tokens, ticker=False, **limits) as address:  # type: ignore[arg-type]
+    with (
+        serving(valkey_url, tokens=tokens, ticker=False, **limits) as address,  # type: ignore[arg-type]
+        repeating().work(_Topology(ledger)),
+    ):
         headers = {"Authorization": f"Bearer {OPERATE}"}
         served = patient.get(f"{address}/api/v1/openapi.json", headers=headers).json()
         (tmp_path / "schema.json").write_text(json.dumps(served))

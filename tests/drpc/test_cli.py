@@ -1,5 +1,6 @@
-"""`acker drpc`: list, call, work, remove."""
+"""`acker drpc`: list, show, call, work, remove."""
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -41,9 +42,16 @@ def test_a_function_is_worked_on_called_and_removed_by_commands(
         assert json.loads(capsys.readouterr().out) == 3
         assert run(["drpc", "call", "count", '"bad"']) == 1
         assert "bad arguments" in capsys.readouterr().err
+        assert run(["drpc", "show", "count", "--json"]) == 0
+        assert [step["workers"] for step in json.loads(capsys.readouterr().out)["steps"]] == [1, 1]
     finally:
         worker.send_signal(signal.SIGINT)
         worker.communicate(timeout=60)
+    request = hashlib.sha256(b"k").hexdigest()[:32]
+    assert run(["drpc", "show", "count", request]) == 0
+    assert capsys.readouterr().out == "answered 3\n"
+    assert run(["drpc", "show", "count", "0" * 32]) == 1
+    assert "no request" in capsys.readouterr().err
     assert run(["drpc", "list", "--json"]) == 0
     [listed] = json.loads(capsys.readouterr().out)
     assert (listed["function"], listed["steps"], listed["waiting"]) == ("count", ["fan", "count"], 0)

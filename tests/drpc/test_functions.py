@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from acker.collectors.topology import Topology
-from acker.drpc import LinearDRPC, Out, answers
+from acker.drpc import LinearDRPC, Out, answers, calls
 from acker.drpc.client import Client
 from acker.errors import (
     DRPCFailed,
@@ -149,7 +149,7 @@ def test_a_request_whose_time_is_over_is_off_the_queue(topology: Topology) -> No
     client = topology.drpc("count")
     future = client.submit(5, timeout=0.05)
     core, own = topology.ledger.core, keys.Function("t", "count")
-    while not topology.ledger.run(answers.overdue(core, client.function)):
+    while not topology.ledger.run(calls.overdue(core, client.function)):
         pass
     with pytest.raises(DRPCTimeout, match="it waited for fan"):
         future.result()

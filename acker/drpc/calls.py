@@ -1,0 +1,147 @@
+"""Calls as others see them: what became of one, what it waits for, and who works on a function."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from acker.drpc import lua
+from acker.drpc.registry import Description
+from acker.errors import UnknownStream, UnknownSubscription
+from acker.inspect import pages
+from acker.ledger import ids, outcomes, sections
+from acker.ledger.core import Core
+from acker.lines import leases
+from acker.store import keys
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import milliseconds, pairs
+from acker.streams import subscriptions
+
+_PAGE = 500
+
+
+class Status(StrEnum):
+    """What becomes of a call."""
+
+    PENDING = "pending"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+
+
+KINDS = {b"r": Status.ANSWERED, b"f": Status.FAILED, b"t": Status.TIMED_OUT}
+"""How an answer that is stored begins, and what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A call. text: the result as JSON, or why it has none.
+
+    deadline: Unix seconds, of one that is pending. steps: those of the first section that is not over; empty
+    where that was not found by a bounded look.
+    """
+
+    status: Status
+    text: str = ""
+    deadline: float = 0.0
+    steps: tuple[str, ...] = ()
+
+
+def see(core: Core, what: Description, request: str) -> Operation[Seen | None]:
+    """A call of a function; None where it is not known (any more)."""
+    own = keys.Function(core.config.name, what.name)
+    calls = [command("HEXISTS", own.calls, request), command("ZSCORE", own.deadlines, request)]
+    [waits, deadline] = yield calls
+    [answer] = yield [command("GET", own.answer(request))]  # after: it may have been answered in between
+    if answer is not None:
+        return Seen(KINDS.get(answer[:1], Status.FAILED), answer[1:].decode("utf-8", "replace"))
+    if not waits:
+        return None
+    page = yield from pages.find(core, request, limit=1)
+    steps = list[str]()
+    if page.trees:
+        steps = yield from waits_for(core, what, page.trees[0].anchor)
+    until = float(deadline) / 1000 if deadline else 0.0
+    return Seen(Status.PENDING, deadline=until, steps=tuple(steps))
+
+
+def waits_for(core: Core, what: Description, anchor: int) -> Operation[list[str]]:
+    """The steps of the first section of a request that is not over; none where all are."""
+    own = np.array([anchor], np.int64)
+    for section, steps in enumerate(what.sections(), 1):
+        tree = yield from pages.tree(core, int(sections.within(own, section)[0]))
+        if tree is not None and tree.state == "pending":
+            return steps
+    return []
+
+
+def cancel(core: Core, what: Description, request: str) -> Operation[bool]:
+    """Fails a call that has no answer yet; returns whether it had none. Who works on it drops its rows."""
+    [told] = yield [answer(core, what, request, "fit was cancelled")]
+    return bool(told)
+
+
+def answer(core: Core, what: Description, request: str, text: str, anchor: str = "0") -> Request:
+    """Answers a request, where it has no answer. text: as it is stored (lua/answer.lua)."""
+    own = keys.Function(core.config.name, what.name)
+    last = what.steps[-1].name
+    without = f"f{last} gave no result", f"f{last} gave two results"
+    return lua.answer(core.config, own, request, anchor, text, round(what.keep), without)
+
+
+def overdue(core: Core, what: Description) -> Operation[int]:
+    """Answers requests whose time is over; returns how many there were."""
+    own = keys.Function(core.config.name, what.name)
+    [instant] = yield [Request(own.deadlines, ["TIME"])]
+    [found] = yield [
+        command("ZRANGEBYSCORE", own.deadlines, "-inf", milliseconds(instant), "LIMIT", 0, _PAGE)
+    ]
+    if not found:
+        return 0
+    late = [request.decode("utf-8", "replace") for request in found]
+    waiting = yield from _waiting(core, what, set(late))
+    told = []
+    for request in late:
+        where = waiting.get(request, "nobody has begun it")
+        told.append(answer(core, what, request, f"t{where}"))
+    yield told
+    return len(late)
+
+
+def _waiting(core: Core, what: Description, late: set[str]) -> Operation[dict[str, str]]:
+    """What requests wait for: the steps of the first section that is not over."""
+    found: dict[str, str] = {}
+    kept = yield from in_flight(core, what)
+    for slab, names in kept.items():
+        for index, name in enumerate(names):
+            if name in late and len(found) < _PAGE:
+                steps = yield from waits_for(core, what, ids.anchor_at(slab, index))
+                done = "its steps are done, and nobody has settled it"
+                found[name] = f"it waited for {', '.join(steps)}" if steps else done
+    return found
+
+
+def in_flight(core: Core, what: Description) -> Operation[dict[bytes, list[str]]]:
+    """The slabs of requests that are kept, and the requests of each."""
+    own, cursor = keys.Spout(core.config.name, what.name), b"0"
+    found: dict[bytes, list[str]] = {}
+    while True:
+        [(cursor, stored)] = yield [command("HSCAN", own.slabs, cursor, "COUNT", _PAGE)]
+        slabs = list(pairs(stored))
+        names = yield from outcomes.message_ids(core, slabs)
+        found |= {slab: [one.decode("utf-8", "replace") for one in there] for slab, there in names.items()}
+        if cursor == b"0":
+            return found
+
+
+def workers(core: Core, what: Description) -> Operation[list[int]]:
+    """How many workers of each step count as alive. Of a Spark job's step there are none."""
+    found = []
+    for place, one in enumerate(what.steps):
+        try:
+            slot = yield from subscriptions.find(core, what.stream(place), one.name)
+        except (UnknownStream, UnknownSubscription):
+            found.append(0)
+        else:
+            found.append((yield from leases.alive(core, what.stream(place), slot)))
+    return found

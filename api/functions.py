@@ -1,0 +1,40 @@
+"""Callers of functions: a service has one client for each function that it is asked to call."""
+
+import asyncio
+
+from acker.drpc.client import Client
+from acker.drpc.registry import MOST, Description
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
+from api.settings import Settings
+
+
+class Callers:
+    """The clients of functions. Their calls are written, and their answers awaited, by threads of their own.
+
+    A client has no thread while nobody waits for an answer of its function.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._store: Store | None = None
+        self._clients: dict[str, Client] = {}
+
+    async def client(self, what: Description) -> Client:
+        """The client of a function as it is registered now."""
+        known = self._clients.get(what.name)
+        if known is None or known.function != what:
+            known = await asyncio.to_thread(self._open, what)
+            if len(self._clients) >= MOST:
+                self._clients.pop(next(iter(self._clients)))
+            self._clients[what.name] = known
+        return known
+
+    def _open(self, what: Description) -> Client:
+        if self._store is None:
+            self._store = Store(
+                self._settings.url.get_secret_value(),
+                timeout=self._settings.timeout,
+                cluster=self._settings.cluster,
+            )
+        return Client(open_ledger(self._store, what.topology, create=False), what.name)

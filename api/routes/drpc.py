@@ -1,0 +1,262 @@
+"""Functions: ask by HTTP, wait for the answer, or come again for it."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request
+from fastapi.responses import JSONResponse
+
+from acker.drpc import calls, registry
+from acker.drpc.client import Call, told
+from acker.drpc.registry import Description
+from acker.errors import (
+    DRPCFailed,
+    DRPCFull,
+    DRPCTimeout,
+    TooLarge,
+    UnknownFunction,
+    UnknownTopology,
+)
+from acker.inspect.aio import AsyncLedger
+from acker.store import keys
+from acker.store.operation import command
+from api.asgi.logs import note
+from api.fields import Name, instant
+from api.models.drpc import (
+    Answered,
+    CallBody,
+    Cancelled,
+    Function,
+    Functions,
+    FunctionStep,
+    Pending,
+    RequestId,
+)
+from api.problems import Refused, declared, not_found
+from api.routes.messages import IdempotencyKey
+from api.service import Service, ServiceDep
+from api.streams.live import LiveDep
+
+_LOOK = 1.0
+"""Seconds after which it is seen that a caller has gone."""
+_RETRY_AFTER = {"Retry-After": "1"}
+
+router = APIRouter(prefix="/drpc", tags=["functions"])
+
+
+async def _known(service: ServiceDep, function: Annotated[Name, Path()]) -> Description:
+    try:
+        return await service.store.run(registry.find(function))
+    except UnknownFunction as error:
+        raise not_found("unknown-function", str(error)) from error
+
+
+FunctionDep = Annotated[Description, Depends(_known)]
+"""The function that the path names."""
+
+
+async def _ledger(service: Service, what: Description) -> AsyncLedger:
+    try:
+        return await service.ledger(what.topology)
+    except UnknownTopology as error:
+        raise not_found("unknown-function", f"function {what.name!r} has gone: {error}") from error
+
+
+@router.get("", responses=declared())
+async def list_functions(service: ServiceDep) -> Functions:
+    """All functions of the store: its names are unique in it, 256 at most."""
+    found = []
+    for what in await service.store.run(registry.functions()):
+        try:
+            found.append(await _function(service, what))
+        except Refused:
+            continue
+    return Functions(functions=found)
+
+
+@router.get("/{function}", responses=declared(404))
+async def get_function(service: ServiceDep, what: FunctionDep) -> Function:
+    """A function, its calls without answer, and who works on its steps."""
+    return await _function(service, what)
+
+
+async def _function(service: Service, what: Description) -> Function:
+    ledger = await _ledger(service, what)
+    [pending] = await service.store.send([command("HLEN", keys.Function(what.topology, what.name).calls)])
+    alive = await ledger.run(calls.workers(ledger.core, what))
+    steps = [
+        FunctionStep(
+            name=one.name,
+            stream=what.stream(place),
+            gathers=one.gathers,
+            tasks=one.tasks,
+            spark=one.spark,
+            workers=None if one.spark else workers,
+        )
+        for place, (one, workers) in enumerate(zip(what.steps, alive, strict=True))
+    ]
+    return Function(
+        function=what.name,
+        topology=what.topology,
+        idempotent=what.idempotent,
+        attempts=what.attempts,
+        timeout=what.timeout,
+        keep=what.keep,
+        max_pending=what.max_pending,
+        pending=pending,
+        steps=steps,
+    )
+
+
+_PENDING: dict[int | str, dict[str, Any]] = {
+    202: {"model": Pending, "description": "It has no answer yet: ask for the request again."}
+}
+
+
+@router.post(
+    "/{function}",
+    responses={
+        **declared(404, 413, 504),
+        202: {
+            **_PENDING[202],
+            "headers": {"Location": {"description": "Of the request.", "schema": {"type": "string"}}},
+        },
+    },
+)
+async def call_function(
+    request: Request,
+    service: ServiceDep,
+    live: LiveDep,
+    what: FunctionDep,
+    body: CallBody,
+    idempotency_key: IdempotencyKey = None,
+) -> Answered:
+    """Calls a function, and waits for its answer; 202 and where to ask for it, when `wait` is over.
+
+    A call that a step fails is 422 `drpc-failed`; that is late, 504 `drpc-timeout`; for which there is no
+    room, 429 `drpc-full`; on which nobody works, 503 `no-workers`, when `wait` is over. Under the same key
+    the same call is worked out once. A caller that leaves cancels nothing.
+    """
+    note(request, function=what.name, key=idempotency_key)
+    with live.place(request.state.client):
+        call = await _begin(service, what, body, idempotency_key)
+        await _wait(call.future, min(body.wait, service.settings.stream_seconds), request.is_disconnected)
+    if call.future.done():
+        return Answered(request=call.request, result=_result(call.future.exception() or call.future.result()))
+    where = {"Location": str(request.url.path).rstrip("/") + f"/{call.request}"}
+    if body.wait and not any(await _workers(service, what)):
+        raise Refused(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "no-workers",
+            f"nobody works on function {what.name!r}: start a worker. The request waits until then, or until "
+            "its time is over",
+            where | _RETRY_AFTER,
+        )
+    return _accepted(await _pending(service, what, call.request), where)  # type: ignore[no-any-return]
+
+
+async def _workers(service: Service, what: Description) -> list[int]:
+    ledger = await _ledger(service, what)
+    return await ledger.run(calls.workers(ledger.core, what))
+
+
+async def _begin(service: Service, what: Description, body: CallBody, key: str | None) -> Call:
+    """Begins a call; when it returns, the call is written, or has its error."""
+    try:
+        client = await service.callers.client(what)
+        call = client.begin(body.args, timeout=body.timeout, key=key)
+    except TooLarge as error:
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body-too-large", str(error)) from error
+    except (UnknownFunction, UnknownTopology) as error:
+        raise not_found("unknown-function", str(error)) from error
+    await _rung(call.begun, call.future).wait()
+    return call
+
+
+def _rung(*futures: "Future[Any]") -> asyncio.Event:
+    """What is set when one of the futures is done. They are not cancelled with who waits."""
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+
+    def ring(_: object) -> None:
+        with suppress(RuntimeError):  # the service has ended meanwhile
+            loop.call_soon_threadsafe(event.set)
+
+    for future in futures:
+        future.add_done_callback(ring)
+    return event
+
+
+async def _wait(future: "Future[Any]", seconds: float, gone: Callable[[], Awaitable[bool]]) -> None:
+    """Waits for an answer, as long as somebody wants it."""
+    until, rung = time.monotonic() + seconds, _rung(future)
+    while not future.done() and (left := until - time.monotonic()) > 0:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(rung.wait(), min(left, _LOOK))
+        if not future.done() and await gone():
+            return
+
+
+def _result(answer: Any) -> Any:
+    """What is answered; raises Refused for what is no result."""
+    if isinstance(answer, DRPCFailed):
+        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "drpc-failed", str(answer))
+    if isinstance(answer, DRPCTimeout):
+        raise Refused(HTTPStatus.GATEWAY_TIMEOUT, "drpc-timeout", str(answer))
+    if isinstance(answer, DRPCFull):
+        raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "drpc-full", str(answer), _RETRY_AFTER)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _accepted(pending: Pending, headers: dict[str, str] | None = None) -> Any:
+    return JSONResponse(pending.model_dump(mode="json"), HTTPStatus.ACCEPTED, headers)
+
+
+async def _pending(service: Service, what: Description, request: str) -> Pending:
+    ledger = await _ledger(service, what)
+    seen = await ledger.run(calls.see(ledger.core, what, request))
+    deadline = instant(seen.deadline) if seen and seen.deadline else None
+    return Pending(request=request, deadline=deadline, waits_for=list(seen.steps) if seen else [])
+
+
+@router.get("/{function}/{request_id}", responses={**declared(404, 504), **_PENDING})
+async def get_call(
+    service: ServiceDep, what: FunctionDep, request_id: Annotated[RequestId, Path()]
+) -> Answered:
+    """The answer of a call, as the call itself would have it; 202 while it has none."""
+    ledger = await _ledger(service, what)
+    seen = await ledger.run(calls.see(ledger.core, what, request_id))
+    if seen and 0 < seen.deadline < time.time():  # nobody works on the function
+        await ledger.run(calls.overdue(ledger.core, what))
+        seen = await ledger.run(calls.see(ledger.core, what, request_id))
+    if seen is None:
+        raise _unknown(what, request_id)
+    if seen.status is calls.Status.PENDING:
+        deadline = instant(seen.deadline) if seen.deadline else None
+        return _accepted(Pending(request=request_id, deadline=deadline, waits_for=list(seen.steps)))  # type: ignore[no-any-return]
+    return Answered(request=request_id, result=_result(told(what.name, seen.status, seen.text)))
+
+
+@router.delete("/{function}/{request_id}", responses=declared(404))
+async def cancel_call(
+    service: ServiceDep, what: FunctionDep, request_id: Annotated[RequestId, Path()]
+) -> Cancelled:
+    """Fails a call that has no answer yet: who waits for it learns so, and its rows are dropped."""
+    ledger = await _ledger(service, what)
+    cancelled = await ledger.run(calls.cancel(ledger.core, what, request_id))
+    if not cancelled and await ledger.run(calls.see(ledger.core, what, request_id)) is None:
+        raise _unknown(what, request_id)
+    return Cancelled(request=request_id, cancelled=cancelled)
+
+
+def _unknown(what: Description, request: str) -> Refused:
+    return not_found(
+        "unknown-request",
+        f"function {what.name!r} has no request {request!r}, or it was answered over {what.keep:g} s ago",
+    )

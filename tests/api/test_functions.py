@@ -1,0 +1,210 @@
+"""Functions by HTTP: each call has its one answer, at once or when it is asked for again."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from acker.collectors.topology import Topology
+from acker.drpc import LinearDRPC, Out
+from acker.errors import FailedException
+from tests.helpers.api import READ, calling, serving
+
+CALL = "token-that-only-calls"
+
+
+class Echo:
+    """Gives back what it was asked, when it may."""
+
+    may = threading.Event()
+
+    def __init__(self, _: object) -> None:
+        self.rows = list[str]()
+
+    def execute(self, row: dict[str, Any]) -> None:
+        self.rows.append(row["args"])
+
+    def finished(self, out: Out) -> None:
+        self.may.wait()
+        out.result(self.rows)
+
+
+def split(row: dict[str, Any], out: Out) -> None:
+    if row["args"] == "bad":
+        raise FailedException("bad arguments")
+    for part in row["args"]:
+        out.emit({"args": str(part)})
+
+
+def echo(**how: Any) -> LinearDRPC:
+    return LinearDRPC("echo", **how).step("split", split, columns={"args": pa.string()}).gather("all", Echo)
+
+
+@pytest.fixture
+def topology(valkey_url: str) -> Topology:
+    return Topology(valkey_url, "t", ackers=2)
+
+
+@contextmanager
+def working(topology: Topology, **how: Any) -> Iterator[None]:
+    Echo.may.set()
+    with echo(**how).work(topology):
+        yield
+
+
+def kind(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["type"].removeprefix("urn:acker:")
+
+
+def test_a_call_waits_for_its_answer(client: httpx.Client, topology: Topology) -> None:
+    with working(topology):
+        answer = client.post("/drpc/echo", json={"args": [1, "ü"]})
+        assert (answer.status_code, answer.json()["result"]) == (200, ["1", "ü"])
+        again = client.get(f"/drpc/echo/{answer.json()['request']}")
+        assert (again.status_code, again.json()) == (200, answer.json())
+        failed = client.post("/drpc/echo", json={"args": "bad"})
+        assert kind(failed) == (422, "drpc-failed")
+        assert failed.json()["detail"] == "in section echo.all: bad arguments"
+
+
+def test_who_does_not_wait_comes_again(client: httpx.Client, topology: Topology) -> None:
+    with working(topology):
+        Echo.may.clear()
+        accepted = client.post("/drpc/echo", json={"args": [1], "wait": 0})
+        assert accepted.status_code == 202
+        where = accepted.headers["location"].removeprefix("/api/v1")
+        while (pending := client.get(where).json())["waits_for"] != ["all"]:
+            assert client.get(where).status_code == 202
+        assert pending["deadline"] > "2026"
+        Echo.may.set()
+        while (found := client.get(where)).status_code == 202:
+            pass
+        assert found.json()["result"] == ["1"]
+
+
+def test_what_cannot_be_answered_is_a_problem(client: httpx.Client, topology: Topology) -> None:
+    echo(max_pending=1).register(topology)
+    short = {"args": [1], "timeout": 0.01}
+    assert kind(client.post("/drpc/echo", json=short)) == (504, "drpc-timeout")
+    brief = client.post("/drpc/echo", json={"args": [1], "timeout": 0.01, "wait": 0})
+    place = brief.headers["location"].removeprefix("/api/v1")
+    while (late := client.get(place)).status_code == 202:
+        pass
+    assert kind(late) == (504, "drpc-timeout")
+    none = client.post("/drpc/echo", json={"args": [1], "wait": 0.1})
+    assert kind(none) == (503, "no-workers")
+    where = none.headers["location"].removeprefix("/api/v1")
+    assert client.get(where).status_code == 202
+    full = client.post("/drpc/echo", json={"args": [1]})
+    assert (kind(full), full.headers["retry-after"]) == ((429, "drpc-full"), "1")
+    assert client.delete(where).json()["cancelled"]
+    assert not client.delete(where).json()["cancelled"]
+    assert kind(client.get(where)) == (422, "drpc-failed")
+    assert client.get("/drpc/echo").json()["pending"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("/drpc/nobody", {"args": 1}, (404, "unknown-function")),
+        ("/drpc/echo", {}, (422, "invalid-request")),
+        ("/drpc/echo", {"args": "x" * (1 << 20)}, (413, "body-too-large")),
+        ("/drpc/echo", {"args": 1, "timeout": 0}, (422, "invalid-request")),
+        ("/drpc/echo", {"args": 1, "timeout": True}, (422, "invalid-request")),
+        ("/drpc/echo", {"args": 1, "wait": 301}, (422, "invalid-request")),
+    ],
+)
+def test_a_call_that_is_none_is_refused(
+    client: httpx.Client, topology: Topology, path: str, body: dict[str, Any], expected: tuple[int, str]
+) -> None:
+    echo().register(topology)
+    assert kind(client.post(path, json=body)) == expected
+    assert client.get("/drpc/echo").json()["pending"] == 0
+
+
+@pytest.mark.parametrize("args", ["NaN", "-Infinity", '"\\ud800"', "[" * 100_000 + "]" * 100_000])
+def test_args_that_json_has_not_are_refused(client: httpx.Client, topology: Topology, args: str) -> None:
+    echo().register(topology)
+    headers = {"Content-Type": "application/json"}
+    answer = client.post("/drpc/echo", content=f'{{"args": {args}}}', headers=headers)
+    assert 400 <= answer.status_code < 500, answer.text
+
+
+def test_a_request_that_is_not_known_is_404(client: httpx.Client, topology: Topology) -> None:
+    echo().register(topology)
+    for ask in (client.get, client.delete):
+        assert kind(ask(f"/drpc/echo/{'0' * 32}")) == (404, "unknown-request")
+        assert kind(ask("/drpc/echo/x")) == (422, "invalid-request")
+
+
+def test_a_function_tells_who_works_on_it(client: httpx.Client, topology: Topology) -> None:
+    echo(idempotent=True).register(topology)
+    assert [one["workers"] for one in client.get("/drpc/echo").json()["steps"]] == [0, 0]
+    with working(topology, idempotent=True):
+        client.post("/drpc/echo", json={"args": [1]})
+        [found] = client.get("/drpc").json()["functions"]
+        assert [one["workers"] for one in found["steps"]] == [1, 1]
+    assert [one["workers"] for one in client.get("/drpc/echo").json()["steps"]] == [0, 0]
+    assert (found["function"], found["topology"], found["attempts"]) == ("echo", "t", 3)
+
+
+def test_a_function_that_was_made_anew_is_called_as_it_is_now(
+    client: httpx.Client, topology: Topology
+) -> None:
+    with working(topology):
+        client.post("/drpc/echo", json={"args": [1]})
+    topology.ledger.remove(force=True)
+    assert kind(client.post("/drpc/echo", json={"args": [1]})) == (404, "unknown-function")
+    with Topology(topology.ledger.store.url, "other", ackers=1) as other, working(other):
+        assert client.post("/drpc/echo", json={"args": [2]}).json()["result"] == ["2"]
+
+
+def test_the_same_key_from_two_services_is_worked_out_once(
+    valkey_url: str, client: httpx.Client, topology: Topology
+) -> None:
+    with working(topology), serving(valkey_url, ticker=False) as address, calling(address, "") as other:
+        found = [
+            one.post("/drpc/echo", json={"args": [1]}, headers={"Idempotency-Key": "k"}).json()
+            for one in (client, other)
+        ]
+    assert found[0] == found[1]
+
+
+def test_what_a_token_allows(valkey_url: str, topology: Topology) -> None:
+    tokens = f"read:{READ} call:{CALL}"
+    with working(topology), serving(valkey_url, tokens=tokens, ticker=False) as address:
+        with calling(address, CALL) as caller:
+            answer = caller.post("/drpc/echo", json={"args": [1]})
+            assert answer.status_code == 200
+            where = f"/drpc/echo/{answer.json()['request']}"
+            assert caller.get(where).status_code == 200
+            assert caller.get("/access").json() == {"scope": "call"}
+            for method, path in (("GET", "/topologies"), ("DELETE", where), ("DELETE", "/topologies/t")):
+                assert kind(caller.request(method, path)) == (403, "calls-only")
+        with calling(address, READ) as reader:
+            assert reader.get(where).status_code == 200
+            assert kind(reader.post("/drpc/echo", json={"args": [1]})) == (403, "read-only")
+
+
+def test_a_caller_that_leaves_cancels_nothing_and_frees_its_place(
+    valkey_url: str, topology: Topology
+) -> None:
+    with working(topology), serving(valkey_url, ticker=False, streams=1) as address:
+        Echo.may.clear()
+        with calling(address, "") as client:
+            with pytest.raises(httpx.ReadTimeout):
+                client.post("/drpc/echo", json={"args": [1]}, timeout=0.5)
+            while kind_of_second(client) == (429, "too-many-streams"):
+                pass
+            Echo.may.set()
+            while client.get("/drpc/echo").json()["pending"]:
+                pass
+
+
+def kind_of_second(client: httpx.Client) -> object:
+    answer = client.post("/drpc/echo", json={"args": [2], "wait": 0})
+    return kind(answer) if answer.status_code != 202 else None
