@@ -1,4 +1,4 @@
-"""What runs beside the requests: the beat, the ticker, and the settler of what spouts keep in the store."""
+"""What runs beside the requests: the beat, the ticker, and who settles what spouts and lines keep."""
 
 import asyncio
 import logging
@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from acker.ledger.aio import AsyncTicker
+from acker.lines.coordinating import Coordinating
 from acker.store.client import Store
 from acker.streams.spouts.settler import Settler
 from api.service import Service
 from api.streams.live import Live
 
 _ATTEMPTS = 20
+_THREAD = "thread"
 _log = logging.getLogger(__name__)
 
 
@@ -24,11 +26,12 @@ async def running(service: Service, live: Live) -> AsyncIterator[None]:
     stop = threading.Event()
     if settings.ticker:
         tasks.append(asyncio.create_task(AsyncTicker(service.store).run(asyncio.Event()), name="ticker"))
-        # It is made for threads; it has connections of its own.
-        settler = Settler(
-            Store(settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster)
-        )
-        tasks.append(asyncio.create_task(asyncio.to_thread(settler.run, stop), name="settler"))
+        # These are made for threads; they have connections of their own.
+        store = Store(settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster)
+        tasks += [
+            asyncio.create_task(asyncio.to_thread(one.run, stop), name=_THREAD)
+            for one in (Coordinating(store), Settler(store))
+        ]
     if settings.otel:
         from api.otel import Exporter, otlp
 
@@ -44,7 +47,7 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     """Cancels tasks until they have ended: one that is just connecting may pass over being cancelled."""
     for _ in range(_ATTEMPTS):
         for task in tasks:
-            if task.get_name() != "settler":  # a thread, which has been asked to end
+            if task.get_name() != _THREAD:  # which has been asked to end
                 task.cancel()
         _, left = await asyncio.wait(tasks, timeout=0.5)
         if not left:

@@ -21,6 +21,7 @@ from acker.ledger.topologies import names as topology_names
 from acker.store.client import Store
 
 if TYPE_CHECKING:
+    from acker.lines.coordinating import Coordinating
     from acker.streams.spouts.settler import Settler
 
 
@@ -35,7 +36,8 @@ def tick(
 ) -> None:
     """Tick topologies (all, unless some are named) when it is time, until it is stopped.
 
-    Settles the outcomes of spouts that keep their rows, too: replays what was not acked.
+    Settles the outcomes of spouts that keep their rows, too: replays what was not acked. Has what gathers in
+    lines go on.
     """
     store = options.store(url, timeout)
     names = [check_name(name, "topology") for name in topologies] if topologies else None
@@ -45,8 +47,8 @@ def tick(
             ledger = open_ledger(store, name, create=False)
             ledger.run(keep_waiting(ledger.core))
             done[name] = ledger.tick()
-        if (settler := _settler(store, names)) is not None:
-            settler.step()
+        for one in _settling(store, names):
+            one.step()
         _show(done, as_json)
         return
     stop = stop_on_signals()
@@ -55,25 +57,25 @@ def tick(
         for name in names:
             open_ledger(store, name, create=False)
     sys.stderr.write(f"acker: ticking {', '.join(names) if names else 'all topologies'}; Ctrl-C stops it\n")
-    thread = None
-    if (settler := _settler(store, names)) is not None:
-        thread = threading.Thread(target=settler.run, args=(stop,), name="acker settles")
+    threads = [threading.Thread(target=one.run, args=(stop,)) for one in _settling(store, names)]
+    for thread in threads:
         thread.start()
     try:
         Ticker(store, names, on_tick=_told_json if as_json else _told).run(stop)
     finally:
         stop.set()
-        if thread is not None:
+        for thread in threads:
             thread.join()
 
 
-def _settler(store: Store, names: list[str] | None) -> "Settler | None":
-    """What replays and buries; None where there is no pyarrow to read rows with."""
+def _settling(store: Store, names: list[str] | None) -> "list[Coordinating | Settler]":
+    """What releases, replays and buries rows; nothing where there is no pyarrow to read them with."""
     try:
+        from acker.lines.coordinating import Coordinating
         from acker.streams.spouts.settler import Settler
     except ImportError:
-        return None
-    return Settler(store, names)
+        return []
+    return [Coordinating(store, names), Settler(store, names)]
 
 
 def stop_on_signals() -> threading.Event:

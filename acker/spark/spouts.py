@@ -18,6 +18,7 @@ from acker.errors import MissingRights, SchemaMismatch, SpoutPendingFull, Valida
 from acker.ledger.client import Ledger
 from acker.ledger.config import check_name
 from acker.ledger.near import meant
+from acker.lines.coordinating import Coordinating
 from acker.spark.arrow import map_in_arrow
 from acker.spark.collector import AT_WORK
 from acker.spark.once import quoted
@@ -300,20 +301,26 @@ def settling(
 ) -> Iterator[Settler]:
     """Settles outcomes in a thread, so that what failed is replayed, for as long as the block takes.
 
+    What gathers in lines goes on meanwhile, too (docs/lines.md).
+
     on_outcomes: is given each batch of outcomes (`acker.streams.spouts.replays.OUTCOMES`) before it is
     settled; where it raises, they come again. A spout whose outcomes somebody takes is left to them,
     so `acker tick`, which settles, too, passes it over until it is settled by its name without.
     """
     ledger = _ledger(url, topology, settings)
     settler = Settler(ledger.store, [topology], spout=spout, on_outcomes=on_outcomes)
-    stop = threading.Event()
-    thread = threading.Thread(target=settler.run, args=(stop,), name=f"acker settles {topology}", daemon=True)
-    thread.start()
+    stop, threads = threading.Event(), list[threading.Thread]()
+    for run in (settler.run, Coordinating(ledger.store, [topology]).run):
+        threads.append(
+            threading.Thread(target=run, args=(stop,), name=f"acker settles {topology}", daemon=True)
+        )
+        threads[-1].start()
     try:
         yield settler
     finally:
         stop.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
 
 
 def _ledger(url: str, topology: str, settings: dict[str, object]) -> Ledger:
