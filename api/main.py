@@ -26,6 +26,7 @@ from api.routes import (
     events,
     graph,
     health,
+    lines,
     messages,
     metrics,
     outcomes,
@@ -66,8 +67,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
     routes = APIRouter(prefix=PREFIX, dependencies=[Depends(problems.check_query)])
     for part in (
-        access, topologies, graph, stats, trees, places, outcomes, records, dead_letters, messages, spouts,
-        drpc, events,
+        access, topologies, graph, stats, trees, places, lines, outcomes, records, dead_letters, messages,
+        spouts, drpc, events,
     ):  # fmt: skip
         routes.include_router(part.router)
     app.include_router(routes)

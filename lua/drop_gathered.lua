@@ -18,6 +18,7 @@ for k = 4, #KEYS do
   for _, one in ipairs(call('XRANGE', KEYS[k], '-', '+', 'COUNT', 1000)) do
     dropped[#dropped + 1] = one[2][2]
     stream.count(KEYS[1], 'segments', -1)
+    stream.count(KEYS[1], 'waiting', -(tonumber(one[2][4]) or 0))
     stream.count(KEYS[1], 'too_late', one[2][4])
   end
   call('UNLINK', KEYS[k])

@@ -28,6 +28,7 @@ for n = 0, (#KEYS - 2) / 4 - 1 do
       call('UNLINK', payload)
       stream.count(KEYS[2], 'too_late', ARGV[at + 1])
     elseif stream.publish(gathered, KEYS[2], owed, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]) then
+      stream.count(KEYS[2], 'waiting', ARGV[at + 1])
       call('PERSIST', payload)
       call('EXPIRE', gathered, ARGV[1])
       call('ZADD', KEYS[1], 'NX', now, ARGV[at - 1])

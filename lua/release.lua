@@ -22,6 +22,7 @@ call('HDEL', KEYS[4], 'over', 'acked')
 call('EXPIRE', KEYS[4], ARGV[1])
 local found, rows = call('XRANGE', KEYS[3], '-', '+', 'COUNT', 450), tonumber(ARGV[3])
 for _, one in ipairs(found) do rows = rows + (tonumber(one[2][4]) or 0) end
+stream.count(KEYS[2], 'waiting', tonumber(ARGV[3]) - rows)
 for k, one in ipairs(found) do
   local fields = one[2]
   call('XADD', KEYS[1], '*', 'segment', fields[2], 'rows', fields[4], 'slots', fields[6],

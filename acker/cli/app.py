@@ -15,6 +15,7 @@ from acker.cli import (
     drpc,
     find,
     health,
+    lines,
     places,
     read,
     remove,
@@ -54,6 +55,7 @@ app.command("stuck")(places.stuck)
 app.command("drops")(places.drops)
 app.command("fail", context_settings=ANCHORS)(write.fail)
 app.command("reset-timeout", context_settings=ANCHORS)(write.reset_timeout)
+app.command("lines", context_settings=ANCHORS)(lines.lines)
 app.command("streams")(streams.streams)
 app.command("unsubscribe")(streams.unsubscribe)
 app.command("readers")(streams.readers)

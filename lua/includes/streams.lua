@@ -11,6 +11,7 @@
 --   emitted        tuples emitted into the stream: its rows, once for each subscription they were for
 --   segments, bytes                        what the entries of the stream hold
 --   dropped        segments dropped by the limits
+--   waiting        rows of a stream that gathers which wait for others of their requests
 --   max_age, max_bytes                     those limits, where they are not the default
 --
 -- A segment that is staged while there is no subscription is for the next one.

@@ -157,7 +157,7 @@ def reader_works(url: str, name: str = "t") -> None:
     for words in (
         ("topologies",), ("stats", name), ("trees", name), ("dead-letters", name), ("tree", name, "1"),
         ("find", name, "m"), ("find", name, "0"),
-        ("why", name, "1"), ("stuck", name),
+        ("why", name, "1"), ("stuck", name), ("lines", name),
     ):  # fmt: skip
         with pytest.raises(SystemExit) as end:
             cli.main([*words, "--url", url])

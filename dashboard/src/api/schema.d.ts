@@ -391,6 +391,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/topologies/{topology}/lines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Lines
+         * @description All lines of a topology: what waits in each gather, and for how long.
+         */
+        get: operations["list_lines"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/topologies/{topology}/lines/requests/{anchor}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Line Request
+         * @description How far a request has come, by the anchor of its tree in any section of its line.
+         */
+        get: operations["get_line_request"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/topologies/{topology}/messages": {
         parameters: {
             query?: never;
@@ -1707,6 +1747,70 @@ export interface components {
             functions: components["schemas"]["Function"][];
         };
         /**
+         * GatherState
+         * @description A stream that gathers.
+         */
+        GatherState: {
+            /**
+             * By
+             * @description Columns whose values say for which task a row is.
+             */
+            by: string[];
+            /**
+             * Groups
+             * @description Groups of requests whose rows wait, of the 1,000 that wait longest.
+             * @example 1200
+             */
+            groups: number;
+            /**
+             * More
+             * @description Whether there are others.
+             */
+            more: boolean;
+            /**
+             * Oldest
+             * @description Seconds for which the oldest waits; null where none does.
+             */
+            oldest: number | null;
+            /**
+             * Rows
+             * @description Rows that wait for others of their requests.
+             * @example 1200
+             */
+            rows: number;
+            /**
+             * Stream
+             * @example wordcount
+             */
+            stream: string;
+            /**
+             * Tasks
+             * @example 1200
+             */
+            tasks: number;
+        };
+        /**
+         * Gathered
+         * @description What waits for a task of a group.
+         */
+        Gathered: {
+            /**
+             * Rows
+             * @example 1200
+             */
+            rows: number;
+            /**
+             * Segments
+             * @example 1200
+             */
+            segments: number;
+            /**
+             * Task
+             * @example 1200
+             */
+            task: number;
+        };
+        /**
          * Graph
          * @description What a topology is made of, as far as it is known, what passes, and where it is worst.
          */
@@ -2020,6 +2124,51 @@ export interface components {
             p95: (number | null)[];
             /** P99 */
             p99: (number | null)[];
+        };
+        /**
+         * LineRequest
+         * @description How far a request of a line has come.
+         */
+        LineRequest: {
+            /**
+             * Group
+             * @description Requests that were tracked together go on together.
+             */
+            group: string;
+            /**
+             * Line
+             * @example wordcount
+             */
+            line: string;
+            /**
+             * Request
+             * @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits.
+             * @example -4611686018427387903
+             */
+            request: string;
+            /** Sections */
+            sections: components["schemas"]["SectionState"][];
+        };
+        /**
+         * LineState
+         * @description A line, with its gathers in their order.
+         */
+        LineState: {
+            /** Gathers */
+            gathers: components["schemas"]["GatherState"][];
+            /**
+             * Line
+             * @example wordcount
+             */
+            line: string;
+        };
+        /**
+         * Lines
+         * @description All lines of a topology, by name.
+         */
+        Lines: {
+            /** Lines */
+            lines: components["schemas"]["LineState"][];
         };
         /**
          * Matching
@@ -2556,6 +2705,31 @@ export interface components {
              * @example 1200
              */
             waiting_slabs: number;
+        };
+        /**
+         * SectionState
+         * @description A section of a request.
+         */
+        SectionState: {
+            /**
+             * Gathered
+             * @description What waits there, of all requests of the group.
+             */
+            gathered: components["schemas"]["Gathered"][];
+            /**
+             * Released
+             * @description Whether the group's rows have gone on, or were dropped.
+             */
+            released: boolean;
+            /** Section */
+            section: number;
+            /**
+             * Stream
+             * @description The stream that gathers at its end; null: it ends the request.
+             */
+            stream: string | null;
+            /** @description The request's tree there; null where the ledger does not know it. */
+            tree: components["schemas"]["Tree"] | null;
         };
         /**
          * Seen
@@ -7499,6 +7673,302 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Graph"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_lines: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Lines"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_line_request: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A signed 64-bit number in decimal digits: JavaScript's numbers would lose bits. */
+                anchor: string;
+                topology: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LineRequest"];
                 };
             };
             /** @description No token, or one that is not accepted. */

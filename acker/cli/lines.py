@@ -1,0 +1,66 @@
+"""`acker lines`: what gathers in a topology, and how far a request has come."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from acker.cli import options
+from acker.cli.options import Json, Timeout, TopologyName, Url
+from acker.cli.output import duration, facts, row, show, show_json, table
+from acker.errors import needing_pyarrow
+
+if TYPE_CHECKING:
+    from acker.lines.overview import LineSeen, RequestSeen
+
+
+def lines(
+    topology: TopologyName,
+    anchor: Annotated[
+        str, typer.Argument(metavar="[ANCHOR]", help="Of a request, in any section.", show_default=False)
+    ] = "",
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> None:
+    """The lines of a topology, and what waits in their gathers; or each section of one request."""
+    with needing_pyarrow("to look into lines"):
+        from acker.lines import forms, overview
+
+    ledger = options.ledger(url, timeout, topology)
+    if anchor:
+        request = ledger.run(overview.request(ledger.core, options.anchor(anchor)))
+        if as_json:
+            show_json(forms.request(request))
+        else:
+            _show_request(request)
+        return
+    found = ledger.run(overview.overview(ledger.core))
+    if as_json:
+        show_json([forms.line(one) for one in found])
+    else:
+        _show_lines(found)
+
+
+def _show_lines(found: "list[LineSeen]") -> None:
+    right = ("tasks", "groups", "rows", "oldest")
+    made = table("line", "gathers", "tasks", "groups", "rows", "oldest", right=right)
+    for line in found:
+        for one in line.gathers:
+            groups = f"{one.groups:,}{' or more' if one.more else ''}"
+            oldest = "-" if one.oldest is None else duration(one.oldest)
+            row(made, line.name, one.gather.stream, str(one.gather.tasks), groups, f"{one.rows:,}", oldest)
+    show(made if found else "no lines")
+
+
+def _show_request(request: "RequestSeen") -> None:
+    show(facts([("line", request.line), ("request", request.id), ("group", request.group)]))
+    made = table("section", "ends at", "tree", "age", "waits there", right=("section", "age"))
+    for one in request.sections:
+        state, age = ("not known", "-") if one.tree is None else (one.tree.state, duration(one.tree.age))
+        rows = sum(each.rows for each in one.gathered)
+        tasks = ", ".join(str(each.task) for each in one.gathered)
+        waits = f"{rows:,} rows of its group, for tasks {tasks}" if one.gathered else ""
+        if one.released:
+            waits = "gone on"
+        row(made, str(one.number), one.stream or "its outcome", state, age, waits)
+    show("", made)

@@ -1,0 +1,148 @@
+"""Lines as others see them: what waits in each gather, and how far a request has come."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from acker.errors import ValidationError
+from acker.inspect import trees
+from acker.inspect.trees import Tree
+from acker.ledger import ids, sections
+from acker.ledger.core import Core
+from acker.lines import definition
+from acker.lines.definition import Definition, Gather
+from acker.store import keys
+from acker.store.operation import Operation, Request, abreast, command
+from acker.store.replies import milliseconds
+from acker.streams.gathers import MOST_SEGMENTS
+
+_LOOK = 1_000
+"""Places of a gather that are looked at: those that wait longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatherSeen:
+    """A stream that gathers. rows: that wait for others of their requests.
+
+    groups: whose rows wait; more: and there are others. oldest: seconds since the first of the oldest came;
+    None where nothing waits.
+    """
+
+    gather: Gather
+    rows: int
+    groups: int
+    more: bool
+    oldest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LineSeen:
+    """A line, and its gathers in their order."""
+
+    name: str
+    gathers: tuple[GatherSeen, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What waits in a gather for a task of a request's group: its requests were tracked together."""
+
+    task: int
+    segments: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of a request. stream: that gathers at its end; None for the last section.
+
+    tree: that of the request there; None where the ledger does not know it (any more). released: the
+    stream's rows of the group have gone on, or were dropped. gathered: what waits there, by task.
+    """
+
+    number: int
+    stream: str | None
+    tree: Tree | None
+    released: bool
+    gathered: tuple[Gathered, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSeen:
+    """A request of a line. group: 16 hexadecimal digits; its requests go on together."""
+
+    line: str
+    id: int
+    group: str
+    sections: tuple[Section, ...]
+
+
+def overview(core: Core) -> Operation[list[LineSeen]]:
+    """All lines of a topology, by name. One that cannot be read is logged, and left out."""
+    known = yield from definition.lines(core)
+    found = []
+    for one in sorted(known.values(), key=lambda line: line.name):
+        members = yield from abreast([_gather(core, member) for member in one.gathers])
+        found.append(LineSeen(one.name, tuple(members)))
+    return found
+
+
+def _gather(core: Core, gather: Gather) -> Operation[GatherSeen]:
+    own = keys.Stream(core.config.name, gather.stream)
+    [places, rows, instant] = yield [
+        command("ZRANGEBYSCORE", own.gathering, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, _LOOK + 1),
+        command("HGET", own.subscriptions, "waiting"),
+        Request(own.gathering, ["TIME"]),
+    ]
+    scored = list(places) if places and isinstance(places[0], list | tuple) else list(_pairs(places))
+    groups = {bytes(name).partition(b":")[0] for name, _ in scored[:_LOOK]}
+    oldest = (milliseconds(instant) - float(scored[0][1])) / 1000 if scored else None
+    waiting = int(rows) if rows and rows.lstrip(b"-").isdigit() else 0
+    return GatherSeen(gather, max(0, waiting), len(groups), len(scored) > _LOOK, oldest)
+
+
+def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def request(core: Core, anchor: int) -> Operation[RequestSeen]:
+    """A request by the anchor of its tree in any section. Raises ValidationError for one of no line."""
+    asked = np.array([anchor], np.int64)
+    known = yield from definition.lines(core)
+    line = known.get(int(sections.lines(asked)[0]))
+    if line is None:
+        name = core.config.name
+        raise ValidationError(f"anchor: expected that of a tree of a line of topology {name!r}, got {anchor}")
+    own = [int(sections.within(asked, number)[0]) for number in range(1, len(line.gathers) + 2)]
+    group = sections.group_of(ids.slab_of(own[0]))
+    there = {tree.anchor: tree for tree in (yield from trees.trees_at(core, own))}
+    found = []
+    for number, its in enumerate(own, 1):
+        released, gathered = yield from _waiting(core, line, number, group)
+        stream = line.gathers[number - 1].stream if number <= len(line.gathers) else None
+        found.append(Section(number, stream, there.get(its), released, gathered))
+    return RequestSeen(line.name, own[0], group, tuple(found))
+
+
+def _waiting(
+    core: Core, line: Definition, section: int, group: str
+) -> Operation[tuple[bool, tuple[Gathered, ...]]]:
+    """Whether a group has left the gather at the end of a section, and what of it waits there."""
+    if section > len(line.gathers):
+        return False, ()
+    how = line.gathers[section - 1]
+    own = keys.Stream(core.config.name, how.stream)
+    [released, *waiting] = yield [
+        command("HEXISTS", own.progress(group), "released"),
+        *(
+            command("XRANGE", own.gathered(group, task), "-", "+", "COUNT", MOST_SEGMENTS + 1)
+            for task in range(how.tasks)
+        ),
+    ]
+    gathered = [
+        Gathered(task, len(found), sum(int(fields[3]) for _, fields in found if fields[3].isdigit()))
+        for task, found in enumerate(waiting)
+        if found
+    ]
+    return bool(released), tuple(gathered)

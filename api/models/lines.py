@@ -1,0 +1,60 @@
+"""Lines and their requests."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from api.fields import Answer, Count, Id, Name, Seconds
+from api.models.trees import Tree
+
+
+class GatherState(Answer):
+    """A stream that gathers."""
+
+    stream: Name
+    tasks: Count
+    by: list[str] = Field(description="Columns whose values say for which task a row is.")
+    rows: Count = Field(description="Rows that wait for others of their requests.")
+    groups: Count = Field(description="Groups of requests whose rows wait, of the 1,000 that wait longest.")
+    more: bool = Field(description="Whether there are others.")
+    oldest: Seconds | None = Field(description="Seconds for which the oldest waits; null where none does.")
+
+
+class LineState(Answer):
+    """A line, with its gathers in their order."""
+
+    line: Name
+    gathers: list[GatherState]
+
+
+class Lines(Answer):
+    """All lines of a topology, by name."""
+
+    lines: list[LineState]
+
+
+class Gathered(Answer):
+    """What waits for a task of a group."""
+
+    task: Count
+    segments: Count
+    rows: Count
+
+
+class SectionState(Answer):
+    """A section of a request."""
+
+    section: Annotated[int, Field(ge=1, le=8)]
+    stream: Name | None = Field(description="The stream that gathers at its end; null: it ends the request.")
+    tree: Tree | None = Field(description="The request's tree there; null where the ledger does not know it.")
+    released: bool = Field(description="Whether the group's rows have gone on, or were dropped.")
+    gathered: list[Gathered] = Field(description="What waits there, of all requests of the group.")
+
+
+class LineRequest(Answer):
+    """How far a request of a line has come."""
+
+    line: Name
+    request: Id
+    group: str = Field(description="Requests that were tracked together go on together.")
+    sections: list[SectionState]

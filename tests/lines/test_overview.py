@@ -1,0 +1,102 @@
+"""What people see of lines: what waits in each gather, and how far a request has come."""
+
+import json
+from typing import Any
+
+import pytest
+
+from acker.cli.app import run
+from acker.ledger.client import open_ledger
+from acker.lines.overview import overview, request
+from acker.store.client import Store
+from tests.helpers.api import calling, serving
+from tests.lines.test_lines import Job
+
+
+@pytest.fixture
+def job(valkey_url: str) -> Job:
+    return Job(open_ledger(Store(valkey_url), "t", ackers=2))
+
+
+def waiting(job: Job) -> list[tuple[int, int]]:
+    """Rows and groups of each gather."""
+    [line] = job.ledger.run(overview(job.ledger.core))
+    return [(one.rows, one.groups) for one in line.gathers]
+
+
+def test_what_waits_is_counted_until_it_goes_on(job: Job) -> None:
+    assert waiting(job) == [(0, 0), (0, 0)]
+    roots = job.ask(3, 4)
+    job.ask(5)
+    job.workers["fan"].work()
+    assert waiting(job) == [(12, 2), (0, 0)]
+    [line] = job.ledger.run(overview(job.ledger.core))
+    assert 0 <= (line.gathers[0].oldest or 0.0) < 60
+    job.ledger.fail(roots.anchors(2)[:1])
+    job.work()
+    assert waiting(job) == [(0, 0), (0, 0)]
+    assert sorted(job.sums) == [4, 5]
+
+
+def test_what_is_dropped_waits_no_more(job: Job) -> None:
+    roots = job.ask(3)
+    job.workers["fan"].work()
+    job.ledger.fail(roots.anchors(1))
+    job.coordinate()
+    assert waiting(job) == [(0, 0), (0, 0)]
+
+
+def states(job: Job, anchor: int) -> list[tuple[str | None, str | None, bool, int]]:
+    seen = job.ledger.run(request(job.ledger.core, anchor))
+    return [
+        (
+            one.stream,
+            one.tree.state if one.tree else None,
+            one.released,
+            sum(each.rows for each in one.gathered),
+        )
+        for one in seen.sections
+    ]
+
+
+def test_a_request_tells_how_far_each_section_is(job: Job) -> None:
+    roots = job.ask(3)
+    anchor = int(roots.anchors(2)[0])
+    assert states(job, anchor) == [
+        ("rows", "pending", False, 0), ("counts", "pending", False, 0), (None, "pending", False, 0)
+    ]  # fmt: skip
+    job.workers["fan"].work()
+    assert states(job, anchor)[0] == ("rows", "finished", False, 3)
+    job.coordinate()
+    assert states(job, anchor)[:2] == [("rows", None, True, 0), ("counts", "pending", False, 0)]
+    job.work()
+    assert [one[2] for one in states(job, anchor)] == [True, True, False]
+
+
+def test_programs_and_people_are_told_the_same(
+    job: Job, valkey_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACKER_URL", valkey_url)
+    anchor = str(int(job.ask(3).anchors(1)[0]))
+    job.workers["fan"].work()
+
+    def printed(*words: str) -> Any:
+        assert run(["lines", "t", *words]) == 0
+        return capsys.readouterr().out
+
+    with serving(valkey_url, ticker=False) as address, calling(address, "") as client:
+        [line] = client.get("/topologies/t/lines").json()["lines"]
+        asked = client.get(f"/topologies/t/lines/requests/{anchor}").json()
+        unknown = client.get("/topologies/t/lines/requests/1")
+    assert (unknown.status_code, unknown.json()["type"]) == (404, "urn:acker:unknown-line")
+    [told] = json.loads(printed("--json"))
+    for one in (*told["gathers"], *line["gathers"]):
+        one["oldest"] = one["oldest"] is not None
+    assert told == line
+    assert [one["rows"] for one in line["gathers"]] == [3, 0]
+    again = json.loads(printed(anchor, "--json"))
+    assert [one["gathered"] for one in again["sections"]] == [one["gathered"] for one in asked["sections"]]
+    assert "line   rows" in printed()
+    assert "3 rows of its group, for tasks 0" in printed(anchor)
+    assert run(["lines", "t", "1"]) == 2
+    assert "expected that of a tree of a line" in capsys.readouterr().err
