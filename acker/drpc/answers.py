@@ -95,14 +95,14 @@ def look_after(core: Core, what: Description) -> Operation[None]:
         alive = [index for index, by in enumerate(wanted) if by is not None]
         over = [index for index, by in enumerate(wanted) if by is None]
         cause = Cause("it was answered, or its time is over: nobody waits for it", "", retry=False)
-        for section in range(1, len(what.sections()) + 1):
+        if alive:
+            yield from once.submit(core, core.reset_timeout(_anchors(slab, alive, 1)).calls)
+        for section in range(1, len(what.sections()) + 1) if over else ():
             first = ids.slab_of(int(_anchors(slab, [0], section)[0]))
             [there] = yield [
                 command("HEXISTS", core.shards[ids.shard_of(first, core.config.ackers)].slabs, first)
             ]
-            if there and alive:
-                yield from once.submit(core, core.reset_timeout(_anchors(slab, alive, section)).calls)
-            if there and over:
+            if there:
                 yield from once.submit(core, core.fail(_anchors(slab, over, section), cause.encode()).calls)
 
 

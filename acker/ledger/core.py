@@ -13,7 +13,7 @@ import redis
 
 from acker.errors import StoreError, UnreadableRecord, ValidationError
 from acker.ledger import calls as encoding
-from acker.ledger import ids, lua, registries, topologies
+from acker.ledger import ids, lua, registries, sections, topologies
 from acker.ledger import slabs as packing
 from acker.ledger.ages import Ages
 from acker.ledger.config import MAX_SPOUTS, Settings, TopologyConfig, check_name
@@ -201,10 +201,13 @@ class Core:
         return Submission(calls, lambda calls: Failed(*sums(calls, 3)))
 
     def reset_timeout(self, anchors: Ids) -> Submission[int]:
-        """Sends the slabs of trees back to the nursery; the result is how many slabs."""
+        """Sends the slabs of trees back to the nursery; the result is how many slabs.
+
+        A tree of a line stands for its request: its slabs of all sections go back.
+        """
         calls = [
             lua.reset_timeout(self.shards[call.shard], call)
-            for call in encoding.reset_calls(anchors, max(1, self.config.ackers))
+            for call in encoding.reset_calls(sections.everywhere(anchors), max(1, self.config.ackers))
         ]
         return Submission(calls, lambda calls: sums(calls, 1)[0])
 

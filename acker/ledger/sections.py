@@ -62,6 +62,16 @@ def within(anchors: Ids, section: int) -> Ids:
     return found
 
 
+def everywhere(anchors: Ids) -> Ids:
+    """Anchors, and with those of lines the anchors of the same requests in all sections that there may be."""
+    of_lines = anchors[lines(anchors) > 0]
+    if not len(of_lines):
+        return anchors
+    others = [within(of_lines, section) for section in range(1, SECTIONS + 1)]
+    found: Ids = np.unique(np.concatenate([anchors, *others]))
+    return found
+
+
 def group_of(slab: bytes) -> str:
     """The name of the group that a slab is of: 16 hexadecimal digits."""
     return (int.from_bytes(slab, "big") & ~_SECTION).to_bytes(8, "big").hex()

@@ -139,10 +139,10 @@ def test_a_slab_keeps_few_reasons_of_early_fails_and_all_of_their_trees(
     ledger: Ledger, raw: "redis.Redis"
 ) -> None:
     trees = Trees(4096)
-    before = taken(raw)
     for index in range(100):
         assert ledger.fail(trees.anchors[index * 40 : index * 40 + 2], f"{index} ".ljust(1024)) == Failed()
-    assert taken(raw) - before < 100_000
+    # Not what the server takes: a script that it loads meanwhile is as large, and a cluster has several.
+    assert sum(raw.memory_usage(key, samples=0) or 0 for key in raw.scan_iter()) < 100_000
     assert ledger.fail(trees.anchors, "0 ".ljust(1024)) == Failed()
     trees.track(ledger)
     reasons = {anchor: reason for anchor, _, reason in reported(ledger, trees)}

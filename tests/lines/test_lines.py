@@ -118,6 +118,12 @@ def test_threads_work_on_a_line_until_they_are_stopped(valkey_url: str) -> None:
         assert not left
 
 
+def test_a_reset_in_one_section_is_of_the_request_in_all(job: Job) -> None:
+    roots, others = job.ask(3), job.ask(4)
+    assert job.ledger.reset_timeout(roots.anchors(2)) == 3
+    assert job.ledger.reset_timeout([*roots.anchors(1), *others.anchors(3), 2 * 77 + 1]) == 6
+
+
 def test_a_line_is_declared_once_with_one_content(job: Job) -> None:
     again = Line(job.ledger, "line", [Gather("rows", 2, ("i",)), Gather("counts")])
     assert again.definition == job.line.definition
