@@ -12,7 +12,7 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, Url
 from acker.cli.output import duration, row, show, show_json, table
-from acker.cli.tick import stop_on_signals
+from acker.cli.tick import stop_on_signals, wait_until
 from acker.errors import AckerError, ValidationError, needing_pyarrow
 from acker.ledger.client import open_ledger
 from acker.store import keys
@@ -156,7 +156,7 @@ def work(
     with ExitStack() as stack:
         stack.enter_context(function.work(_Topology(ledger), threads))
         sys.stderr.write(f"acker: working on function {function.name} of {topology}; Ctrl-C stops it\n")
-        stop.wait()
+        wait_until(stop)
 
 
 class _Topology:

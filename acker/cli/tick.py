@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from acker.lines.coordinating import Coordinating
     from acker.streams.spouts.settler import Settler
 
+_LOOK = 1.0
+
 
 def tick(
     topologies: Annotated[
@@ -88,6 +90,15 @@ def stop_on_signals() -> threading.Event:
     signal.signal(signal.SIGINT, handle)
     signal.signal(signal.SIGTERM, handle)
     return stop
+
+
+def wait_until(stop: threading.Event) -> None:
+    """Waits for an event of `stop_on_signals`, in the main thread.
+
+    It looks up now and then: where the system gives a signal to another thread, this one is not woken.
+    """
+    while not stop.wait(_LOOK):
+        pass
 
 
 def _fields(name: str, done: Ticked) -> dict[str, str | int]:

@@ -85,6 +85,18 @@ def test_the_ticker_is_a_process_that_ticks_and_stops_when_reported(
     assert process.wait(30) == 0
 
 
+def test_a_signal_that_another_thread_gets_stops_the_command() -> None:
+    program = """
+import signal, threading, time
+from acker.cli.tick import stop_on_signals, wait_until
+stop = stop_on_signals()
+signals = lambda: (time.sleep(0.2), signal.pthread_kill(threading.get_ident(), signal.SIGINT), time.sleep(60))
+threading.Thread(target=signals, daemon=True).start()
+wait_until(stop)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+
+
 def test_a_ticker_of_an_unknown_topology_says_so(
     url: str, start: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
