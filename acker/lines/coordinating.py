@@ -56,12 +56,13 @@ class Coordinating:
         if ledger is not known or reader is None:
             reader = OutcomeReader(ledger.core, SPOUT)
         self._known[name] = ledger, reader
-        total = 0
+        total, gone = 0, list[bytes]()
         for _ in range(_MOST):
-            found = ledger.run(coordinator.step(ledger.core, reader))
+            found = ledger.run(coordinator.step(ledger.core, reader, gone))
             total += found
             if not found:
                 break
+        ledger.run(coordinator.forget(ledger.core, gone))
         return total
 
     def run(self, stop: threading.Event) -> None:

@@ -6,6 +6,7 @@ next section. Any number of coordinators may work side by side, and may die at a
 for a number, and what of it had happened is known by its keys.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,9 @@ WRITER = f"{SHARED}{SPOUT}"
 _RELEASE = 64
 """Groups that one commit releases at most."""
 _PROGRESS_TTL = LATE_TTL
+_PAGE = 1_000
+_MOST_GONE = 100_000
+"""Groups whose keys wait to be given less time; those of others live as long as they would have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,11 @@ class _Arrived:
         return sections.within(own, section)
 
 
-def step(core: Core, reader: OutcomeReader) -> Operation[int]:
-    """Sees to the outcomes of sections that there are now, a bounded number; returns how many it has read."""
+def step(core: Core, reader: OutcomeReader, gone: list[bytes] | None = None) -> Operation[int]:
+    """Sees to the outcomes of sections that there are now, a bounded number; returns how many it has read.
+
+    gone: gets what is known of groups that have gone on, for `forget`.
+    """
     before = reader.place
     number = yield from commits.next_number(core, WRITER)
     entries = yield from reader.read()
@@ -83,7 +90,27 @@ def step(core: Core, reader: OutcomeReader) -> Operation[int]:
     places = [entry.place for entry in entries]
     yield from outcomes.confirm(core, SPOUT, places)
     reader.confirmed(places)
+    if gone is not None and len(gone) < _MOST_GONE:
+        gone += [_progress(core, one) for one, _ in ready]
     return len(entries)
+
+
+def forget(core: Core, gone: list[bytes]) -> Operation[None]:
+    """Keeps what is known of groups that have gone on for two message timeouts yet, not for weeks.
+
+    It tells what comes late for them, and coordinators that a group has gone. One of these may have read of
+    the group before its outcomes were confirmed, and go on after a pause of any length: so a commit takes
+    the number that it has, and nothing of it takes effect.
+    """
+    if not gone:
+        return
+    number = yield from commits.next_number(core, WRITER)
+    if not (yield from commits.commit(core, WRITER, number, Commit())):
+        return  # another coordinator was quicker: the next time
+    ttl = math.ceil(2 * core.config.message_timeout)
+    while gone:
+        yield [command("EXPIRE", key, ttl, "LT") for key in gone[:_PAGE]]
+        del gone[:_PAGE]
 
 
 def _arrived(core: Core, entries: Sequence[Entry]) -> Operation[list[_Arrived]]:
@@ -121,8 +148,12 @@ def _header(core: Core, slab: bytes) -> Request:
     return command("HGET", core.shards[ids.shard_of(slab, core.config.ackers)].slabs, slab)
 
 
+def _progress(core: Core, one: _Arrived) -> bytes:
+    return keys.Stream(core.config.name, one.stream).progress(one.group)
+
+
 def _noting(core: Core, one: _Arrived) -> Request:
-    progress = keys.Stream(core.config.name, one.stream).progress(one.group)
+    progress = _progress(core, one)
     over, acked = _mask(one.over, one.count), _mask(one.acked, one.count)
     return lua.note_arrivals(core.config, progress, one.count, over, acked, _PROGRESS_TTL)
 

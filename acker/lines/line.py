@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ from acker.store import keys
 
 F = TypeVar("F", bound=Callable[..., Any])
 THREADS = 64
+FORGET = 1.0
+"""Seconds after which it is seen to that what is known of groups that have gone is not kept for long."""
 _PAUSE, _LONGEST_PAUSE = 0.01, 0.2
 _log = logging.getLogger(__name__)
 
@@ -113,9 +116,13 @@ def coordinate(ledger: Ledger, stop: threading.Event, woken: threading.Event) ->
     woken: is set when there may be something to do; without, it looks five times a second.
     """
     reader, pause = OutcomeReader(ledger.core, SPOUT), _PAUSE
+    gone, forgot = list[bytes](), time.monotonic()
     while not _stopped(stop, woken, pause):
         try:
-            found = ledger.run(coordinator.step(ledger.core, reader))
+            found = ledger.run(coordinator.step(ledger.core, reader, gone))
+            if time.monotonic() - forgot >= FORGET:
+                forgot = time.monotonic()
+                ledger.run(coordinator.forget(ledger.core, gone))
         except AckerError as error:
             _log.warning("what gathers in lines of topology %s waits: %s", ledger.config.name, error)
             reader, found = OutcomeReader(ledger.core, SPOUT), 0

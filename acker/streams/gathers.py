@@ -32,7 +32,8 @@ TASKS = 64
 MOST_SEGMENTS = 450
 """Segments of a bundle, at most: with more its requests fail."""
 LATE_TTL = 14 * 86400
-"""Seconds for which it is known that a group was released: twice the longest message timeout."""
+"""Seconds for which it is known that a group was released, where nobody sees to it (`coordinator.forget`):
+twice the longest message timeout."""
 LAST = "!"
 """How the place of a segment begins that ends a bundle."""
 

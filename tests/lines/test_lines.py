@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownLine, UnknownStream, ValidationError
-from acker.ledger import ids, sections
+from acker.ledger import ids, outcomes, sections
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.core import Core
 from acker.ledger.outcomes import OutcomeReader
@@ -280,6 +280,39 @@ def test_a_worker_that_is_taken_for_dead_commits_nothing_any_more(
     monkeypatch.undo()
     job.work()
     assert job.sums == [4]
+
+
+def test_a_group_that_has_gone_is_forgotten_and_no_coordinator_releases_it_again(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One releases it and dies; one has read of it, too, and goes on when a third has forgotten it."""
+    roots = job.ask(3)
+    job.workers["fan"].work()
+    core, noting, gone = job.ledger.core, coordinator._noting, list[bytes]()
+    progress = keys.Stream("t", "rows").progress(sections.group_of(ids.slab_of(int(roots.anchors(1)[0]))))
+
+    def paused(*args: Any) -> Any:
+        monkeypatch.setattr(coordinator, "_noting", noting)
+        job.ledger.run(coordinator.step(core, OutcomeReader(core, SPOUT), gone))
+        job.ledger.run(coordinator.forget(core, gone))
+        [left] = job.ledger.store.send([command("TTL", progress)])
+        assert 0 < left <= 2 * job.ledger.config.message_timeout
+        job.ledger.store.send([command("UNLINK", progress)])  # that time is over
+        return noting(*args)
+
+    def dying(*_: Any) -> Operation[None]:
+        yield from ()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outcomes, "confirm", dying)
+        job.ledger.run(coordinator.step(core, OutcomeReader(core, SPOUT), gone))
+    assert gone == [progress]
+    monkeypatch.setattr(coordinator, "_noting", paused)
+    job.ledger.run(coordinator.step(core, OutcomeReader(core, SPOUT)))
+    assert gone == []
+    job.work()
+    assert job.sums == [3]
+    assert settler.settle(job.ledger).acked == 1
 
 
 def test_what_comes_after_its_group_has_gone_is_dropped_and_counted(job: Job) -> None:
