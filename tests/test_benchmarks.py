@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as program
+from benchmarks import drpc
 from benchmarks.figures import Sample, markdown, rows, shown
 
 PARTS = {part.name: part for part in program.parts()}
@@ -194,3 +195,11 @@ def test_what_makes_no_sense_is_refused_before_anything_is_measured(
     said = capsys.readouterr()
     assert words[-1].removeprefix("streams,") in said.err
     assert not said.out
+
+
+def test_what_a_call_costs_is_measured() -> None:
+    found = drpc.run(calls=1, many=40, callers=3)
+    assert found.keys() == {
+        "ping_ms", "call_ms", "call_pings", "together_per_second", "side_by_side_per_second"
+    }  # fmt: skip
+    assert all(value > 0 for value in found.values())
