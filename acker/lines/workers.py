@@ -22,7 +22,7 @@ from acker.streams.commits.commit import Commit
 from acker.streams.gathers import LAST
 from acker.streams.reader import payload_of
 from acker.streams.segments import ANCHORS, Segment
-from acker.streams.subscriptions import Range, Taken
+from acker.streams.subscriptions import Range
 
 MOST_ROWS = 10_000
 """Rows that a worker takes at a time, about."""
@@ -57,7 +57,7 @@ class Worker:
         try:
             return self.ledger.run(self._work())
         except ReaderFenced as error:
-            _log.warning("step %s: %s", self.step.name, error)
+            _log.warning("a worker of step %s begins anew: %s", self.step.name, error)
             self._begin_anew()
             return 0
         except AckerError:
@@ -78,9 +78,9 @@ class Worker:
         if end == self._at:
             return 0
         what = Range(stream, self._slot, self.reader, self._at, end)
-        found, start = list[Taken](), what.start
-        while part := (yield from subscriptions.taken(core, replace(what, start=start))):
-            found, start = found + part, part[-1].number
+        found = yield from subscriptions.all_taken(core, what)
+        if not found:  # the store was set back since
+            raise subscriptions.fenced(stream, self.reader)
         yield from downtime.take_up(core, stream, self._slot, found)
         members = [one.segment for one in found]
         plan = yield from stale.plan(core, stream, self._slot, members)
@@ -102,7 +102,7 @@ class Worker:
             yield from leases.beat(core, stream, self._slot, self.reader, begun=begun)
         made = self.step.run(self._number, read)
         staged = yield from stage_made(core, made, self.step.name, self._number)
-        yield from commits.commit(core, self.reader, self._number, Commit(staged, (what,)))
+        yield from commits.commit(core, self.reader, self._number, Commit(staged, (what,), taken=True))
         if self._once:
             yield from leases.done(core, stream, self._slot, self.reader)
         yield from subscriptions.forget(core, replace(what, start=0))  # no batch of it runs again

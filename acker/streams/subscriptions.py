@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
 import redis
@@ -212,6 +212,14 @@ def taken(core: Core, what: Range, count: int = MOST_GIVEN) -> Operation[list[Ta
             _log.error("%s: segment %s of stream %s cannot be read", core.config.name, entry, what.stream)
         pieces.append(Taken(int(number.split(b"-")[0]), entry, segment))
     return pieces
+
+
+def all_taken(core: Core, what: Range) -> Operation[list[Taken]]:
+    """All segments of a range, as `taken` has them."""
+    found, start = list[Taken](), what.start
+    while part := (yield from taken(core, replace(what, start=start))):
+        found, start = found + part, part[-1].number
+    return found
 
 
 def last_taken(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:

@@ -15,12 +15,14 @@ from acker.ledger.client import open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator
+from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store.client import Store
 from acker.streams.commits.roots import Tracking
+from acker.streams.reader import StreamReader
 from acker.streams.spouts import replays
 from acker.streams.spouts.spout import StreamSpout
-from tests.helpers.turns import Turns
+from tests.helpers.turns import Moment, Turns, moment, set_back
 
 TASKS = 3
 
@@ -173,6 +175,32 @@ def test_each_request_is_finished_once_by_each_task_with_all_its_rows(
     assert counters["failed"] == 3 * again
     assert counters["tracked"] == counters["acked"] + counters["failed"] == 3 * (len(flow.written) + again)
     assert set(flow.finished.values()) == {1}
+
+
+def test_rows_that_a_store_has_given_and_forgot_so_are_worked_on_once(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    """A worker has taken rows, and the store is set back to before that: another one is given them."""
+    ledger = open_ledger(Store(valkey_url), "t")
+    before: list[Moment] = []
+
+    def fan(row: dict[str, Any], out: Out) -> None:
+        if before:
+            set_back(valkey_raw, before.pop())
+        out.emit("made", {"n": row["n"]})
+
+    workers = [Worker(ledger, FunctionStep("fan", "numbers", fan), most_rows=20) for _ in range(2)]
+    for one in workers:
+        assert not one.work()
+    spout = StreamSpout(ledger, Tracking("requests", "numbers", "id"))
+    spout.write(pa.table({"id": ["a", "b"], "n": [1, 2]}))
+    before.append(moment(valkey_raw))
+    assert not workers[0].work()
+    assert workers[1].work() == 1
+    assert not workers[0].work()
+    made = [row["n"] for table in StreamReader(ledger, "made").tables() for row in table.to_pylist()]
+    assert made == [1, 2]
+    assert ledger.counters()["tracked"] == 2
 
 
 @pytest.mark.slow

@@ -67,6 +67,8 @@ class Commit:
     them. settled: outcomes of a spout that this is the answer to. origin: of which batch it is, if that is
     known. by: the step whose commit it is, and its batch, where they are to be noted. gates: what was staged
     of requests whose next section nothing keeps open any more, when the rest of the commit is done.
+    taken: only where the store knows still that its readers took these inputs. One that was set back gives
+    them again: who can work again on what it gets, as a worker, has nothing take effect twice by this.
     """
 
     staged: tuple[Staged, ...] = ()
@@ -76,6 +78,7 @@ class Commit:
     origin: Origin | None = None
     by: Mark | None = None
     gates: tuple[Segment, ...] = ()
+    taken: bool = False
 
     def dump(self) -> str:
         """The commit as it is stored."""
@@ -99,6 +102,7 @@ class Commit:
                 "by": self.by and list(astuple(self.by)),
                 "gates": [one.record() for one in self.gates],
                 "results": self.results(),
+                **({"taken": True} if self.taken else {}),
             },
         )
 
@@ -116,7 +120,7 @@ class Commit:
             pieces.append(Staged("", results=tuple((name, token, ttl) for name, token, ttl in given)))
             inputs = stored["inputs"]
             read = stored.get("read") or [()] * len(inputs)  # earlier versions stored none
-            ranges = [Range(*one, *how) for one, how in zip(inputs, read, strict=True)]
+            ranges = [Range(*one, *had) for one, had in zip(inputs, read, strict=True)]
             tracked = [Roots.parse(record) for record in stored["roots"]]
             settled = None
             if stored["settled"]:
@@ -129,7 +133,8 @@ class Commit:
             by = stored.get("by")  # earlier versions stored none
             mark = Mark(*by) if by else None
             gates = tuple(map(Segment.parse, stored.get("gates", ())))  # earlier versions stored none
-            return cls(tuple(pieces), (*ranges, *tracked), stored["failed"], settled, origin, mark, gates)
+            how = (stored["failed"], settled, origin, mark, gates, bool(stored.get("taken")))
+            return cls(tuple(pieces), (*ranges, *tracked), *how)
 
     def ranges(self) -> list[Range]:
         """The inputs that are of streams."""
@@ -351,7 +356,8 @@ def _advance(core: Core, writer: str, number: int, text: str, start: str, to: st
 def _hold(core: Core, what: Commit, writer: str, number: int, attempt: str) -> Operation[AckerError | None]:
     """Binds the readers of a commit to it, and gives all that it needs a long time to live.
 
-    Returns why it cannot be carried out: a reader's segments were given back, or something is missing.
+    Returns why it cannot be carried out: a reader's segments were given back, or what it took is not there
+    any more where that matters, or something is missing.
     Nothing that lives for ever is given a time to live: another driver may have kept or published it
     meanwhile. The rows of a segment that was published have a time of their own.
     """
@@ -371,6 +377,10 @@ def _hold(core: Core, what: Commit, writer: str, number: int, attempt: str) -> O
         binding, rows = [], []
         if part and not all((yield [command("EXISTS", key) for key in part])):
             return expired
+    for one in ranges if what.taken else ():
+        members = [piece.segment for piece in (yield from subscriptions.all_taken(core, one))]
+        if subscriptions.digest(members) != one.planned:
+            return subscriptions.fenced(one.stream, one.reader)
     return None
 
 

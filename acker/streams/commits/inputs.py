@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -46,9 +46,7 @@ def consume(core: Core, what: Range, failed: str | None = None, made: Made | Non
     may run a batch again until it has logged that it is done, and it has before it begins another.
     """
     left_out = yield from skipped.read(core, what)
-    found, start = list[Taken](), what.start
-    while part := (yield from subscriptions.taken(core, replace(what, start=start))):
-        found, start = found + part, part[-1].number
+    found = yield from subscriptions.all_taken(core, what)
     others = what.planned and subscriptions.digest(piece.segment for piece in found) != what.planned
     if found and (others or left_out is None):
         left_out = None
