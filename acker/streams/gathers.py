@@ -20,7 +20,7 @@ from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.settings import check_number
 from acker.store import keys, records
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import whole
 from acker.streams import lua, segments
 from acker.streams.segments import ANCHORS
@@ -82,14 +82,39 @@ def of(core: Core, stream: str) -> Operation[Gathering | None]:
     return None if found is None else Gathering.parse(found)
 
 
-def line(core: Core, name: str) -> Operation[tuple[int, int]]:
-    """The number of a line, and how many streams of it gather. Raises UnknownLine and UnreadableRecord."""
+def line(core: Core, name: str) -> Operation[tuple[int, tuple[str, ...]]]:
+    """The number of a line, and its streams that gather. Raises UnknownLine and UnreadableRecord."""
     [stored] = yield [command("HGET", keys.lines(core.config.name), name)]
     if stored is None:
         raise UnknownLine(f"topology {core.config.name!r} has no line {name!r}: declare it first")
     number, _, record = stored.partition(b" ")
     with records.reading(record, "a line") as gathering:
-        return whole(number, f"the number of line {name!r}"), len(gathering)
+        return whole(number, f"the number of line {name!r}"), tuple(str(one[0]) for one in gathering)
+
+
+def looks(core: Core, slabs: Sequence[Ids], streams: Sequence[str]) -> list[Request]:
+    """Asks whether groups that were drawn are known: their slabs in each section, and streams that gather.
+
+    Such a stream may know a group whose trees are all gone, and would drop rows of another one of its name as
+    late ones.
+    """
+    asked = []
+    for firsts in slabs:
+        by_shard: dict[int, list[bytes]] = {}
+        for name in map(ids.slab_of, firsts.tolist()):
+            by_shard.setdefault(ids.shard_of(name, core.config.ackers), []).append(name)
+        asked += [command("HMGET", core.shards[shard].slabs, *names) for shard, names in by_shard.items()]
+    groups = [sections.group_of(ids.slab_of(first)) for first in slabs[0].tolist()] if slabs else []
+    for stream in streams:
+        of_stream = keys.Stream(core.config.name, stream)
+        asked.append(command("EXISTS", *map(of_stream.progress, groups)))
+    return asked
+
+
+def free(firsts: Ids, replies: Sequence[Reply]) -> bool:
+    """Whether groups that were drawn are each another one, and none of them is known. replies: to `looks`."""
+    found = [one for reply in replies for one in (reply if isinstance(reply, list | tuple) else [reply])]
+    return len(np.unique(firsts)) == len(firsts) and not any(found)
 
 
 def cut(

@@ -1,5 +1,6 @@
 """Lines in plain Python: how they are declared, what is refused, and what happens to workers that die."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, command
-from acker.streams import StreamWriter, gathers, schemas
+from acker.streams import StreamWriter, gathers, schemas, segments
 from acker.streams.commits import members
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.gathers import Gathering
@@ -71,11 +72,11 @@ class Job:
         for i in range(row["n"]):
             out.emit("rows", {"i": i})
 
-    def ask(self, *numbers: int) -> Roots:
-        [roots] = self.spout.write(
-            pa.table({"id": [f"r{place}" for place in range(len(numbers))], "n": numbers})
+    def ask(self, *numbers: int, name: str = "r") -> Roots:
+        [made] = self.spout.write(
+            pa.table({"id": [f"{name}{place}" for place in range(len(numbers))], "n": numbers})
         )
-        return roots
+        return made
 
     def coordinate(self) -> None:
         while self.ledger.run(coordinator.step(self.ledger.core, self.reader)):
@@ -203,6 +204,38 @@ def test_the_tasks_of_values_are_the_same_wherever_they_are_made() -> None:
     assert found == gathers.tasks_of(Gathering(1, 1, 64, ("a", "b")), "s", rows.slice(0)).tolist()
     assert found[0] == found[3]
     assert len(set(found)) == 3
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_requests_whose_group_is_that_of_others_draw_another_one(
+    job: Job, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """gone: of others that are over. What is known of their group has rows dropped as late ones."""
+    seeds, draw = list[int](), segments.new_seed
+
+    def drawn() -> int:
+        return seeds.pop() if seeds else draw()
+
+    own = SimpleNamespace(**(vars(segments) | {"new_seed": drawn}))
+    monkeypatch.setattr("acker.streams.commits.roots.segments", own)
+    seeds.append(7)
+    first = job.ask(3)
+    if gone:
+        job.work()
+        assert settler.settle(job.ledger).acked == 1
+    seeds += [7, 7]
+    second = job.ask(4, name="again")
+    assert not seeds
+    assert first.seed == 7
+    assert second.seed != 7
+    job.work()
+    assert sorted(job.sums) == [3, 4]
+    assert settler.settle(job.ledger).acked == 2 - gone
+
+
+def test_groups_that_are_drawn_together_are_each_another_one() -> None:
+    assert gathers.free(ids.as_ids([1, 3]), [[None, None], 0])
+    assert not gathers.free(ids.as_ids([3, 3]), [[None, None], 0])
 
 
 @pytest.mark.parametrize("ackers", [1, 2, 3])

@@ -387,22 +387,32 @@ def _prepared(how: Tracking, piece: Sequence[pa.RecordBatch], number: int) -> tu
 def _stage_rows(
     core: Core, how: Tracking, staging: Staging, rows: pa.Table, number: int, refused: bool
 ) -> Operation[Roots]:
-    """Stages rows as roots, with their vectors, which also note what was tracked and failed of them."""
-    line = None
+    """Stages rows as roots, with their vectors, which also note what was tracked and failed of them.
+
+    Requests of a line whose group is that of others draw another one: 40 random bits are few where millions
+    come in a day, and a track that is answered with a conflict waits for these others to expire.
+    """
+    line, gathering = None, tuple[str, ...]()
     if how.line and not refused:
-        line = yield from gathers.line(core, how.line)
-    roots = Roots(
-        segments.new_token(), rows.num_rows, segments.new_seed(), _slab(core, how), how, number,
-        _offsets(rows, how), refused, line=line,
-    )  # fmt: skip
-    anchored = rows.append_column(ANCHORS, pa.array(roots.anchors())).to_batches()
-    requests, _ = stage_vectors(core, staging.ttl, anchored, roots.token, roots.seed, (_SLOT,), "1")
-    key = keys.Spout(core.config.name, how.spout).rows(roots.token)
+        of_line, gathering = yield from gathers.line(core, how.line)
+        line = of_line, len(gathering)
     payload = segments.encode(rows.to_batches(), staging.compression)
-    requests.append(command("SET", key, payload, "EX", staging.ttl, "NX"))
-    requests += [lua.stage(key, staging.ttl, {"section": "1"}) for _, key, _ in further(core, roots)]
-    yield requests
-    return roots
+    offsets = _offsets(rows, how)
+    while True:
+        roots = Roots(
+            segments.new_token(), rows.num_rows, segments.new_seed(), _slab(core, how), how, number,
+            offsets, refused, line=line,
+        )  # fmt: skip
+        anchored = rows.append_column(ANCHORS, pa.array(roots.anchors())).to_batches()
+        requests, _ = stage_vectors(core, staging.ttl, anchored, roots.token, roots.seed, (_SLOT,), "1")
+        key = keys.Spout(core.config.name, how.spout).rows(roots.token)
+        requests.append(command("SET", key, payload, "EX", staging.ttl, "NX"))
+        requests += [lua.stage(key, staging.ttl, {"section": "1"}) for _, key, _ in further(core, roots)]
+        drawn = [roots.slabs(section) for section in range(1, roots.sections + 1)] if line else []
+        replies = yield [*requests, *gathers.looks(core, drawn, gathering)]
+        if not drawn or gathers.free(drawn[0], replies[len(requests) :]):
+            return roots
+        yield [command("UNLINK", key) for key in staged_keys(core, roots)]
 
 
 def rows_of(core: Core, roots: Roots) -> Operation[pa.Table | None]:
