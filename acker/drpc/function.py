@@ -22,12 +22,13 @@ from acker.ledger.config import check_name
 from acker.ledger.sections import SECTIONS
 from acker.ledger.settings import check_number
 from acker.lines import Gather, Line
-from acker.lines.steps import FunctionStep, GatherStep
+from acker.lines.steps import FunctionStep, GatherStep, pace_of
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import schemas, subscriptions
 from acker.streams.gathers import TASKS
 from acker.streams.segments import ANCHORS
+from acker.streams.together import Pace
 
 MOST_STEPS = 16
 MOST_TIMEOUT = 86_400.0
@@ -79,6 +80,7 @@ class LinearDRPC:
         self._steps: list[registry.Step] = []
         self._columns: list[dict[str, pa.DataType] | None] = []
         self._made: list[Callable[..., Any] | None] = []
+        self._paces: list[Pace | None] = []
 
     def step(
         self,
@@ -87,8 +89,12 @@ class LinearDRPC:
         *,
         columns: Mapping[str, pa.DataType],
         spark: bool = False,
+        concurrency: int | None = None,
+        timeout: float | None = None,
     ) -> "LinearDRPC":
         """Adds a step that works on each row: `function(row, out)`. columns: of the rows that it emits.
+
+        It may be `async def`. concurrency, timeout: as of `acker.lines.Line.step`.
 
         spark: a Spark job works on it: a bolt of the step's name, which reads the stream `<function>.<step>`
         and emits to that of the next step. There is no function then.
@@ -96,7 +102,7 @@ class LinearDRPC:
         _check_made(f"step {name!r}", function, spark)
         if function is not None:
             _check_function(f"step {name!r}", function)
-        return self._add(registry.Step(name, spark=spark), function, columns)
+        return self._add(registry.Step(name, spark=spark), function, columns, concurrency, timeout)
 
     def gather(
         self,
@@ -107,11 +113,14 @@ class LinearDRPC:
         by: Sequence[str] = (),
         columns: Mapping[str, pa.DataType] | None = None,
         spark: bool = False,
+        concurrency: int | None = None,
+        timeout: float | None = None,
     ) -> "LinearDRPC":
         """Adds a step that sees all rows of a request: an object of `make` for each request and task.
 
         It has `execute(row)` and `finished(out)` (`acker.lines`). The last one has no columns: it gives the
-        result by `out.result(value)`.
+        result by `out.result(value)`. Its methods may be `async def`. concurrency, timeout: as of
+        `acker.lines.Line.gather`.
 
         spark: as in `step`; the job has `acker.spark.gathered`. Not last.
         """
@@ -142,10 +151,16 @@ class LinearDRPC:
                 )
         if tasks > 1 and not by:
             raise ValidationError(f"{what}: {tasks} tasks need columns by which rows are divided: by=[...]")
-        return self._add(registry.Step(name, True, tasks, tuple(by), spark=spark), make, columns)
+        step = registry.Step(name, True, tasks, tuple(by), spark=spark)
+        return self._add(step, make, columns, concurrency, timeout)
 
     def _add(
-        self, step: registry.Step, made: Callable[..., Any] | None, columns: Mapping[str, pa.DataType] | None
+        self,
+        step: registry.Step,
+        made: Callable[..., Any] | None,
+        columns: Mapping[str, pa.DataType] | None,
+        concurrency: int | None,
+        timeout: float | None,
     ) -> "LinearDRPC":
         check_name(step.name, "step")
         check_name(f"{self.name}.{step.name}", "function and step")
@@ -176,6 +191,7 @@ class LinearDRPC:
             if not columns:
                 raise ValidationError(f"step {step.name!r}, columns: expected one or more, got none")
             found = dict(columns)
+        self._paces.append(pace_of(made, concurrency, timeout))
         self._steps.append(step)
         self._columns.append(found)
         self._made.append(made)
@@ -238,12 +254,12 @@ class LinearDRPC:
         for place, one in enumerate(self._steps):
             to = what.stream(place + 1) if place + 1 < len(self._steps) else None
             out = partial(Out, self.name, to, self._columns[place] or {}, round(self.timeout + GRACE))
-            made = self._made[place]
+            made, pace = self._made[place], self._paces[place]
             if made is not None and one.gathers:
-                line.add(GatherStep(one.name, what.stream(place), made, out))
+                line.add(GatherStep(one.name, what.stream(place), made, out, pace))
             elif made is not None:
                 function = made if place else partial(_first, made)
-                line.add(FunctionStep(one.name, what.stream(place), function, out))
+                line.add(FunctionStep(one.name, what.stream(place), function, out, pace))
         return line
 
     @contextmanager
@@ -281,11 +297,7 @@ def _check_made(what: str, made: object, spark: bool) -> None:
 def _check_function(what: str, function: object) -> None:
     if not callable(function):
         raise ValidationError(f"{what}: expected a function, got {function!r:.100}")
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise ValidationError(
-            f"{what}: expected a plain function, got the coroutine function {function!r:.100}"
-        )
-    if inspect.isgeneratorfunction(function):
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ValidationError(
             f"{what}: expected one that emits by out.emit, got the generator function {function!r:.100}"
         )

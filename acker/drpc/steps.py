@@ -66,6 +66,12 @@ class Out(Emitting):
         if self._new is not None:
             self._results.pop(self._new, None)
 
+    def add(self, other: Emitting) -> None:
+        """Adds what was emitted elsewhere, and the results."""
+        super().add(other)
+        if isinstance(other, Out):
+            self._results |= other._results
+
     def stage(self, core: Core, failed: Collection[int]) -> Operation[tuple[Staged, ...]]:
         """Stages the results of requests that have not failed."""
         found = {anchor: result for anchor, result in self._results.items() if anchor not in failed}

@@ -8,6 +8,7 @@ its batch.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from acker.errors import FailedException
 from acker.ledger.config import bounded_reason, check_reason
 
 _END = "\0"
@@ -50,6 +51,17 @@ class Cause:
     def decode(cls, stored: bytes) -> "Cause":
         """The cause that the ledger has kept so."""
         return cls.parse(stored.decode("utf-8", "replace"))
+
+
+def said_by(error: BaseException) -> str:
+    """The reason that an exception is: its type and text; of FailedException, its text alone."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - it is the user's, and its failing would be that of a whole batch
+        text = ""
+    if isinstance(error, FailedException):
+        return text or "failed"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def text_by(step: str, batch: int) -> str:

@@ -16,7 +16,7 @@ from acker.ledger.settings import check_number
 from acker.lines import coordinator, definition, leases
 from acker.lines.bell import Bell
 from acker.lines.definition import Gather
-from acker.lines.steps import FunctionStep, GatherStep
+from acker.lines.steps import FunctionStep, GatherStep, pace_of
 from acker.lines.workers import Step, Worker
 from acker.store import keys
 
@@ -44,20 +44,32 @@ class Line:
         """Whether what a worker had begun when it died is not worked on again: its requests fail."""
         self._steps: dict[str, Step] = {}
 
-    def step(self, name: str, *, reads: str) -> Callable[[F], F]:
-        """Has a function work on each row of a stream: `function(row, out)`. See `acker.lines.steps.Out`."""
+    def step(
+        self, name: str, *, reads: str, concurrency: int | None = None, timeout: float | None = None
+    ) -> Callable[[F], F]:
+        """Has a function work on each row of a stream: `function(row, out)`. See `acker.lines.steps.Out`.
+
+        It may be `async def`: then up to `concurrency` rows (1 to 10,000, default 64) that a worker has taken
+        are under way at a time, and one that takes longer than `timeout` seconds (up to a day, default 60) is
+        cancelled, and its request fails. All such steps of a process share an event loop. Raises
+        ValidationError.
+        """
 
         def add(function: F) -> F:
-            self.add(FunctionStep(check_name(name, "step"), check_name(reads, "reads"), function))
+            pace = pace_of(function, concurrency, timeout)
+            self.add(FunctionStep(check_name(name, "step"), check_name(reads, "reads"), function, pace=pace))
             return function
 
         return add
 
-    def gather(self, name: str, *, reads: str) -> Callable[[F], F]:
+    def gather(
+        self, name: str, *, reads: str, concurrency: int | None = None, timeout: float | None = None
+    ) -> Callable[[F], F]:
         """Has a class gather a stream of the line: an object of it for each request and task.
 
-        It is made with a `Request`, and has `execute(row)` and `finished(out)`. Raises ValidationError where
-        the stream does not gather.
+        It is made with a `Request`, and has `execute(row)` and `finished(out)`. Where one of these is `async
+        def`, that is as in `step`, with up to `concurrency` requests at a time: the rows of each come one
+        after another. Raises ValidationError, also where the stream does not gather.
         """
         if reads not in [one.stream for one in self.definition.gathers]:
             raise ValidationError(
@@ -66,7 +78,8 @@ class Line:
             )
 
         def add(make: F) -> F:
-            self.add(GatherStep(check_name(name, "step"), reads, make))
+            pace = pace_of(make, concurrency, timeout)
+            self.add(GatherStep(check_name(name, "step"), reads, make, pace=pace))
             return make
 
         return add

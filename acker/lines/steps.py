@@ -1,9 +1,11 @@
 """Steps of a line in plain Python: what they are given, and what becomes of what they emit."""
 
 import logging
+from asyncio import Task
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import isawaitable, isclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -11,14 +13,16 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import FailedException, PermanentFailure, SchemaMismatch, UnknownStream, ValidationError
 from acker.ledger import sections
-from acker.ledger.causes import Cause
+from acker.ledger.causes import Cause, said_by
 from acker.ledger.config import bounded_reason, check_name
 from acker.ledger.core import Core
+from acker.lines import event_loop
 from acker.store.operation import Operation
 from acker.streams import gathers, schemas, segments
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage, stage_failures
 from acker.streams.gathers import FINISHED
 from acker.streams.segments import ANCHORS, Segment
+from acker.streams.together import Pace, asynchronous
 from acker.streams.undone import undone
 
 Row: TypeAlias = Mapping[str, Any]
@@ -71,6 +75,11 @@ class Emitting:
         for stream, rows in self.rows.items():
             del rows[self._begun.get(stream, 0) :]
 
+    def add(self, other: "Emitting") -> None:
+        """Adds what was emitted elsewhere."""
+        for stream, rows in other.rows.items():
+            self.rows.setdefault(stream, []).extend(rows)
+
     def stage(self, core: Core, failed: Collection[int]) -> Operation[tuple[Staged, ...]]:
         """Stages what else there is than rows; nothing of trees that have failed."""
         del core, failed
@@ -99,15 +108,14 @@ class Made:
         """Does something for a request; what it raises fails that request alone."""
         self.out.begin(anchor)
         try:
-            if kind := undone(action()):
-                raise PermanentFailure(f"expected a function that is done when it returns, got a {kind}")
+            _check_done(action())
         except Exception as error:  # noqa: BLE001 - the step is the user's: it may raise anything
             self.out.undo()
             self.fail(anchor, error, step, batch)
 
-    def fail(self, anchor: int, error: Exception, step: str, batch: int) -> None:
+    def fail(self, anchor: int, error: BaseException, step: str, batch: int) -> None:
         """Has a request fail for an error."""
-        said = str(error) if isinstance(error, FailedException) else f"{type(error).__name__}: {error}"
+        said = said_by(error)
         if not isinstance(error, FailedException):
             _log.warning("step %s fails a record: %s", step, said, exc_info=error)
         retry = not isinstance(error, PermanentFailure)
@@ -124,32 +132,49 @@ class Read:
 
 
 class FunctionStep:
-    """A step that is a function of a row, and of where it emits to."""
+    """A step that is a function of a row, and of where it emits to. pace: of one that is asynchronous."""
 
     def __init__(
-        self, name: str, reads: str, function: Callable[..., object], out: Callable[[], Emitting] = Out
+        self,
+        name: str,
+        reads: str,
+        function: Callable[..., object],
+        out: Callable[[], Emitting] = Out,
+        pace: Pace | None = None,
     ) -> None:
-        self.name, self.reads, self._function, self._out = name, reads, function, out
+        self.name, self.reads, self._function, self._out, self._pace = name, reads, function, out, pace
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:
         """Works on the rows of segments."""
         made = Made(self._out())
-        for one in members:
-            if one.segment.to.startswith(gathers.LAST):
-                continue
-            for row in _rows(one.rows):
-                anchor = row.pop(ANCHORS, None) or 0
-                made.attempt(anchor, self.name, batch, partial(self._function, row, made.out))
+        read = (one for one in members if not one.segment.to.startswith(gathers.LAST))
+        rows = (row for one in read for row in _rows(one.rows))
+        if self._pace is not None:
+            taken = [(row.pop(ANCHORS, None) or 0, row) for row in rows]
+            calls = [(anchor, [partial(self._function, row)]) for anchor, row in taken]
+            _together(self._pace, self._out, calls, made, self.name, batch)
+            return made
+        for row in rows:
+            anchor = row.pop(ANCHORS, None) or 0
+            made.attempt(anchor, self.name, batch, partial(self._function, row, made.out))
         return made
 
 
 class GatherStep:
-    """A step that gathers: an object for each request and task, which lives within one bundle."""
+    """A step that gathers: an object for each request and task, which lives within one bundle.
+
+    pace: of a class that has asynchronous methods.
+    """
 
     def __init__(
-        self, name: str, reads: str, make: Callable[[Request], Gatherer], out: Callable[[], Emitting] = Out
+        self,
+        name: str,
+        reads: str,
+        make: Callable[[Request], Gatherer],
+        out: Callable[[], Emitting] = Out,
+        pace: Pace | None = None,
     ) -> None:
-        self.name, self.reads, self._make, self._out = name, reads, make, out
+        self.name, self.reads, self._make, self._out, self._pace = name, reads, make, out, pace
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:
         """Works on the rows of segments: whole bundles, each ended by the rows that say so."""
@@ -157,14 +182,20 @@ class GatherStep:
         for one in members:
             _, task, last = gathers.parse_place(one.segment.to)
             lost = lost or one.lost
+            calls: dict[int, list[Callable[[Any], object]]] = {}
             for row in _rows(one.rows):
                 anchor = row.pop(ANCHORS)
                 row.pop(FINISHED, None)
                 if lost and last:
                     made.fail(anchor, FailedException(_LOST), self.name, batch)
                 elif anchor not in made.failed:
-                    work = partial(self._work, living, anchor, task, None if last else row, made.out)
-                    made.attempt(anchor, self.name, batch, work)
+                    work = partial(self._work, living, anchor, task, None if last else row)
+                    if self._pace is not None:
+                        calls.setdefault(anchor, []).append(work)
+                    else:
+                        made.attempt(anchor, self.name, batch, partial(work, made.out))
+            if self._pace is not None:
+                _together(self._pace, self._out, list(calls.items()), made, self.name, batch)
             if last:
                 living, lost = {}, False
         return made
@@ -178,6 +209,58 @@ class GatherStep:
             request = int(sections.within(np.array([anchor], np.int64), 1)[0])
             one = living[anchor] = self._make(Request(request, task))
         return one.finished(out) if row is None else one.execute(row)
+
+
+def pace_of(made: object, concurrency: int | None, timeout: float | None) -> Pace | None:
+    """The pace of a function, or of a class with execute and finished; None for plain ones.
+
+    Raises ValidationError for bad values, and for any where it is plain.
+    """
+    while isinstance(made, partial):
+        made = made.func
+    methods = [getattr(made, name, None) for name in ("execute", "finished")] if isclass(made) else [made]
+    return Pace.make(any(map(asynchronous, methods)), concurrency, timeout)
+
+
+def _together(
+    pace: Pace,
+    out: Callable[[], Emitting],
+    calls: Sequence[tuple[int, Sequence[Callable[[Any], object]]]],
+    made: Made,
+    step: str,
+    batch: int,
+) -> None:
+    """Makes asynchronous calls for requests: those of one entry in their order, the entries side by side."""
+
+    async def work(
+        entry: tuple[int, Sequence[Callable[[Any], object]]], whole: "Task[Any] | None"
+    ) -> tuple[Emitting, BaseException | None]:
+        own = out()
+        own.begin(entry[0])
+        for call in entry[1]:
+            _, error = await pace.outcome(partial(_done, call, own), whole)
+            if error is not None:
+                return own, error
+        return own, None
+
+    found = event_loop.run(pace.each(calls, work))
+    for (anchor, _), (own, error) in zip(calls, found, strict=True):
+        if error is None:
+            made.out.add(own)
+        else:
+            made.fail(anchor, error, step, batch)
+
+
+async def _done(call: Callable[[Any], object], out: Any) -> None:
+    result = call(out)
+    _check_done(await result if isawaitable(result) else result)
+
+
+def _check_done(result: object) -> None:
+    if kind := undone(result):
+        raise PermanentFailure(
+            f"expected a function that is done when it returns, or an asynchronous one, got a {kind}"
+        )
 
 
 def _rows(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:

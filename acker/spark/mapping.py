@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from acker.errors import FailedException, PermanentFailure, ValidationError
-from acker.ledger.causes import Cause
+from acker.errors import PermanentFailure, ValidationError
+from acker.ledger.causes import Cause, said_by
 from acker.ledger.ids import Ids
-from acker.spark.calls import Calls, Outcome, Record
+from acker.spark.calls import Calls, Record
 from acker.spark.shipping import Shipped
 from acker.spark.suspects import Suspects, halved
 from acker.spark.values import Columns, Convert, to_python
@@ -27,6 +27,7 @@ from acker.spark.versions import arrow_schema
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.staging import FAILED
 from acker.streams.segments import ANCHORS
+from acker.streams.together import Outcome
 
 RUN = "_acker_run"
 """Column: which run of a task a mapped row is from."""
@@ -39,13 +40,7 @@ _TUPLE = {tuple}
 
 def cause_of(error: BaseException) -> str:
     """The cause, as text, that a tree is failed for by an exception: its type and text; of ours, its text."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - it is the user's, and its failing would be the batch's
-        text = ""
-    if isinstance(error, FailedException):
-        return Cause(text or "failed", retry=not isinstance(error, PermanentFailure)).text()
-    return Cause(f"{type(error).__name__}: {text}" if text else type(error).__name__).text()
+    return Cause(said_by(error), retry=not isinstance(error, PermanentFailure)).text()
 
 
 def _records_of(

@@ -340,8 +340,8 @@ def test_a_function_is_registered_once_with_one_content(topology: Topology, valk
         Topology(valkey_url, "other", ackers=1).drpc("count")
 
 
-async def _coroutine(_: object, __: object) -> None:
-    pass
+async def _async_generator(_: object, __: object) -> Any:
+    yield
 
 
 def _generator(_: object, __: object) -> Any:
@@ -371,7 +371,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: base().gather("g", Count, tasks=65, by=["n"]), "from 1 to 64"),
     (lambda: LinearDRPC("f").gather("g", Count), "the first step cannot gather"),
     (lambda: base().gather("g", Count).step("two", fan, columns=N), "so it is the last"),
-    (lambda: LinearDRPC("f").step("one", _coroutine, columns=N), "coroutine function"),
+    (lambda: LinearDRPC("f").step("one", _async_generator, columns=N), "generator function"),
     (lambda: LinearDRPC("f").step("one", _generator, columns=N), "generator function"),
     (lambda: base().gather("g", NoFinish), "expected a class with finished"),
     (lambda: base().gather("g", 3), "expected a class"),  # type: ignore[arg-type]

@@ -1,0 +1,51 @@
+"""The event loop of asynchronous steps: one for all of a process, in a thread of its own.
+
+So what steps open (a session, a pool) serves all of them, whichever of their workers calls.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_running: "tuple[int, asyncio.AbstractEventLoop, threading.Thread] | None" = None
+
+
+def run(work: "Coroutine[Any, Any, T]") -> T:
+    """Runs a coroutine in the loop, and waits for what it returns, or raises. Not from within the loop."""
+    return asyncio.run_coroutine_threadsafe(work, _loop()).result()
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """The loop of this process; one that was forked has none yet."""
+    global _running  # noqa: PLW0603 - it is the process's
+    with _lock:
+        if _running is None or _running[0] != os.getpid():
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=_turn, args=(loop,), name="asynchronous steps", daemon=True)
+            thread.start()
+            if _running is None:
+                atexit.register(_end)
+            _running = os.getpid(), loop, thread
+        return _running[1]
+
+
+def _turn(loop: asyncio.AbstractEventLoop) -> None:
+    stopped = False
+    while not stopped:
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):  # raised by a step: its caller has it, too
+            loop.run_forever()
+            stopped = True
+    loop.close()
+
+
+def _end() -> None:
+    if _running is not None and _running[0] == os.getpid():
+        _running[1].call_soon_threadsafe(_running[1].stop)
+        _running[2].join(1.0)
