@@ -120,7 +120,10 @@ def samples(sizes: Sizes) -> Iterator[Sample | Missing]:
 
 
 def prepared(name: str, scratch: Path) -> Run:
-    """A peer, with what it needs installed; FileNotFoundError or CalledProcessError where that can't be."""
+    """A peer, or the lines of benchmarks/lines.py, with what it needs installed.
+
+    FileNotFoundError or CalledProcessError where that can't be.
+    """
     if name == "bullmq":
         node, npm = _node()
         shutil.copy(PROGRAMS / "bullmq.mjs", scratch)
@@ -134,6 +137,8 @@ def prepared(name: str, scratch: Path) -> Run:
         script = str(PROGRAMS / SLOW[name])
         _check([uv, "sync", "--quiet", "--script", script])
         return partial(_by_program, [uv, "run", "--quiet", "--script", script])
+    if name == "lines":
+        return partial(_by_program, [sys.executable, "-m", "benchmarks.peer_programs.lines"])
     if name in ("streams", "acker-streams"):
         kind = "plain" if name == "streams" else "acker"
         return partial(_by_program, [sys.executable, "-m", "benchmarks.peer_programs.streams", kind])
@@ -191,7 +196,7 @@ def _by_program(program: list[str], url: str, parents: int, sizes: Sizes) -> Res
             try:
                 seconds = _worked(work, Path(directory), parents, log)
             finally:
-                _end_group(work)
+                end_group(work)
         return Result(float(enqueued.stdout) + seconds, in_flight)
 
 
@@ -208,7 +213,7 @@ def _worked(work: "subprocess.Popen[bytes]", directory: Path, parents: int, log:
     return done.stat().st_mtime - float((directory / FIRST).read_text())
 
 
-def _end_group(work: "subprocess.Popen[bytes]") -> None:
+def end_group(work: "subprocess.Popen[bytes]") -> None:
     """Ends a program and what it has started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import drpc
+from benchmarks import drpc, lines
 from benchmarks.figures import Sample, markdown, rows, shown
 
 PARTS = {part.name: part for part in program.parts()}
@@ -203,3 +203,22 @@ def test_what_a_call_costs_is_measured() -> None:
         "ping_ms", "call_ms", "call_pings", "together_per_second", "side_by_side_per_second"
     }  # fmt: skip
     assert all(value > 0 for value in found.values())
+
+
+def test_what_lines_cost_is_measured() -> None:
+    only = ("flow", "bytes", "in-flight", "release")
+    sizes = lines.Sizes(
+        rounds=1, only=only, requests=20, tuples=3, held=64, few=2, many=40, measured=2, releases=2
+    )
+    found = {row["name"]: row for row in rows(one for one in lines.samples(sizes) if isinstance(one, Sample))}
+    ratios = {name for name, row in found.items() if row["ratio"]}
+    assert ratios == {
+        "flow over a line, seconds", "flow over a line, processor", "in flight: 40",
+        "last ack until readers see the bundle",
+    }  # fmt: skip
+    assert found.keys() - ratios == {
+        "flow over plain streams, seconds", "flow over plain streams, processor", "in flight: 2", "PING",
+        "groups of 1,024: tracked", "groups of 1,024: a row waits in a gather",
+        "groups of 1: tracked", "groups of 1: a row waits in a gather",
+    }  # fmt: skip
+    assert all(row["median"] > 0 for row in found.values())

@@ -34,6 +34,22 @@ def parent(results: list[None], number: int) -> None:
     marks.parents()
 
 
+@app.task(name="answer")  # type: ignore[untyped-decorator]
+def answer(results: list[None]) -> int:
+    """The same, for who has asked."""
+    return len(results)
+
+
+def ask() -> None:
+    """Sends chords one by one, each when the one before is answered; prints what each has taken."""
+    for _ in range(int(PARENTS)):
+        start = time.perf_counter()
+        found = chord(child.s(0, index) for index in range(int(CHILDREN)))(answer.s()).get(timeout=60)
+        if found != int(CHILDREN):
+            raise SystemExit(f"expected {CHILDREN} results, got {found}")
+        print(time.perf_counter() - start)
+
+
 def enqueue() -> None:
     """Sends all chords."""
     start = time.perf_counter()
@@ -45,6 +61,8 @@ def enqueue() -> None:
 if __name__ == "__main__":
     if ACTION == "enqueue":
         enqueue()
+    elif ACTION == "ask":
+        ask()
     else:
         app.worker_main(
             [
