@@ -26,7 +26,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from acker.errors import AckerError
 from acker.inspect import failures, pages, traces
 from acker.inspect.aio import AsyncLedger
-from acker.inspect.failures import Recent
+from acker.inspect.ended import Recent
 from acker.inspect.traces import TraceEvent
 from acker.ledger import topologies
 from acker.ledger import traces as recording

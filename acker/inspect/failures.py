@@ -9,26 +9,20 @@ import base64
 import binascii
 import heapq
 import itertools
-import logging
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
 from acker.errors import ValidationError
 from acker.inspect import lua
+from acker.inspect.ended import Ended, Entry, Recent, parse
 from acker.inspect.trees import Tree
-from acker.ledger import ids, slabs
-from acker.ledger.causes import Cause
-from acker.ledger.config import check_name
+from acker.ledger import ids
 from acker.ledger.core import Core
-from acker.store.operation import Operation, Reply, command
-from acker.store.replies import pairs, whole
-
-Ended: TypeAlias = Literal["failed", "expired"]
-
-_log = logging.getLogger(__name__)
+from acker.store.operation import Operation, command
+from acker.store.replies import whole
 
 PAGE = 1_000
 """Most trees in a page."""
@@ -41,35 +35,7 @@ _BYTES_FOR_ID = 4 << 20
 _COUNTED = 256
 _FIND_TREES = 128
 _FIND_CALLS = 32
-_LATEST = 253_402_300_799_000  # the end of the year 9999, in ms: what a date can be
 _PLACE = struct.Struct("<HQH")
-_SLAB = struct.Struct("<8sIHH")
-_NAMES = struct.Struct("<HI")
-
-
-@dataclass(frozen=True, slots=True)
-class Recent:
-    """A tree that failed or expired.
-
-    number, offset: its entry in its shard, and its place there. at: when it ended, in Unix seconds.
-    age: seconds from its track to its end. message_id: None where it is not kept.
-    """
-
-    shard: int
-    number: int
-    offset: int
-    status: Ended
-    cause: Cause
-    at: float
-    age: float
-    anchor: int
-    spout: str | None
-    message_id: bytes | None
-
-    @property
-    def id(self) -> str:
-        """Names it among those of its topology."""
-        return f"{self.shard}-{self.number}-{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,74 +57,6 @@ class Numbers:
     ended: int = 0
     failed: int = 0
     expired: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """An entry: trees that ended together, of one status, reason and spout."""
-
-    shard: int
-    number: int
-    status: Ended
-    cause: Cause
-    at: int
-    spout: str | None
-    packed: bytes
-
-    def trees(self, message_id: bytes | None = None) -> list[Recent]:
-        """Its trees, in their order, or those with a message id; none where they cannot be read."""
-        if message_id is not None:  # few entries have it: the others need not be taken apart
-            found = self.trees() if message_id in self.packed else []
-            return [tree for tree in found if tree.message_id == message_id]
-        try:
-            return list(self._trees())
-        except (ValidationError, struct.error, IndexError) as error:
-            _log.error("recent outcome %d of shard %d is not readable: %r", self.number, self.shard, error)
-            return []
-
-    def count(self) -> int:
-        """How many trees it has."""
-        try:
-            return sum(len(indexes) for _, _, indexes, *_ in self._slabs())
-        except (ValidationError, struct.error):
-            return 0
-
-    def _trees(self) -> Iterator[Recent]:
-        offset = 0
-        for slab, ms, indexes, named, packed in self._slabs():
-            names = _names(packed, named)
-            for place, index in enumerate(indexes):
-                name = None if not names else names[index if len(names) > len(indexes) else place]
-                anchor = ids.anchor_at(slab, index)
-                yield Recent(
-                    self.shard, self.number, offset, self.status, self.cause, self.at / 1000, ms / 1000,
-                    anchor, self.spout, name,
-                )  # fmt: skip
-                offset += 1
-
-    def _slabs(self) -> Iterator[tuple[bytes, int, Sequence[int], int, bytes]]:
-        """For each slab its name, ms from track to end, indexes, and of how many trees are what message ids.
-
-        0: they are not kept. Else they are of these trees, or of all of the slab.
-        """
-        at, packed = 0, self.packed
-        while at < len(packed):
-            slab, ms, count, n = _SLAB.unpack_from(packed, at)
-            at += _SLAB.size
-            indexes = struct.unpack_from(f"<{n}H", packed, at) if n else range(count)
-            at += 2 * n
-            named, size = _NAMES.unpack_from(packed, at)
-            at += _NAMES.size + size
-            yield slab, ms, indexes, named if named in (count, len(indexes)) else 0, packed[at - size : at]
-
-
-def _names(packed: bytes, count: int) -> list[bytes]:
-    """Message ids; none where they cannot be read."""
-    try:
-        return slabs.unpack_message_ids(packed, count)
-    except ValidationError as error:
-        _log.error("message ids of a recent outcome are not readable: %s", error)
-        return []
 
 
 def recent(
@@ -240,7 +138,7 @@ def find(core: Core, anchor: int) -> Operation[Recent | None]:
             lua.find_recent(shard, slab, index, top, max(0, top - _FIND_TREES + 1)) for top in tops[:calls]
         ]
         for fields in filter(None, replies):
-            entry = _parse(shard.number, fields)
+            entry = parse(shard.number, fields)
             found = next((tree for tree in entry.trees() if tree.anchor == anchor), None)
             if found is not None:
                 return found
@@ -265,7 +163,7 @@ def kept_since(core: Core, anchor: int) -> Operation[float | None]:
     [oldest] = yield [command("XRANGE", shard.recent, "-", "+", "COUNT", _ENTRIES)]
     if not oldest:
         return None
-    entries = [_parse(shard.number, fields) for fields in oldest]
+    entries = [parse(shard.number, fields) for fields in oldest]
     if entries[0].number == len(entries[0].trees()):
         return None
     return next((entry.at for entry in entries if entry.packed), entries[-1].at) / 1000
@@ -299,7 +197,7 @@ def since(
         for shard in changed
     ]  # fmt: skip
     for shard, entries in zip(changed, replies, strict=True):
-        parsed = [_parse(shard, fields) for fields in entries]
+        parsed = [parse(shard, fields) for fields in entries]
         trees = (tree for entry in parsed for tree in entry.trees())
         found += itertools.islice(trees, most)
     found.sort(key=lambda tree: (tree.at, tree.shard, tree.number, tree.offset))
@@ -347,40 +245,17 @@ def _newest(core: Core) -> Operation[dict[int, tuple[int, int]]]:
 
 def _entries(
     core: Core, places: Mapping[int, tuple[int, int]], shards: Sequence[int], count: int
-) -> Operation[dict[int, list[_Entry]]]:
+) -> Operation[dict[int, list[Entry]]]:
     """The next entries of shards that have any."""
     replies = yield [
         command("XREVRANGE", core.shards[shard].recent, f"{places[shard][0]}-0", "-", "COUNT", count)
         for shard in shards
     ]
     return {
-        shard: [_parse(shard, fields) for fields in entries]
+        shard: [parse(shard, fields) for fields in entries]
         for shard, entries in zip(shards, replies, strict=True)
         if entries
     }
-
-
-def _parse(shard: int, found: Reply) -> _Entry:
-    """An entry; one without trees, as of the latest moment there is, where it cannot be read."""
-    entry_id, fields = found
-    number = int(entry_id.split(b"-")[0])
-    try:
-        values = pairs(fields)
-        status = values[b"status"].decode()
-        if status not in ("failed", "expired"):
-            raise ValueError(status)
-        return _Entry(
-            shard,
-            number,
-            status,  # type: ignore[arg-type]
-            Cause.decode(values[b"reason"]),
-            min(_LATEST, max(0, int(values[b"at"]))),
-            check_name(values[b"spout"].decode(), "spout"),
-            values[b"trees"],
-        )
-    except (KeyError, ValueError) as error:
-        _log.error("recent outcome %d of shard %d is not readable: %r", number, shard, error)
-        return _Entry(shard, number, "failed", Cause(), _LATEST, None, b"")
 
 
 def _encode(places: Mapping[int, tuple[int, int]]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acker.inspect import marks
-from acker.inspect.failures import Recent
+from acker.inspect.ended import Recent
 from acker.ledger import ids
 from acker.ledger.core import Core
 from acker.ledger.ids import check_id

@@ -26,7 +26,8 @@ from acker.store.operation import Operation, Request, abreast, command
 from acker.streams import gathers, lua, segments
 from acker.streams.commits import commit as commits
 from acker.streams.commits import inputs, vectors
-from acker.streams.commits.commit import SHARED, Commit
+from acker.streams.commits.commit import SHARED
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_deltas, stage_segment
 from acker.streams.gathers import FINISHED, LATE_TTL, MOST_SEGMENTS
 from acker.streams.segments import ANCHORS, Segment

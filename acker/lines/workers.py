@@ -18,7 +18,7 @@ from acker.store.operation import Operation, command
 from acker.streams import downtime, segments, stale, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import inputs, vectors
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.gathers import LAST
 from acker.streams.reader import payload_of
 from acker.streams.segments import ANCHORS, Segment

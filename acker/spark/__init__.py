@@ -8,10 +8,11 @@ from acker.errors import FailedException, PermanentFailure
 if TYPE_CHECKING:
     from acker.spark.again import read_again
     from acker.spark.anchoring import anchors
-    from acker.spark.bolts import Bolt, bolt, job
+    from acker.spark.bolts import Bolt, bolt
     from acker.spark.collector import Collector
     from acker.spark.face import Acker
     from acker.spark.gathering import gathered
+    from acker.spark.jobs import job
     from acker.spark.source import AckerSource, register
     from acker.spark.spouts import dead_letters, discard, outcomes, replay, settling, track, watermark
     from acker.spark.tuning import tuned
@@ -43,7 +44,8 @@ __all__ = [
 _LATER = {
     "anchoring": ("anchors",),
     "again": ("read_again",),
-    "bolts": ("Bolt", "bolt", "job"),
+    "bolts": ("Bolt", "bolt"),
+    "jobs": ("job",),
     "collector": ("Collector",),
     "face": ("Acker",),
     "gathering": ("gathered",),

@@ -7,23 +7,20 @@ times out.
 """
 
 import functools
-import secrets
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
-from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from acker.errors import AckerError, FailedException, PermanentFailure
-from acker.inspect import marks, steps
+from acker.errors import AckerError
+from acker.inspect import marks
 from acker.inspect.steps import Step
-from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
 from acker.ledger.config import check_name
 from acker.spark import (
+    committing,
     company,
     functions,
     lateness,
@@ -37,14 +34,12 @@ from acker.spark import (
     tracking,
     verdicts,
 )
-from acker.spark.collector import AT_WORK, Collector
+from acker.spark.collector import Collector
 from acker.spark.microbatches import Batch
 from acker.spark.plans import Plan
 from acker.spark.shipping import Shipped
 from acker.spark.verdicts import Verdict
 from acker.streams.commits import commit as commits
-from acker.streams.commits import members, runs
-from acker.streams.commits.commit import Commit
 from acker.streams.commits.late import Late
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.roots import Roots
@@ -92,8 +87,8 @@ class Bolt(Shipped):
             if found is not None:
                 verdicts.check(ledger, found, plan.named if plan is not None else ())
             collector = Collector(batch.sparkSession, self._options, at)
-            with _discarding(ledger, collector), plans.same_rows(batch, plan):
-                failed = _failure(
+            with committing.discarding(ledger, collector), plans.same_rows(batch, plan):
+                failed = committing.failure(
                     self.name,
                     at.number,
                     lambda: functions.call(self.function, self.name, batch, collector),
@@ -106,7 +101,9 @@ class Bolt(Shipped):
                 origin = Origin.of(ranges, tracking.time_of(ledger, at), whole=False)
             hint = "" if _has_anchors(batch) else _NO_COLUMN
             by = ledger.run(marks.mark(core, self.name, at.number))
-            what = replace(_commit(ledger, collector, at, inputs, failed, hint), origin=origin, by=by)
+            what = replace(
+                committing.commit_of(ledger, collector, at, inputs, failed, hint), origin=origin, by=by
+            )
             late = list[Late]()
             commit = functools.partial(commits.commit, core, at.query, at.number, what, late.append)
             if settler.with_room(ledger, lambda: ledger.run(commit())):
@@ -114,7 +111,7 @@ class Bolt(Shipped):
                 acks = lateness.report(ledger, f"bolt {self.name!r}, batch {at.number}", late, seconds)
                 step = Step(self.name, "bolt", query_id=at.query, query=at.name, batch=at.number)
                 step = replace(step, seconds=seconds, late=acks)
-                _register(ledger, batch.sparkSession, step, what, found.others if found else ())
+                committing.register(ledger, batch.sparkSession, step, what, found.others if found else ())
                 if what.roots():
                     losses.mark(ledger, at)
                     company.look_for_trackers(ledger, at, (one.how.spout for one in what.roots()))
@@ -255,113 +252,6 @@ def bolt(
     return decorate
 
 
-@contextmanager
-def job(
-    spark: SparkSession, *, url: str, topology: str, name: str, run: str | None = None, **settings: object
-) -> Iterator[Collector]:
-    """A batch job as one step: its end commits all that it did, once.
-
-        with job(spark, url=URL, topology="orders", name="nightly", run="2026-11-20") as collector:
-            orders = collector.take("orders")
-            collector.emit(orders.groupBy("id").agg(...), stream="totals")
-
-    The tuples that it takes are acked at the end of the block. FailedException fails their trees and ends
-    there, PermanentFailure for good; any other exception leaves everything as it was. run: names this run,
-    so that the same one again commits nothing, and the log says who did and when (`collector.committed`
-    tells, too): it is known for a month. With another number of rows emitted, and nothing taken from a
-    stream, that is RunCommitted. Rows of `acker.spark.track` are tracked by the commit, which waits for room
-    as a bolt's does. settings: as of `bolt`.
-    """
-    check_name(name, "name")
-    _check_place(spark, name, run)
-    writer = f"{name}:{check_name(run, 'run') if run is not None else secrets.token_hex(16)}"
-    parsed = options.of_step(name, {"url": url, "topology": topology, **settings})
-    ledger = parsed.ledger()
-    at = Batch(writer, 0, secrets.token_hex(16), name)
-    collector = Collector(spark, parsed, at, writer.replace(":", "@"), job=True)
-    finish = functools.partial(commits.finish, ledger.core, writer, 0)
-    begun = time.monotonic()
-    before = ledger.run(runs.find(ledger.core, writer))
-    collector.committed = settler.with_room(ledger, lambda: ledger.run(finish()))
-    failed = None
-    with _discarding(ledger, collector):
-        outer = AT_WORK.set(collector)
-        try:
-            with microbatches.of_job(spark, topology):
-                yield collector
-        except FailedException as error:
-            failed = _cause(name, error)
-        finally:
-            AT_WORK.reset(outer)
-        collector.life.end(wait=failed is None)
-        tracked = tracking.registered(ledger, at)
-    what = replace(
-        _commit(ledger, collector, at, tracked, failed), by=ledger.run(marks.mark(ledger.core, name))
-    )
-    rows = sum(segment.rows for _, segment in what.segments())
-    late = list[Late]()
-    commit = functools.partial(commits.commit, ledger.core, writer, 0, what, late.append)
-    if settler.with_room(ledger, lambda: ledger.run(commit())):
-        seconds = round(time.monotonic() - begun, 3)
-        acks = lateness.report(ledger, f"job {name!r}", late, seconds)
-        _register(ledger, spark, Step(name, "job", seconds=seconds, late=acks), what)
-        if run is not None:
-            ledger.run(runs.note(ledger.core, writer, spark.conf.get("spark.app.id") or "", rows))
-    if tracked:
-        tracking.end(ledger, at)
-    if before is not None:
-        runs.tell(f"run {run!r} of job {name!r}", before, rows, kept=bool(collector.taken) or bool(failed))
-    if run is None:
-        ledger.run(commits.forget(ledger.core, writer))
-
-
-def _check_place(spark: SparkSession, name: str, run: str | None) -> None:
-    """Raises AckerError for a job in a batch that is run again, or acked, by itself."""
-    within = microbatches.thread_within(spark)
-    if within == microbatches.IN_BOLT:
-        raise AckerError(
-            f"job {name!r} {within} commits by itself, so a rerun of the batch would do it again, and what "
-            "the bolt acks would not wait for it: use the bolt's collector, which has the same calls"
-        )
-    if within == microbatches.IN_FUNCTION and run is None:
-        raise AckerError(
-            f"job {name!r} {within} is done again when its batch runs again. Make the function a bolt; or "
-            "name the job's run, the same for each run of the batch"
-        )
-
-
-@contextmanager
-def _discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
-    """Drops what was staged if the block raises, and lets go of what the executors keep."""
-    try:
-        yield
-    except BaseException as error:
-        ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
-        named = [one.__name__ for one in (PermanentFailure, FailedException) if one.__name__ in str(error)]
-        if isinstance(error, PythonException) and named:
-            raise AckerError(
-                f"step {collector.name!r}: a function of its tasks, as a UDF, raised {named[0]}. Spark "
-                "does not tell of which record, so nothing has failed and nothing is committed: "
-                "collector.map, which runs a function per record, fails that record alone"
-            ) from error
-        raise
-    finally:
-        collector.release()
-
-
-def _failure(step: str, batch: int, call: Callable[[], object]) -> str | None:
-    """The cause, as text, for which a batch failed as a whole, or None."""
-    try:
-        call()
-    except FailedException as error:
-        return _cause(step, error, batch)
-    return None
-
-
-def _cause(step: str, error: FailedException, batch: int = -1) -> str:
-    return Cause(str(error) or "failed", step, not isinstance(error, PermanentFailure), batch).text()
-
-
 _NO_COLUMN = (
     f". The batch itself has no column {ANCHORS}: its query names a schema without it, or was started before "
     "its stream had trees; then start it again"
@@ -370,51 +260,3 @@ _NO_COLUMN = (
 
 def _has_anchors(batch: DataFrame) -> bool:
     return any(name.lower() == ANCHORS for name in batch.columns)
-
-
-def _commit(
-    ledger: Ledger,
-    collector: Collector,
-    at: Batch,
-    inputs: tuple[Range | Roots, ...],
-    failed: str | None,
-    hint: str = "",
-) -> Commit:
-    """What a batch has come to. One that failed has emitted nothing, and leaves held rows as they are.
-
-    Raises AckerError where what it stages does not belong to what it has read
-    (acker/streams/commits/members.py).
-    """
-    inputs = (*inputs, *collector.taken)
-    if failed is None:
-        what = Commit(tuple(collector.staged), (*inputs, *collector.resumed))
-        try:
-            collector.life.check()  # what came after the end is missing in what is committed now
-            some = tracking.untracked(ledger, at, what.staged)
-            ledger.run(members.check(ledger.core, what.staged, what.inputs, hint=hint, untracked=some))
-        except BaseException:
-            ledger.run(commits.discard(ledger.core, Commit(what.staged)))
-            raise
-        return what
-    ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
-    return Commit(inputs=inputs, failed=failed)
-
-
-def _register(
-    ledger: Ledger, spark: SparkSession, step: Step, what: Commit, others: tuple[str, ...] = ()
-) -> None:
-    """Notes who did what, and for which spouts. others: what else the query reads.
-
-    See acker/inspect/steps.py.
-    """
-    step = replace(
-        step,
-        application_id=spark.conf.get("spark.app.id") or "",
-        application=spark.conf.get("spark.app.name") or "",
-        reads=tuple({one.stream for one in what.ranges()}),
-        emits=tuple({stream for stream, _ in what.segments()}),
-    )
-    ledger.run(steps.register(ledger.core, step))
-    for spout in sorted({one.how.spout for one in what.roots()}):
-        own = replace(step, name=spout, kind="spout", reads=others, emits=(), seconds=0.0, late=0)
-        ledger.run(steps.register(ledger.core, own))

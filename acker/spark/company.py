@@ -15,7 +15,7 @@ from acker.spark.options import Options
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
-from acker.streams import subscriptions
+from acker.streams import subscriptions, taking_back
 from acker.streams.commits.commit import RECORD_TTL
 from acker.streams.subscriptions import Range
 
@@ -62,7 +62,7 @@ class Company:
         """Where nobody has named the subscription: another query may read it that wants all rows as well."""
         if self._options.subscription_named:
             return
-        known = self._ledger.run(subscriptions.readers(self._ledger.core, self._options.stream, slot))
+        known = self._ledger.run(taking_back.readers(self._ledger.core, self._options.stream, slot))
         for other, (_, silent) in known.items():
             if other == reader or silent > RECENT or other in self._told:
                 continue

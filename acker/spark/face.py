@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from acker.collectors.topology import Topology
 from acker.ledger.client import Ledger
 from acker.ledger.config import SETTINGS, Settings
-from acker.spark import again, bolts, options, source, spouts
+from acker.spark import again, bolts, jobs, options, source, spouts
 from acker.spark.bolts import Bolt
 from acker.spark.collector import Collector
 from acker.spark.keywords import (
@@ -85,7 +85,7 @@ class Acker:
         self, spark: SparkSession, name: str, *, run: str | None = None, **given: Unpack[JobOptions]
     ) -> AbstractContextManager[Collector]:
         """A batch job as one step: its end commits all that it did, once. See `acker.spark.job`."""
-        return bolts.job(
+        return jobs.job(
             spark, url=self.url, topology=self.topology, name=name, run=run, **self._given, **given
         )
 

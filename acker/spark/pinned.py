@@ -14,7 +14,7 @@ from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema, spark_schema
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import downtime, schemas, segments, stale, subscriptions
+from acker.streams import downtime, schemas, segments, stale, subscriptions, taking_back
 from acker.streams.commits.skipped import Left
 from acker.streams.reader import payload_of
 from acker.streams.segments import Segment
@@ -81,7 +81,7 @@ def pinned(
 def _take(core: Core, stream: str, subscription: str, reader: str) -> Operation[tuple[Range, Planned]]:
     """All segments that there are for a reader, and what is left out of them."""
     slot = yield from subscriptions.subscribe(core, stream, subscription)
-    yield from subscriptions.recover(core, stream, slot)
+    yield from taking_back.recover(core, stream, slot)
     # From now on nobody takes them back from the reader: it has a name, and will come for them.
     yield from subscriptions.log(core, stream, slot, reader)
     acked = yield from _acked(core, Range(stream, slot, reader, 0, 2**53))

@@ -35,7 +35,7 @@ from acker.spark.versions import (
 )
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import downtime, reader, retention, schemas, segments, stale, subscriptions
+from acker.streams import downtime, reader, retention, schemas, segments, stale, subscriptions, taking_back
 from acker.streams.commits import inputs
 from acker.streams.gathers import FINISHED, LAST
 from acker.streams.segments import LARGEST_SEGMENT, Segment
@@ -154,7 +154,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 subscriptions.subscribe(ledger.core, options.stream, options.subscription)
             )
             self._made = ledger.run(subscriptions.made(ledger.core, options.stream, self._slot))
-            ledger.run(subscriptions.recover(ledger.core, options.stream, self._slot))
+            ledger.run(taking_back.recover(ledger.core, options.stream, self._slot))
         return self._slot
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name

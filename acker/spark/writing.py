@@ -29,7 +29,7 @@ from acker.spark.versions import DataSourceStreamArrowWriter, arrow_schema
 from acker.streams import retention, schemas
 from acker.streams.commits import commit as commits
 from acker.streams.commits import members, roots, runs, staging
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.late import Late
 from acker.streams.commits.origins import Origin

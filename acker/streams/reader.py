@@ -9,7 +9,7 @@ from acker.ledger.client import Ledger
 from acker.ledger.config import check_name
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import schemas, segments, subscriptions
+from acker.streams import schemas, segments, subscriptions, taking_back
 from acker.streams.commits import inputs
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import DEFAULT, Range
@@ -87,7 +87,7 @@ class StreamReader:
     def _ack(self, end: str) -> Operation[int]:
         core, reader, acked = self.ledger.core, self._reader, 0
         slot = yield from subscriptions.subscribe(core, self.stream, self.subscription)
-        yield from subscriptions.recover(core, self.stream, slot)
+        yield from taking_back.recover(core, self.stream, slot)
         while True:
             last = yield from subscriptions.claim(core, self.stream, slot, reader, self._at, end=end)
             if last == self._at:
@@ -96,7 +96,7 @@ class StreamReader:
             acked += (yield from inputs.consume(core, what)).segments
             yield from subscriptions.forget(core, what)
             self._at = last
-        back, _ = yield from subscriptions.take_back(core, self.stream, slot, reader)
+        back, _ = yield from taking_back.take_back(core, self.stream, slot, reader)
         if back:  # a reader whose segments were given back takes none any more
             self._reader, self._at = segments.new_token(), 0
         return acked

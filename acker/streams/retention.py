@@ -13,7 +13,7 @@ from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import positive, seconds, whole
-from acker.streams import lua, segments, subscriptions
+from acker.streams import lua, segments, subscriptions, taking_back
 from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import GONE, Range, Taken
@@ -109,7 +109,7 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
     if done:
         note = ("segments", done, "rows", rows, "why", f"subscription {name} was dropped")
         yield [command("XADD", own.drops, "MAXLEN", lua.MOST_DROPS, "*", *note)]
-    known = yield from subscriptions.readers(core, stream, slot)
+    known = yield from taking_back.readers(core, stream, slot)
     left = [key for reader in known for key in own.of_reader(slot, reader)]
     yield from inputs.unlink(core, [*left, own.returned(slot), own.readers(slot), own.beats(slot)])
     yield [lua.retire_subscription(own, name, forget=True)]

@@ -3,7 +3,7 @@
 from acker.inspect.stream_totals import StreamTotals, stream_totals
 from acker.ledger.client import Ledger
 from acker.ledger.config import check_name
-from acker.streams import retention, subscriptions
+from acker.streams import retention, subscriptions, taking_back
 from acker.streams.commits import giving_back
 
 
@@ -42,7 +42,7 @@ class Stream:
         """The readers of a subscription -> seconds since each asked for segments. UnknownSubscription."""
         core = self.ledger.core
         slot = self.ledger.run(subscriptions.find(core, self.name, subscription))
-        found = self.ledger.run(subscriptions.readers(core, self.name, slot))
+        found = self.ledger.run(taking_back.readers(core, self.name, slot))
         return {reader: silent for reader, (_, silent) in found.items()}
 
     def give_back(self, reader: str, subscription: str = subscriptions.DEFAULT) -> int:

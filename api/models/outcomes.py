@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from acker.inspect.failures import Recent
+from acker.inspect.ended import Recent
 from acker.inspect.plain import message_id_fields
 from api.fields import REASON, Answer, Cursor, Id, Instant, MessageIdFields, Name, Seconds, instant
 

@@ -9,7 +9,7 @@ from acker.errors import ValidationError
 from acker.inspect import by_hand, failures, forms, pages, trees
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.buckets import Bucket
-from acker.inspect.failures import Recent
+from acker.inspect.ended import Recent
 from acker.inspect.plain import message_id_fields
 from api.asgi.logs import note
 from api.fields import ByMessageId, Cursor, Id, Name, instant

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fastapi.sse import format_sse_event
 
 from acker.inspect.buckets import BUCKETS
-from acker.inspect.failures import Recent
+from acker.inspect.ended import Recent
 from acker.inspect.health import Health
 from acker.inspect.history import Reading
 from acker.inspect.series import series

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from acker.inspect import failures, history
 from acker.inspect.aio import AsyncLedger
-from acker.inspect.failures import Recent
+from acker.inspect.ended import Recent
 from acker.inspect.history import STEPS, WINDOWS, Reading
 from api.streams.encoding import Frame
 from api.streams.live import Live, frames

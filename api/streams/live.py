@@ -21,7 +21,8 @@ from starlette.types import Receive, Scope, Send
 from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable, UnknownTopology
 from acker.inspect import aio, failures, history
 from acker.inspect.aio import AsyncLedger
-from acker.inspect.failures import Numbers, Recent
+from acker.inspect.ended import Recent
+from acker.inspect.failures import Numbers
 from acker.inspect.health import Health
 from acker.inspect.history import Reading
 from acker.ledger import journal

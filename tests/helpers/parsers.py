@@ -27,9 +27,9 @@ from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.verdicts import Verdict
 from acker.store import address
-from acker.streams import retention, schemas, segments, subscriptions
+from acker.streams import retention, schemas, segments, subscriptions, taking_back
 from acker.streams.commits import vectors
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.gathers import Gathering
@@ -214,7 +214,7 @@ def _notes(data: bytes) -> None:
 
 
 def _readers(data: bytes) -> None:
-    answered(subscriptions.readers(core(), "lines", 0), [fields(data), [b"1700000000", b"5"]])
+    answered(taking_back.readers(core(), "lines", 0), [fields(data), [b"1700000000", b"5"]])
 
 
 def _subscriptions(data: bytes) -> None:

@@ -14,7 +14,7 @@ from acker.store.operation import Operation
 from acker.streams import StreamReader, StreamWriter, schemas, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import inputs, staging
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import Staged, Staging
 from acker.streams.reader import payload_of
 from acker.streams.segments import Segment

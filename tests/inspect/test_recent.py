@@ -7,7 +7,8 @@ import pytest
 
 from acker.errors import ValidationError
 from acker.inspect import failures
-from acker.inspect.failures import Numbers, Recent
+from acker.inspect.ended import Recent
+from acker.inspect.failures import Numbers
 from acker.ledger import calls, ids, lua
 from acker.ledger.calls import TreesCall
 from acker.ledger.client import Ledger

@@ -18,7 +18,7 @@ from acker.ledger.outcomes import Place, digest
 from acker.ledger.slabs import NewSlab
 from acker.streams import StreamReader, schemas
 from acker.streams.commits import commit, staging
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import Staged, Staging
 from tests.helpers.ledger_state import shard_key
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported

@@ -372,8 +372,8 @@ def stage_rows(ledger: Ledger, anchor: int) -> Any:
 
 
 def publish(ledger: Ledger, staged: Any) -> Any:
-    from acker.streams.commits.commit import Commit
     from acker.streams.commits.commit import commit as commit_operation
+    from acker.streams.commits.contents import Commit
 
     return commit_operation(ledger.core, "late", 0, Commit((staged,)))
 

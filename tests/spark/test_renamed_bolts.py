@@ -8,7 +8,7 @@ from acker.ledger.client import Ledger
 from acker.spark import renamed
 from acker.spark.microbatches import Batch
 from acker.streams.commits import commit
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from tests.helpers.streaming import emit, stage
 
 

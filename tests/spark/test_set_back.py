@@ -25,7 +25,7 @@ from acker.store.client import Store
 from acker.streams import StreamWriter, schemas
 from acker.streams.commits import commit as commits
 from acker.streams.commits import staging
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.staging import FAILED, Staged, Staging
 from acker.streams.subscriptions import Range

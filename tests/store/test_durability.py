@@ -17,7 +17,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.slabs import NewSlab
 from acker.store.client import Store
 from acker.streams.commits import commit
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.durability import replica_of

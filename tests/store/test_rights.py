@@ -25,7 +25,7 @@ from acker.lines.workers import Worker
 from acker.store import keys, scripts
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Tracking
 from acker.streams.places.why import why
 from acker.streams.spouts import dead_letters, settler

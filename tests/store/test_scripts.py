@@ -17,7 +17,7 @@ from acker.store import scripts
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from acker.streams.commits import commit
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, kept, settler
 from acker.streams.spouts.spout import StreamSpout

@@ -15,7 +15,7 @@ from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.commits import commit as commits
 from acker.streams.commits import inputs, origins, vectors
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
 from tests.helpers.servers import raw_client
 from tests.helpers.streaming import (

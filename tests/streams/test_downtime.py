@@ -9,7 +9,7 @@ from acker.ledger.ticker import Ticker
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams import Stream, downtime, subscriptions
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.subscriptions import Range
 from tests.helpers.ledger_state import StoredShard, read_shards
 from tests.helpers.servers import raw_client, wait_until

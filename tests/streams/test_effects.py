@@ -13,7 +13,7 @@ from acker.store.client import Store
 from acker.store.operation import Request
 from acker.streams import lua, schemas
 from acker.streams.commits import commit, effects, staging
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.staging import FAILED, Staged, Staging
 from tests.helpers.servers import wait_until

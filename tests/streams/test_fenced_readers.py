@@ -13,7 +13,7 @@ from acker.store.operation import Operation, Request
 from acker.streams import Stream, StreamReader
 from acker.streams.commits import commit as commits
 from acker.streams.commits import giving_back
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.subscriptions import Range
 from tests.helpers.paused_drivers import one_by_one
 from tests.helpers.streaming import consume, counters, emit, stage, take

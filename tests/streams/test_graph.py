@@ -12,7 +12,7 @@ from acker.ledger.client import Ledger
 from acker.ledger.core import Core
 from acker.store.operation import Operation
 from acker.streams import Stream
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.places import holders
 from acker.streams.places.graph import Edge, Graph, Node, graph
 from acker.streams.spouts.spout import StreamSpout

@@ -12,7 +12,7 @@ from acker.ledger.ids import Ids
 from acker.streams import Stream
 from acker.streams.commits import commit as commits
 from acker.streams.commits import staging
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.late import Late
 from acker.streams.commits.roots import Tracking
 from acker.streams.commits.staging import Staged

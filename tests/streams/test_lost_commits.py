@@ -11,7 +11,7 @@ from acker.errors import AckerError
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams.commits import commit, staging
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import FAILED, Staged, Staging
 from tests.helpers.streaming import consume, counters, emit, stage, take
 from tests.helpers.turns import Moment, moment, set_back

@@ -11,7 +11,7 @@ from acker.errors import AckerError, ValidationError
 from acker.ledger.client import Ledger
 from acker.streams import schemas, segments
 from acker.streams.commits import commit, members, roots, staging
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.commits.staging import FAILED, Staged, Staging
 from acker.streams.subscriptions import Range

@@ -17,7 +17,7 @@ from acker.store.client import Store
 from acker.store.operation import Operation, Request
 from acker.streams import StreamReader
 from acker.streams.commits import commit, roots, staging
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.roots import Tracking
 from acker.streams.commits.staging import FAILED, Staging

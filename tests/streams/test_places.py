@@ -15,8 +15,8 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import Stream, retention
-from acker.streams.commits.commit import Commit
 from acker.streams.commits.commit import commit as committing
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Tracking
 from acker.streams.commits.staging import Staging
 from acker.streams.places import holders, search

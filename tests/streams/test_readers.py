@@ -8,8 +8,8 @@ from acker.errors import ReaderFenced, StoreError
 from acker.ledger.client import Ledger
 from acker.store import keys
 from acker.store.operation import Request
-from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
-from acker.streams.commits.commit import Commit
+from acker.streams import Stream, StreamReader, StreamWriter, subscriptions, taking_back
+from acker.streams.commits.contents import Commit
 from tests.helpers.streaming import ack, commit, consume, counters, emit, kept, record_requests, take, taken
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -91,13 +91,13 @@ def test_a_reader_that_died_before_its_first_batch_was_logged_is_recovered(
     logged = take(ledger, "lines", reader="logged", segments=1)
     ledger.run(subscriptions.log(ledger.core, "lines", logged.slot, "logged"))
     take(ledger, "lines", reader="died")
-    assert ledger.run(subscriptions.recover(ledger.core, "lines", logged.slot)) == 0
-    monkeypatch.setattr(subscriptions, "UNLOGGED", -1.0)
+    assert ledger.run(taking_back.recover(ledger.core, "lines", logged.slot)) == 0
+    monkeypatch.setattr(taking_back, "UNLOGGED", -1.0)
     # The reader is taken for dead, and its batch is logged at that moment.
-    slow = subscriptions.take_back(ledger.core, "lines", logged.slot, "logged", unlogged=True)
+    slow = taking_back.take_back(ledger.core, "lines", logged.slot, "logged", unlogged=True)
     assert ledger.run(slow) == (0, [])
     assert Stream(ledger, "lines").readers()["logged"] < 60
-    assert ledger.run(subscriptions.recover(ledger.core, "lines", logged.slot)) == 1
+    assert ledger.run(taking_back.recover(ledger.core, "lines", logged.slot)) == 1
     assert consume(ledger, "lines") == 1
     ack(ledger, logged)
     assert counters(ledger) == {"tracked": 20, "acked": 20}
@@ -111,9 +111,9 @@ def test_readers_that_were_silent_for_long_are_forgotten(
     batch = take(ledger, "lines")
     ledger.run(subscriptions.log(ledger.core, "lines", batch.slot, "reader"))
     ack(ledger, batch)
-    monkeypatch.setattr(subscriptions, "HOLD_TTL", -1.0)
+    monkeypatch.setattr(taking_back, "HOLD_TTL", -1.0)
     raw.delete(keys.Stream("t", "lines").taken(batch.slot, "reader"))  # its time is over, too
-    assert ledger.run(subscriptions.recover(ledger.core, "lines", batch.slot)) == 0
+    assert ledger.run(taking_back.recover(ledger.core, "lines", batch.slot)) == 0
     assert stream.readers() == {}
 
 

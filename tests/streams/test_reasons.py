@@ -18,8 +18,8 @@ from acker.ledger.ticker import Ticker
 from acker.ledger.ticker import explain as guarded
 from acker.store.client import Store
 from acker.streams import Stream
-from acker.streams.commits.commit import Commit
 from acker.streams.commits.commit import commit as committing
+from acker.streams.commits.contents import Commit
 from acker.streams.places import holders, lying, reasons
 from acker.streams.places.lying import Lying
 from acker.streams.places.place import Place

@@ -9,7 +9,7 @@ from acker.ledger.client import Ledger
 from acker.streams import Stream, retention
 from acker.streams.commits import commit as commits
 from acker.streams.commits import publishing
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.places.drops import drops
 from acker.streams.places.reasons import explain
 from acker.streams.places.why import why

@@ -9,7 +9,7 @@ from acker.errors import SchemaMismatch, StoreError, UnknownStream, ValidationEr
 from acker.ledger.client import Ledger
 from acker.streams import StreamReader, StreamWriter, schemas, segments
 from acker.streams.commits import staging
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import Staging
 from acker.streams.segments import Segment
 from tests.helpers.servers import raw_client

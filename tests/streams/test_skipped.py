@@ -12,7 +12,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.streams import stale, subscriptions
 from acker.streams.commits import inputs, skipped
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.skipped import ALL, NOTHING, Skipped
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import Range

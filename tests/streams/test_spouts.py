@@ -15,7 +15,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams.commits import commit
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import dead_letters, settler

@@ -11,7 +11,7 @@ from acker.ledger.client import Ledger
 from acker.store import keys
 from acker.streams import Stream, stale
 from acker.streams.commits import inputs
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.reader import payload_of
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import Range

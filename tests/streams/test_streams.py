@@ -12,7 +12,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import StreamReader, StreamWriter, schemas, segments
 from acker.streams.commits import staging
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import FAILED, Staging
 from tests.helpers.streaming import commit, consume, counters, emit, kept, rows, stage, take, track
 

@@ -15,7 +15,7 @@ from acker.store.client import Store
 from acker.store.operation import Operation
 from acker.streams import Stream, StreamWriter, segments, subscriptions
 from acker.streams.commits import commit as commits
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from tests.helpers.streaming import (
     ack,
     commit,

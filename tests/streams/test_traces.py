@@ -17,7 +17,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.journal import Messages
 from acker.store.client import Store
 from acker.streams.commits import commit as commits
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Tracking
 from acker.streams.places.why import why
 from acker.streams.spouts.spout import StreamSpout

@@ -11,7 +11,7 @@ from acker.errors import UnreadableRecord
 from acker.inspect.stream_totals import stream_totals
 from acker.ledger.client import Ledger
 from acker.store import keys
-from acker.streams import Stream, StreamWriter, retention, subscriptions
+from acker.streams import Stream, StreamWriter, retention, subscriptions, taking_back
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import kept, settler
 from acker.streams.spouts.replays import Stepped, writer_of
@@ -36,9 +36,9 @@ def test_a_reader_that_is_unreadable_keeps_no_query_from_starting_and_goes_on(
     first = take(ledger, "lines", reader="broken", segments=1)
     take(ledger, "lines", reader="died", segments=1)
     raw.hset(LINES.readers(first.slot), "broken", broken)
-    monkeypatch.setattr(subscriptions, "UNLOGGED", -1.0)
+    monkeypatch.setattr(taking_back, "UNLOGGED", -1.0)
     with caplog.at_level(logging.ERROR, subscriptions.__name__):
-        recovered = ledger.run(subscriptions.recover(ledger.core, "lines", first.slot))
+        recovered = ledger.run(taking_back.recover(ledger.core, "lines", first.slot))
     assert recovered == 1
     assert "reader b'broken'" in caplog.text
     # It takes what comes, and asks where nothing comes; nobody takes back what it has.
@@ -46,7 +46,7 @@ def test_a_reader_that_is_unreadable_keeps_no_query_from_starting_and_goes_on(
         raw.hset(LINES.readers(first.slot), "broken", broken)
         assert take(ledger, "lines", reader="broken").end == 3
         assert set(Stream(ledger, "lines").readers()) == {"broken"}
-    assert ledger.run(subscriptions.recover(ledger.core, "lines", first.slot)) == 0
+    assert ledger.run(taking_back.recover(ledger.core, "lines", first.slot)) == 0
 
 
 @pytest.mark.parametrize("broken", NUMBERS)

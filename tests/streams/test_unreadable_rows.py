@@ -11,7 +11,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.commits import commit
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import kept, lost, settler
 from acker.streams.spouts.kept import Settled

@@ -14,7 +14,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from acker.streams.commits import inputs, vectors
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.subscriptions import Range
 from tests.helpers.streaming import commit, consume, emit, rows, stage, take
 from tests.helpers.unreadable_segments import BROKEN, counted

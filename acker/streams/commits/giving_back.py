@@ -7,10 +7,10 @@ what becomes of the commit: one that is final is finished, so that it acks its s
 from acker.errors import AckerError, CommitOrderError
 from acker.ledger.core import Core
 from acker.store.operation import Operation
-from acker.streams import subscriptions
+from acker.streams import subscriptions, taking_back
 from acker.streams.commits import commit
-from acker.streams.commits.commit import Commit
-from acker.streams.subscriptions import Bound
+from acker.streams.commits.contents import Commit
+from acker.streams.taking_back import Bound
 
 _ATTEMPTS = 10
 
@@ -23,7 +23,7 @@ def give_back(core: Core, stream: str, slot: int, reader: str) -> Operation[int]
     """
     back, ended, dropped = 0, list[Bound](), list[Commit]()
     for _ in range(_ATTEMPTS):
-        more, bound = yield from subscriptions.take_back(core, stream, slot, reader, ended=ended)
+        more, bound = yield from taking_back.take_back(core, stream, slot, reader, ended=ended)
         back += more
         if not bound:
             last = yield from subscriptions.given_back(core, stream, slot, reader)

@@ -16,7 +16,7 @@ from acker.ledger.submissions import Call
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import segments, subscriptions
-from acker.streams.commits import roots, skipped, traced, vectors
+from acker.streams.commits import columns, roots, skipped, traced, vectors
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.skipped import NOTHING, Left, Skipped
 from acker.streams.commits.vectors import Made, VectorPlace
@@ -149,7 +149,7 @@ def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | No
     if one.refused:
         rows = yield from roots.kept_rows(core, one)
         if rows is not None:  # rows that are gone were failed, and settled
-            reasons = roots.refusals(rows, one.how.message_id)
+            reasons = columns.refusals(rows, one.how.message_id)
             yield from fail_once(core, places, one.anchors(), reasons, made, needed=False)
     elif failed is None:
         yield from vectors.apply(core, places, "2", made)

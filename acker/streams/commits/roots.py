@@ -15,13 +15,14 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import UnreadableRecord, ValidationError
 from acker.ledger import counts, ids, sections
-from acker.ledger.config import MESSAGE_ID_BYTES, check_name
+from acker.ledger.config import check_name
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.settings import check_number, choice, flag, number, of, text
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.streams import gathers, lua, segments
+from acker.streams.commits import columns
 from acker.streams.commits.staging import Staged, Staging, pieces, stage_segment, stage_vectors
 from acker.streams.commits.vectors import VectorPlace
 from acker.streams.segments import ANCHORS, Segment
@@ -33,10 +34,8 @@ LONGEST_BACKOFF = 86_400.0
 MOST_ATTEMPTS = 1_000
 MOST_SLABS = 1_000
 """Most slabs of roots: what one call of lua/keep.lua takes."""
-MOST_PARTITIONS = 1_000
 KEPT_ROWS = 131_072
 """Most rows of a piece: it is kept until the last of them is settled, and read as a whole for a replay."""
-_MOST_OFFSET = 2**53 - 1
 BAD_MESSAGE_IDS = ("dead_letter", "untracked")
 _SLOT = 0
 """Roots have one reader, the commit that tracks them: their vectors are as a first subscription's."""
@@ -215,89 +214,6 @@ def readable(record: bytes | None) -> Roots | None:
         return None
 
 
-def _named(rows: pa.Table, column: str) -> pa.ChunkedArray:
-    """The column of message ids, as text or bytes; ValidationError where it is not there, or cannot be."""
-    place = rows.schema.get_field_index(column) if column in rows.schema.names else -1
-    if place < 0:
-        raise ValidationError(
-            f"message_id: expected one of the columns {', '.join(rows.column_names)}, got {column!r}"
-        )
-    found = rows.column(place)
-    if pa.types.is_binary(found.type) or pa.types.is_large_binary(found.type):
-        return found
-    try:
-        return found.cast(pa.string())
-    except pa.ArrowException as error:
-        raise ValidationError(f"message_id: column {column!r} of {found.type} cannot be text") from error
-
-
-def _bad(named: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which message ids are null or too long."""
-    # Not above: Spark imports this file for each query that it starts, and Arrow's functions take a while.
-    import pyarrow.compute as pc  # noqa: TID251
-
-    return pc.fill_null(pc.greater(pc.binary_length(named), MESSAGE_ID_BYTES), fill_value=True)
-
-
-def message_ids(rows: pa.Table, column: str) -> pa.ChunkedArray:
-    """The message ids of rows, as text or bytes: one that is too long is cut, for null there is none."""
-    found = _named(rows, column)
-    if not _bad(found).index(True).as_py() >= 0:
-        return found
-    texts = found.cast(pa.large_binary()).to_pylist()
-    return pa.chunked_array([pa.array([_shortened(text or b"") for text in texts], pa.binary())])
-
-
-def _shortened(text: bytes) -> bytes:
-    if len(text) <= MESSAGE_ID_BYTES:
-        return text
-    return text[: MESSAGE_ID_BYTES - 3].decode("utf-8", "ignore").encode() + b"..."
-
-
-def trackable(rows: pa.Table, column: str) -> bool:
-    """Whether all rows have a message id that can be tracked. Raises ValidationError for no such column."""
-    return bool(_bad(_named(rows, column)).index(True).as_py() < 0)
-
-
-def refusals(rows: pa.Table, column: str) -> list[str]:
-    """Why rows are not tracked."""
-    texts = _named(rows, column).cast(pa.large_binary()).to_pylist()
-    return [
-        f"message_id: expected at most {MESSAGE_ID_BYTES:,} bytes, got "
-        f"{'null' if text is None else f'{len(text):,}'} in column {column!r}"
-        for text in texts
-    ]
-
-
-def _offsets(rows: pa.Table, how: Tracking) -> dict[str, tuple[int, int]]:
-    if not how.offset:
-        return {}
-    for column in filter(None, (how.offset, how.partition)):
-        if column not in rows.column_names:
-            raise ValidationError(
-                f"offset: expected columns of {', '.join(rows.column_names)}, got {column!r}"
-            )
-    offsets = rows.column(how.offset)
-    if not pa.types.is_integer(offsets.type) or offsets.null_count:
-        raise ValidationError(
-            f"offset: expected whole numbers without null in column {how.offset!r}, got {offsets.type}"
-        )
-    names = rows.column(how.partition).cast(pa.string()) if how.partition else pa.array([""] * len(rows))
-    grouped = pa.table({"name": names, "offset": offsets.cast(pa.int64())}).group_by("name")
-    found = {
-        str(one["name"]): (one["offset_min"], one["offset_max"])
-        for one in grouped.aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
-    }
-    if len(found) > MOST_PARTITIONS:
-        raise ValidationError(
-            f"partition: expected at most {MOST_PARTITIONS:,} different, got {len(found):,}"
-        )
-    for low, high in found.values():
-        if low < 0 or high > _MOST_OFFSET:
-            raise ValidationError(f"offset: expected 0 to {_MOST_OFFSET:,}, got {low:,} to {high:,}")
-    return found
-
-
 def most_rows(core: Core, how: Tracking) -> int:
     """Most rows of roots: as many as have room in `MOST_SLABS`."""
     return MOST_SLABS * _slab(core, how)
@@ -372,7 +288,7 @@ def _prepared(how: Tracking, piece: Sequence[pa.RecordBatch], number: int) -> tu
     """Rows, with the number of their attempt where it is wanted: those with a message id, and the others."""
     rows = pa.Table.from_batches(piece)
     anchored_schema(attempts.visible(rows.schema), how)
-    bad = _bad(_named(rows, how.message_id))
+    bad = columns.bad(columns.named(rows, how.message_id))
     if how.attempt:
         column = pa.array(np.full(rows.num_rows, number, dtype=np.int32))
         rows = rows.drop_columns([how.attempt]) if how.attempt in rows.column_names else rows
@@ -397,7 +313,7 @@ def _stage_rows(
         of_line, gathering = yield from gathers.line(core, how.line)
         line = of_line, len(gathering)
     payload = segments.encode(rows.to_batches(), staging.compression)
-    offsets = _offsets(rows, how)
+    offsets = columns.offsets(rows, how.offset, how.partition)
     while True:
         roots = Roots(
             segments.new_token(), rows.num_rows, segments.new_seed(), _slab(core, how), how, number,

@@ -15,7 +15,8 @@ from acker.store import keys
 from acker.store.operation import Operation
 from acker.streams import lua
 from acker.streams.commits import traced
-from acker.streams.commits.roots import Roots, Tracking, further, kept_rows, message_ids, places
+from acker.streams.commits.columns import message_ids
+from acker.streams.commits.roots import Roots, Tracking, further, kept_rows, places
 
 _TRACK = 64
 _NO_LIMIT = (1 << 53) - 1

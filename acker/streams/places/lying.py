@@ -18,10 +18,11 @@ from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 from acker.streams.commits import vectors
-from acker.streams.commits.commit import SHARED, Commit
+from acker.streams.commits.commit import SHARED
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.vectors import Chunk
 from acker.streams.segments import Segment
-from acker.streams.subscriptions import Bound
+from acker.streams.taking_back import Bound
 
 MOST_READERS = 1_000
 """Readers of a topology's subscriptions whose commits are looked for, at most."""

@@ -141,7 +141,7 @@ def _with_rows(core: Core, anchor: int, place: Place) -> Operation[Place]:
 
 
 def _rows_of(column: pa.Array, anchor: int) -> list[int]:
-    import pyarrow.compute as pc  # noqa: TID251 - as in acker/streams/commits/roots.py
+    import pyarrow.compute as pc  # noqa: TID251 - as in acker/streams/commits/columns.py
 
     if pa.types.is_int64(column.type):
         return pc.indices_nonzero(pc.equal(column, anchor)).to_pylist()  # type: ignore[no-any-return]

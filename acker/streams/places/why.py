@@ -7,7 +7,7 @@ missing. A tuple that is in no stream is one that a bolt in plain Python has, or
 from dataclasses import dataclass, replace
 
 from acker.inspect import failures, marks, steps, traces
-from acker.inspect.failures import Recent
+from acker.inspect.ended import Recent
 from acker.inspect.marks import Seen
 from acker.inspect.pages import tree as tree_of
 from acker.inspect.traces import TraceEvent

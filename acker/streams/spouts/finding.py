@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from acker.errors import UnreadableRecord, ValidationError
 from acker.inspect import failures, pages
-from acker.inspect.failures import Recent
+from acker.inspect.ended import Recent
 from acker.inspect.trees import Tree
 from acker.ledger import config, ids
 from acker.ledger.core import Core

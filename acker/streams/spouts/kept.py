@@ -15,7 +15,7 @@ from acker.store import keys
 from acker.store.operation import Operation, Request, Word, command
 from acker.store.replies import pairs, whole
 from acker.streams import lua, segments
-from acker.streams.commits import late, roots
+from acker.streams.commits import columns, late, roots
 from acker.streams.commits.roots import Roots
 from acker.streams.spouts import attempts, letter_store
 from acker.streams.spouts.attempts import Attempt
@@ -211,7 +211,7 @@ def _bury(
     rows = rows.take(pa.array(buried, pa.int64()))  # what is done with each column costs by its rows
     users = attempts.without(rows)
     how = place.roots.how
-    named = roots.message_ids(rows, how.message_id).cast(pa.binary())  # Python may not have it as text
+    named = columns.message_ids(rows, how.message_id).cast(pa.binary())  # Python may not have it as text
     record = place.roots.record()
     for row, index in enumerate(at - place.first for at in buried):
         one = pa.Table.from_batches(users.slice(row, 1).to_batches(), users.schema)

@@ -23,8 +23,9 @@ from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import segments
 from acker.streams.commits import commit
-from acker.streams.commits.commit import Commit
-from acker.streams.commits.roots import Roots, Tracking, trackable
+from acker.streams.commits.columns import trackable
+from acker.streams.commits.contents import Commit
+from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.commits.staging import Staged, Staging
 from acker.streams.spouts import kept, letter_store
 from acker.streams.spouts.kept import Settled

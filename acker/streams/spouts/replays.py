@@ -18,7 +18,7 @@ from acker.store.operation import Operation
 from acker.streams import schemas
 from acker.streams.commits import commit as commits
 from acker.streams.commits import late, roots
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_segment
 from acker.streams.segments import SEGMENT_BYTES

@@ -9,7 +9,7 @@ from acker.errors import StoreUnavailable
 from acker.inspect.at_work import AtWork
 from acker.ledger.client import Ledger
 from acker.streams.commits import commit
-from acker.streams.commits.commit import Commit
+from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import settler

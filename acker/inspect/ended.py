@@ -1,0 +1,137 @@
+"""A tree that failed or expired, and how a shard keeps it (lua/includes/recent.lua)."""
+
+import logging
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from acker.errors import ValidationError
+from acker.ledger import ids, slabs
+from acker.ledger.causes import Cause
+from acker.ledger.config import check_name
+from acker.store.operation import Reply
+from acker.store.replies import pairs
+
+Ended: TypeAlias = Literal["failed", "expired"]
+
+_LATEST = 253_402_300_799_000  # the end of the year 9999, in ms: what a date can be
+_SLAB = struct.Struct("<8sIHH")
+_NAMES = struct.Struct("<HI")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """A tree that failed or expired.
+
+    number, offset: its entry in its shard, and its place there. at: when it ended, in Unix seconds.
+    age: seconds from its track to its end. message_id: None where it is not kept.
+    """
+
+    shard: int
+    number: int
+    offset: int
+    status: Ended
+    cause: Cause
+    at: float
+    age: float
+    anchor: int
+    spout: str | None
+    message_id: bytes | None
+
+    @property
+    def id(self) -> str:
+        """Names it among those of its topology."""
+        return f"{self.shard}-{self.number}-{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry: trees that ended together, of one status, reason and spout."""
+
+    shard: int
+    number: int
+    status: Ended
+    cause: Cause
+    at: int
+    spout: str | None
+    packed: bytes
+
+    def trees(self, message_id: bytes | None = None) -> list[Recent]:
+        """Its trees, in their order, or those with a message id; none where they cannot be read."""
+        if message_id is not None:  # few entries have it: the others need not be taken apart
+            found = self.trees() if message_id in self.packed else []
+            return [tree for tree in found if tree.message_id == message_id]
+        try:
+            return list(self._trees())
+        except (ValidationError, struct.error, IndexError) as error:
+            _log.error("recent outcome %d of shard %d is not readable: %r", self.number, self.shard, error)
+            return []
+
+    def count(self) -> int:
+        """How many trees it has."""
+        try:
+            return sum(len(indexes) for _, _, indexes, *_ in self._slabs())
+        except (ValidationError, struct.error):
+            return 0
+
+    def _trees(self) -> Iterator[Recent]:
+        offset = 0
+        for slab, ms, indexes, named, packed in self._slabs():
+            names = _names(packed, named)
+            for place, index in enumerate(indexes):
+                name = None if not names else names[index if len(names) > len(indexes) else place]
+                anchor = ids.anchor_at(slab, index)
+                yield Recent(
+                    self.shard, self.number, offset, self.status, self.cause, self.at / 1000, ms / 1000,
+                    anchor, self.spout, name,
+                )  # fmt: skip
+                offset += 1
+
+    def _slabs(self) -> Iterator[tuple[bytes, int, Sequence[int], int, bytes]]:
+        """For each slab its name, ms from track to end, indexes, and of how many trees are what message ids.
+
+        0: they are not kept. Else they are of these trees, or of all of the slab.
+        """
+        at, packed = 0, self.packed
+        while at < len(packed):
+            slab, ms, count, n = _SLAB.unpack_from(packed, at)
+            at += _SLAB.size
+            indexes = struct.unpack_from(f"<{n}H", packed, at) if n else range(count)
+            at += 2 * n
+            named, size = _NAMES.unpack_from(packed, at)
+            at += _NAMES.size + size
+            yield slab, ms, indexes, named if named in (count, len(indexes)) else 0, packed[at - size : at]
+
+
+def _names(packed: bytes, count: int) -> list[bytes]:
+    """Message ids; none where they cannot be read."""
+    try:
+        return slabs.unpack_message_ids(packed, count)
+    except ValidationError as error:
+        _log.error("message ids of a recent outcome are not readable: %s", error)
+        return []
+
+
+def parse(shard: int, found: Reply) -> Entry:
+    """An entry; one without trees, as of the latest moment there is, where it cannot be read."""
+    entry_id, fields = found
+    number = int(entry_id.split(b"-")[0])
+    try:
+        values = pairs(fields)
+        status = values[b"status"].decode()
+        if status not in ("failed", "expired"):
+            raise ValueError(status)
+        return Entry(
+            shard,
+            number,
+            status,  # type: ignore[arg-type]
+            Cause.decode(values[b"reason"]),
+            min(_LATEST, max(0, int(values[b"at"]))),
+            check_name(values[b"spout"].decode(), "spout"),
+            values[b"trees"],
+        )
+    except (KeyError, ValueError) as error:
+        _log.error("recent outcome %d of shard %d is not readable: %r", number, shard, error)
+        return Entry(shard, number, "failed", Cause(), _LATEST, None, b"")

@@ -1,0 +1,105 @@
+"""What bolts and jobs have in common: what a function came to is one commit, or is dropped."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+
+from acker.errors import AckerError, FailedException, PermanentFailure
+from acker.inspect import steps
+from acker.inspect.steps import Step
+from acker.ledger.causes import Cause
+from acker.ledger.client import Ledger
+from acker.spark import (
+    tracking,
+)
+from acker.spark.collector import Collector
+from acker.spark.microbatches import Batch
+from acker.streams.commits import commit as commits
+from acker.streams.commits import members
+from acker.streams.commits.contents import Commit
+from acker.streams.commits.roots import Roots
+from acker.streams.subscriptions import Range
+
+
+@contextmanager
+def discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
+    """Drops what was staged if the block raises, and lets go of what the executors keep."""
+    try:
+        yield
+    except BaseException as error:
+        ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
+        named = [one.__name__ for one in (PermanentFailure, FailedException) if one.__name__ in str(error)]
+        if isinstance(error, PythonException) and named:
+            raise AckerError(
+                f"step {collector.name!r}: a function of its tasks, as a UDF, raised {named[0]}. Spark "
+                "does not tell of which record, so nothing has failed and nothing is committed: "
+                "collector.map, which runs a function per record, fails that record alone"
+            ) from error
+        raise
+    finally:
+        collector.release()
+
+
+def failure(step: str, batch: int, call: Callable[[], object]) -> str | None:
+    """The cause, as text, for which a batch failed as a whole, or None."""
+    try:
+        call()
+    except FailedException as error:
+        return cause(step, error, batch)
+    return None
+
+
+def cause(step: str, error: FailedException, batch: int = -1) -> str:
+    """Why a step has failed its batch, as text (`acker.ledger.causes`)."""
+    return Cause(str(error) or "failed", step, not isinstance(error, PermanentFailure), batch).text()
+
+
+def commit_of(
+    ledger: Ledger,
+    collector: Collector,
+    at: Batch,
+    inputs: tuple[Range | Roots, ...],
+    failed: str | None,
+    hint: str = "",
+) -> Commit:
+    """What a batch has come to. One that failed has emitted nothing, and leaves held rows as they are.
+
+    Raises AckerError where what it stages does not belong to what it has read
+    (acker/streams/commits/members.py).
+    """
+    inputs = (*inputs, *collector.taken)
+    if failed is None:
+        what = Commit(tuple(collector.staged), (*inputs, *collector.resumed))
+        try:
+            collector.life.check()  # what came after the end is missing in what is committed now
+            some = tracking.untracked(ledger, at, what.staged)
+            ledger.run(members.check(ledger.core, what.staged, what.inputs, hint=hint, untracked=some))
+        except BaseException:
+            ledger.run(commits.discard(ledger.core, Commit(what.staged)))
+            raise
+        return what
+    ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
+    return Commit(inputs=inputs, failed=failed)
+
+
+def register(
+    ledger: Ledger, spark: SparkSession, step: Step, what: Commit, others: tuple[str, ...] = ()
+) -> None:
+    """Notes who did what, and for which spouts. others: what else the query reads.
+
+    See acker/inspect/steps.py.
+    """
+    step = replace(
+        step,
+        application_id=spark.conf.get("spark.app.id") or "",
+        application=spark.conf.get("spark.app.name") or "",
+        reads=tuple({one.stream for one in what.ranges()}),
+        emits=tuple({stream for stream, _ in what.segments()}),
+    )
+    ledger.run(steps.register(ledger.core, step))
+    for spout in sorted({one.how.spout for one in what.roots()}):
+        own = replace(step, name=spout, kind="spout", reads=others, emits=(), seconds=0.0, late=0)
+        ledger.run(steps.register(ledger.core, own))
