@@ -1,7 +1,8 @@
 """What the steps of a function emit: rows for the step after them, and at last the result."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from acker.errors import PermanentFailure, TooLarge, ValidationError
@@ -13,12 +14,16 @@ from acker.streams.commits.staging import STAGING_TTL, Staged
 
 MOST_BYTES = 1 << 20
 """Bytes of JSON that arguments have at most, and a result."""
+_dumps = partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
-def as_json(value: object, what: str) -> str:
-    """A value as JSON. Raises ValidationError for what JSON has not, TooLarge for more than 1 MiB."""
+def as_json(value: object, what: str, write: Callable[[Any], str] = _dumps) -> str:
+    """A value as JSON. Raises ValidationError for what JSON has not, TooLarge for more than 1 MiB.
+
+    write: makes JSON of the value; raises TypeError or ValueError for what JSON has not.
+    """
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = write(value)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise ValidationError(

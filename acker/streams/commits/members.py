@@ -4,7 +4,7 @@ A commit acks its inputs. A row that lost its anchors on the way, or has others 
 tree that waits for it: so its record would be acked before the row is processed. That is refused here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +17,7 @@ from acker.ledger.ids import Ids
 from acker.store import keys
 from acker.store.operation import Operation, Reply, command
 from acker.streams import segments, subscriptions
-from acker.streams.commits import staging, vectors
+from acker.streams.commits import results, staging, vectors
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staged
 from acker.streams.segments import ANCHORS, Segment
@@ -40,7 +40,10 @@ def check(
     hint: what the message says besides of rows without anchors. untracked: rows that have no tree were read
     besides of the inputs. Takes memory for the trees of one shard.
     """
-    if not any(piece.segments or piece.failures or piece.unfailed or piece.treeless for piece in staged):
+    results_too = [one for piece in staged for one in piece.results]
+    if not results_too and not any(
+        piece.segments or piece.failures or piece.unfailed or piece.treeless for piece in staged
+    ):
         return
     read: list[_Input] = []
     for one in inputs:
@@ -54,6 +57,7 @@ def check(
             if not some:
                 _refuse_treeless(staged)
     failing = yield from _failing(core, staged)
+    giving = np.array((yield from results.given(core, results_too)), dtype=np.int64)
     for shard in range(core.config.ackers):
         out = [
             (piece.stream, core.shards[shard].staged(segment.token, segment.slots[0]))
@@ -61,9 +65,12 @@ def check(
             for segment in piece.segments
             if shard in segment.shards and segment.slots and not segment.to
         ]
-        failed = _of_shard(failing, shard, core.config.ackers)
-        if out or len(failed):
-            yield from _check_shard(core, shard, read, roots, out, failed)
+        others = {
+            what: _of_shard(anchors, shard, core.config.ackers)
+            for what, anchors in (("to be failed", failing), ("that give results", giving))
+        }
+        if out or any(len(anchors) for anchors in others.values()):
+            yield from _check_shard(core, shard, read, roots, out, others)
     yield from _check_gathering(core, staged, read, roots)
 
 
@@ -159,11 +166,12 @@ def _failing(core: Core, staged: Sequence[Staged]) -> Operation[Ids]:
 
 def _check_shard(
     core: Core, shard: int, read: Sequence[_Input], roots: Sequence[Roots], out: list[tuple[str, bytes]],
-    failed: Ids,
+    others: Mapping[str, Ids],
 ) -> Operation[None]:  # fmt: skip
     trees = yield from _trees_read(core, shard, read, roots)
     if trees is not None:
-        _check_known(trees, failed, "to be failed")
+        for what, anchors in others.items():
+            _check_known(trees, anchors, what)
         yield from _check_out(core, trees, out)
 
 

@@ -1,18 +1,36 @@
 """Results of functions (`acker.drpc`): staged by the last step, they take effect with its commit, once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import lua, segments
+from acker.streams.segments import ANCHORS
 
+RESULT = "result"
+"""Column of rows that give results: JSON."""
+TWICE = ""
+"""In place of a result: there were two (lua/give_results.lua). No JSON is empty."""
 _PIECE_BYTES, _PIECE = 4 << 20, 256
 
 
 def staged(core: Core, function: str, token: str) -> bytes:
     """Where results are staged."""
     return keys.Function(core.config.name, function).given(token)
+
+
+def of_rows(batches: Sequence[pa.RecordBatch]) -> dict[int, str]:
+    """The results that rows give, by anchor; rows without one give none."""
+    found: dict[int, str] = {}
+    for one in batches:
+        pairs = zip(one.column(ANCHORS).to_pylist(), one.column(RESULT).to_pylist(), strict=True)
+        for anchor, result in pairs:
+            if anchor:
+                found[anchor] = TWICE if anchor in found else result
+    return found
 
 
 def stage(
@@ -36,6 +54,13 @@ def stage(
         words = [word for one in piece.items() for word in one]
         yield [command("HSET", key, *words), command("EXPIRE", key, ttl)]
     return tuple(made)
+
+
+def given(core: Core, what: Sequence[tuple[str, str, int]]) -> Operation[list[int]]:
+    """The anchors of results that were staged."""
+    keys = [staged(core, function, token) for function, token, _ in what]
+    found = (yield [command("HKEYS", key) for key in keys]) if keys else []
+    return [int(anchor) for names in found for anchor in names]
 
 
 def give(core: Core, what: list[tuple[str, str, int]]) -> Operation[None]:

@@ -18,7 +18,7 @@ from acker.ledger.ids import Ids
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast, command
 from acker.streams import gathers, lua, segments, subscriptions
-from acker.streams.commits import effects
+from acker.streams.commits import effects, results
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.vectors import VectorPlace
 from acker.streams.gathers import Gathering
@@ -85,7 +85,8 @@ class Staging:
 
     rows, bytes: after so many of them (bytes before compression) a new segment starts. ttl: seconds.
     failures_only: rows that did not fail are passed over. effects_horizon: the digests of these are recorded
-    as effects for so long (ms); None: they are recorded already. step, batch: of who fails rows.
+    as effects for so long (ms); None: they are recorded already. step, batch: of who fails rows. results:
+    rows are not emitted but give results of a function, which are kept for so many seconds.
     """
 
     stream: str
@@ -97,6 +98,7 @@ class Staging:
     effects_horizon: int | None = None
     step: str = ""
     batch: int = -1
+    results: tuple[str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -122,6 +124,7 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
     failures: list[str] = []
     had: list[tuple[str, int]] = []
     released: list[str] = []
+    given: list[tuple[str, str, int]] = []
     unanchored = unfailed = treeless = 0
     for piece in pieces(how, batches):
         if EFFECT in piece[0].schema.names:
@@ -138,9 +141,14 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
         if kept and not how.failures_only:
             unanchored += _count(segments.unanchored, kept)
             treeless += _count(segments.treeless, kept)
-            done += yield from stage_segments(core, how, kept)
+            if how.results is not None:
+                function, keep = how.results
+                given += yield from results.stage(core, function, results.of_rows(kept), how.ttl, keep)
+            else:
+                done += yield from stage_segments(core, how, kept)
     counts = (unanchored, unfailed, treeless)
-    return Staged(how.stream, tuple(done), tuple(failures), tuple(had), tuple(released), *counts)
+    made = tuple(done), tuple(failures), tuple(had), tuple(released)
+    return Staged(how.stream, *made, *counts, tuple(given))
 
 
 def _count(of: Callable[[pa.Array], int], batches: list[pa.RecordBatch]) -> int:
