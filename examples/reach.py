@@ -94,12 +94,11 @@ def run(url: str, urls: Sequence[str], shared: Graph, followers: Graph, spark: b
     """Asks for the reach of each URL, at the store behind `url`."""
     with Topology(url, TOPOLOGY, ackers=2) as topology:
         reach = function(shared, followers, spark)
-        reach.register(topology)
         job: Callable[[], AbstractContextManager[object]] = nullcontext
         if spark:
             from examples.reach_spark import working
 
-            job = partial(working, url, TOPOLOGY, followers)
+            job = partial(working, url, TOPOLOGY, reach, followers)
         with reach.work(topology, threads=2), job():
             return dict(zip(urls, topology.drpc("reach").execute_many(urls), strict=True))
 

@@ -96,8 +96,7 @@ class LinearDRPC:
 
         It may be `async def`. concurrency, timeout: as of `acker.lines.Line.step`.
 
-        spark: a Spark job works on it: a bolt of the step's name, which reads the stream `<function>.<step>`
-        and emits to that of the next step. There is no function then.
+        spark: a Spark job works on it (`acker.spark.SparkSteps`); there is no function then.
         """
         _check_made(f"step {name!r}", function, spark)
         if function is not None:
@@ -122,14 +121,11 @@ class LinearDRPC:
         result by `out.result(value)`. Its methods may be `async def`. concurrency, timeout: as of
         `acker.lines.Line.gather`.
 
-        spark: as in `step`; the job has `acker.spark.gathered`. Not last.
+        spark: as in `step`; the job has `acker.spark.gathered`, and gives the result, where it is the last,
+        by `collector.results(rows)`.
         """
         what = f"step {name!r}"
         _check_made(what, make, spark)
-        if spark and columns is None:
-            raise ValidationError(
-                f"{what}: the last step gives the result, which a Spark job cannot: columns"
-            )
         check_number(tasks, f"{what}, tasks", 1, TASKS, int)
         for method in ("execute", "finished"):
             if inspect.isclass(make):
@@ -234,7 +230,10 @@ class LinearDRPC:
 
         Raises FunctionConflict, LineConflict and ValidationError.
         """
-        ledger = topology.ledger
+        return self.register_in(topology.ledger)
+
+    def register_in(self, ledger: Ledger) -> Line:
+        """As `register`, by the topology's ledger."""
         what = self.description(ledger.config.name)
         ledger.run(registry.register(what))
         ledger.run(_claim(ledger, self.name))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from acker.spark.anchoring import anchors
     from acker.spark.bolts import Bolt, bolt
     from acker.spark.collector import Collector
+    from acker.spark.drpc import SparkSteps, StepCollector
     from acker.spark.face import Acker
     from acker.spark.gathering import gathered
     from acker.spark.jobs import job
@@ -24,6 +25,8 @@ __all__ = [
     "Collector",
     "FailedException",
     "PermanentFailure",
+    "SparkSteps",
+    "StepCollector",
     "anchors",
     "bolt",
     "dead_letters",
@@ -47,6 +50,7 @@ _LATER = {
     "bolts": ("Bolt", "bolt"),
     "jobs": ("job",),
     "collector": ("Collector",),
+    "drpc": ("SparkSteps", "StepCollector"),
     "face": ("Acker",),
     "gathering": ("gathered",),
     "source": ("AckerSource", "register"),

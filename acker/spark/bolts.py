@@ -86,7 +86,7 @@ class Bolt(Shipped):
             found = self._verdict(batch.sparkSession, at)
             if found is not None:
                 verdicts.check(ledger, found, plan.named if plan is not None else ())
-            collector = Collector(batch.sparkSession, self._options, at)
+            collector = self._collector(batch.sparkSession, at)
             with committing.discarding(ledger, collector), plans.same_rows(batch, plan):
                 failed = committing.failure(
                     self.name,
@@ -96,6 +96,7 @@ class Bolt(Shipped):
                 collector.life.end(wait=failed is None)
                 inputs = self._inputs(ledger, batch, at, plan, failed is not None, bool(collector.staged))
                 verdicts.check_inputs(ledger, found, inputs, stateless=self._options.stateless)
+                self._check_read(inputs)
             if origin is None:
                 ranges = [one for one in inputs if isinstance(one, Range)]
                 origin = Origin.of(ranges, tracking.time_of(ledger, at), whole=False)
@@ -117,6 +118,12 @@ class Bolt(Shipped):
                     company.look_for_trackers(ledger, at, (one.how.spout for one in what.roots()))
         tracking.forget(ledger, at)
         _note_done(ledger, at, self.name)
+
+    def _collector(self, spark: SparkSession, at: Batch) -> Collector:
+        return Collector(spark, self._options, at)
+
+    def _check_read(self, inputs: tuple[Range | Roots, ...]) -> None:
+        """Raises AckerError where the batch is not one of the bolt's: any is."""
 
     def _check_topology(self, ledger: Ledger, plan: Plan | None) -> None:
         """Raises AckerError where a batch reads streams that the bolt's commit cannot ack."""

@@ -21,7 +21,7 @@ from acker.ledger.ids import Ids
 from acker.ledger.settings import check_number
 from acker.spark import microbatches, once, staging
 from acker.spark.anchoring import named, named_type
-from acker.spark.arrow import map_in_arrow
+from acker.spark.arrow import Function, map_in_arrow
 from acker.spark.calls import Calls, RecordFunction
 from acker.spark.life import Life, in_life
 from acker.spark.mapping import CARRIED, RUN, RecordMapper
@@ -335,7 +335,7 @@ class Collector:
     def _stage(
         self,
         rows: DataFrame,
-        mapper: RecordMapper | None = None,
+        mapper: Function | None = None,
         *,
         stream: str = "",
         anchored: bool = True,

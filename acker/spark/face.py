@@ -10,11 +10,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from acker.collectors.topology import Topology
+from acker.drpc.function import LinearDRPC
 from acker.ledger.client import Ledger
 from acker.ledger.config import SETTINGS, Settings
 from acker.spark import again, bolts, jobs, options, source, spouts
 from acker.spark.bolts import Bolt
 from acker.spark.collector import Collector
+from acker.spark.drpc import SparkSteps
 from acker.spark.keywords import (
     BoltOptions,
     JobOptions,
@@ -88,6 +90,10 @@ class Acker:
         return jobs.job(
             spark, url=self.url, topology=self.topology, name=name, run=run, **self._given, **given
         )
+
+    def steps(self, function: LinearDRPC) -> SparkSteps:
+        """The steps of a function that Spark jobs work on. See `acker.spark.SparkSteps`."""
+        return SparkSteps(function, url=self.url, topology=self.topology, **self._given)
 
     def read_stream(
         self,

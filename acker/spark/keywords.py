@@ -68,6 +68,10 @@ class ReadOptions(_Batches, total=False):
     schema_timeout: float
 
 
+class StepOptions(_Batches, total=False):
+    """Of reading the rows of a step of a function."""
+
+
 class LetterOptions(TypedDict, total=False):
     """Which dead letters, and how they are read as they come.
 

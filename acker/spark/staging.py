@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from acker.ledger.client import Ledger
-from acker.spark.arrow import map_in_arrow
-from acker.spark.mapping import RUN, RecordMapper
+from acker.spark.arrow import Function, map_in_arrow
+from acker.spark.mapping import RUN
 from acker.spark.shipping import Shipped
 from acker.streams.commits import staging
 from acker.streams.commits.staging import Staged, Staging
@@ -35,7 +35,7 @@ class StageTask(Shipped):
     mapper: what rows are mapped with before, in the same task: they do not go through the JVM in between.
     """
 
-    def __init__(self, ledger: Ledger, how: Staging, mapper: RecordMapper | None = None) -> None:
+    def __init__(self, ledger: Ledger, how: Staging, mapper: Function | None = None) -> None:
         self.ledger = ledger
         self.how = how
         self.mapper = mapper
@@ -62,7 +62,7 @@ class StageTask(Shipped):
             yield batch
 
 
-def stage(ledger: Ledger, how: Staging, rows: DataFrame, mapper: RecordMapper | None = None) -> StagedRows:
+def stage(ledger: Ledger, how: Staging, rows: DataFrame, mapper: Function | None = None) -> StagedRows:
     """Stages the rows of a DataFrame, or what a mapper makes of them, now."""
     found = map_in_arrow(rows, StageTask(ledger, how, mapper), "staged binary, runs string").collect()
     return StagedRows(

@@ -24,6 +24,7 @@ from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.slabs import NewSlab
 from acker.spark import functions
 from acker.spark.bolts import Bolt
+from acker.spark.drpc import StepBolt
 from acker.spark.face import Acker
 from acker.spark.versions import arrow_schema
 from acker.store import keys
@@ -98,6 +99,10 @@ def run_bolt(
     """
     if not isinstance(bolt, Bolt):
         raise ValidationError(f"run_bolt: expected a bolt, as @acker.bolt makes it, got {bolt!r:.100}")
+    if isinstance(bolt, StepBolt):
+        raise ValidationError(
+            f"run_bolt: {bolt.name!r} works on a step of a function: call the function with a request"
+        )
     if rows.isStreaming:
         raise ValidationError("run_bolt: expected a DataFrame that is not streaming")
     if ANCHORS in rows.columns:

@@ -377,7 +377,6 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: base().gather("g", 3), "expected a class"),  # type: ignore[arg-type]
     (lambda: LinearDRPC("f").step("one", columns=N), "expected what works on it"),
     (lambda: LinearDRPC("f").step("one", fan, columns=N, spark=True), "a Spark job works on it"),
-    (lambda: base().gather("g", spark=True), "which a Spark job cannot"),
     (lambda: LinearDRPC("f").step("one", fan, columns={}), "expected one or more"),
     (lambda: LinearDRPC("f").step("one", fan, columns={"_acker": pa.int64()}), "acker's own"),
     (lambda: LinearDRPC("f").step("one", fan, columns={"n": int}), "types of pyarrow"),
