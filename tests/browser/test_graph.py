@@ -9,8 +9,10 @@ from playwright.sync_api import Locator, Page, expect
 from acker.inspect import health
 from acker.inspect.removal import remove
 from acker.ledger.client import Ledger
+from tests.helpers import patient
 from tests.helpers.browser import NewPage, World
 from tests.helpers.graphs import at_work, chain
+from tests.helpers.servers import wait_until
 from tests.helpers.streaming import ack, emit, take
 
 PHONE = {"width": 390, "height": 844}
@@ -23,8 +25,15 @@ def steps(request: pytest.FixtureRequest, world: World) -> Iterator[int]:
     ledger = world.ledger("chain", ackers=1, message_timeout=3600.0)
     chain(ledger, number)
     ledger.run(health.set_thresholds(ledger.core, {"behind": 1e-9, "silence": 0}))
+    # The service goes by a health of up to a second ago, and a drawing begins where it was worst then.
+    wait_until(lambda: worst(world) == f"step:step-{number - 1}")
     yield number
     ledger.run(remove("chain", force=True))
+
+
+def worst(world: World) -> object:
+    found = patient.get(f"{world.address}/api/v1/topologies/chain/graph").raise_for_status().json()
+    return found["worst"] and found["worst"]["node"]
 
 
 @pytest.fixture
