@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import AckerError, ReaderFenced
+from acker.errors import AckerError, ReaderFenced, UnknownSubscription
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
@@ -56,8 +56,10 @@ class Worker:
         """Works on what there is now, up to a bounded number of rows; returns of how many segments."""
         try:
             return self.ledger.run(self._work())
-        except ReaderFenced as error:
+        except (ReaderFenced, UnknownSubscription) as error:
             _log.warning("a worker of step %s begins anew: %s", self.step.name, error)
+            if isinstance(error, UnknownSubscription):
+                self._slot = -1  # somebody has dropped it: what is written from now on is worked on
             self._begin_anew()
             return 0
         except AckerError:

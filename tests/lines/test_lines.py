@@ -25,6 +25,7 @@ from acker.streams.gathers import Gathering
 from acker.streams.places.why import why
 from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
+from acker.streams.stream import Stream
 from tests.helpers.streaming import counters, stage, take
 
 
@@ -117,6 +118,15 @@ def test_threads_work_on_a_line_until_they_are_stopped(valkey_url: str) -> None:
     for stream in ("asks", "rows", "counts"):
         [left] = job.ledger.store.send([command("EXISTS", keys.Stream("t", stream).workers(0))])
         assert not left
+
+
+def test_a_step_whose_subscription_was_dropped_works_on_what_comes_after(job: Job) -> None:
+    Stream(job.ledger, "asks").unsubscribe("fan")
+    Stream(job.ledger, "rows").unsubscribe("count")
+    job.work()
+    job.ask(3)
+    job.work()
+    assert job.sums == [3]
 
 
 def test_a_reset_in_one_section_is_of_the_request_in_all(job: Job) -> None:
