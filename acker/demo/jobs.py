@@ -27,10 +27,9 @@ from acker.demo.sink import Sink
 from acker.demo.text import WORD, Line, find_files, read_lines
 from acker.ledger.client import Ledger
 from acker.spark import Acker, Collector
-from acker.streams.commits.roots import Tracking
+from acker.streams import StreamSpout, Tracking
 from acker.streams.spouts import settler
 from acker.streams.spouts.settler import Settler
-from acker.streams.spouts.spout import StreamSpout
 
 SPOUT = "text"
 LINES = "message_id string, line string, attempt int, _acker bigint"

@@ -1,8 +1,10 @@
 """Streams between jobs, for Python processes without Spark: needs pyarrow (`pip install 'acker[spark]'`)."""
 
+from acker.streams.commits.roots import Tracking
 from acker.streams.reader import StreamReader
 from acker.streams.segments import Segment
+from acker.streams.spouts.spout import StreamSpout
 from acker.streams.stream import Stream
 from acker.streams.writer import Batch, StreamWriter
 
-__all__ = ["Batch", "Segment", "Stream", "StreamReader", "StreamWriter"]
+__all__ = ["Batch", "Segment", "Stream", "StreamReader", "StreamSpout", "StreamWriter", "Tracking"]
