@@ -263,6 +263,15 @@ class CommitOrderError(AckerError):
     """A commit comes after later ones of the same writer: a checkpoint is older than what the store knows."""
 
 
+def shown(value: object) -> str:
+    """A value for an error message, cut to a bearable length; also one that cannot be shown itself."""
+    try:
+        text = repr(value[:100] if isinstance(value, str | bytes) else value)
+    except Exception as error:  # noqa: BLE001 - the value is the caller's: too deep, too long, or worse
+        text = f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
 @contextmanager
 def needing_pyarrow(what: str) -> Iterator[None]:
     """Around imports of what reads rows: says what to install where pyarrow is missing."""

@@ -7,8 +7,8 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 
 from acker.collectors.session import Session
-from acker.collectors.tuples import MAX_ROOTS, Tuple, add_children, check_targets, shown
-from acker.errors import FailedException, PermanentFailure, TupleError, ValidationError
+from acker.collectors.tuples import MAX_ROOTS, Tuple, add_children, check_targets
+from acker.errors import FailedException, PermanentFailure, TupleError, ValidationError, shown
 from acker.ledger import causes, config
 
 P = ParamSpec("P")

@@ -6,7 +6,7 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Self, TypeAlias
 
-from acker.errors import TupleError, ValidationError
+from acker.errors import TupleError, ValidationError, shown
 from acker.ledger import ids
 
 MAX_ROOTS = 4096
@@ -20,12 +20,6 @@ Owner: TypeAlias = tuple[str, str]
 _ID = "-?(?:0|[1-9][0-9]{0,18})"
 _EDGE = re.compile(f"({_ID}):({_ID})")
 _LONGEST = MAX_ROOTS * 42
-
-
-def shown(value: object) -> str:
-    """A value for an error message, cut to a bearable length."""
-    text = repr(value[:100] if isinstance(value, str) else value)
-    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def check_targets(targets: object) -> int:

@@ -154,8 +154,9 @@ def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
     while not _stopped(stop, woken, pause):
         try:
             found = worker.work()
-        except AckerError as error:
-            _log.warning("step %s waits: %s", worker.step.name, error)
+        except Exception as error:  # noqa: BLE001 - a thread that has ended would keep what it has taken
+            unforeseen = None if isinstance(error, AckerError) else error
+            _log.warning("step %s waits: %s", worker.step.name, error, exc_info=unforeseen)
             found = 0
         pause = 0 if found else min(_LONGEST_PAUSE, max(_PAUSE, 2 * pause))
     try:

@@ -6,17 +6,25 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable, isclass
+from threading import current_thread, main_thread
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import FailedException, PermanentFailure, SchemaMismatch, UnknownStream, ValidationError
+from acker.errors import (
+    AckerError,
+    FailedException,
+    PermanentFailure,
+    SchemaMismatch,
+    UnknownStream,
+    ValidationError,
+)
 from acker.ledger import sections
 from acker.ledger.causes import Cause, said_by
 from acker.ledger.config import bounded_reason, check_name
 from acker.ledger.core import Core
-from acker.lines import event_loop
+from acker.lines import columns, event_loop
 from acker.store.operation import Operation
 from acker.streams import gathers, schemas, segments
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage, stage_failures
@@ -109,7 +117,9 @@ class Made:
         self.out.begin(anchor)
         try:
             _check_done(action())
-        except Exception as error:  # noqa: BLE001 - the step is the user's: it may raise anything
+        except BaseException as error:  # the step is the user's: it may raise anything, SystemExit, too
+            if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+                raise  # by Ctrl-C
             self.out.undo()
             self.fail(anchor, error, step, batch)
 
@@ -271,10 +281,7 @@ def stage_made(core: Core, made: Made, step: str, batch: int) -> Operation[tuple
     """Stages what a step has made. A row that its stream cannot have fails its request."""
     staged: list[Staged] = []
     for stream, rows in made.out.rows.items():
-        rows = [row for row in rows if row[ANCHORS] not in made.failed]
-        table = yield from _table(core, stream, rows, made, step, batch)
-        if table is not None:
-            staged.append((yield from stage(core, Staging(stream), table.to_batches())))
+        staged += yield from _stage_rows(core, stream, rows, made, step, batch)
     staged += yield from made.out.stage(core, made.failed)
     if made.failed:
         anchors = np.array([anchor for anchor in made.failed if anchor], dtype=np.int64)
@@ -284,36 +291,30 @@ def stage_made(core: Core, made: Made, step: str, batch: int) -> Operation[tuple
     return tuple(staged)
 
 
-def _table(
-    core: Core, stream: str, rows: list[dict[str, Any]], made: Made, step: str, batch: int
-) -> Operation[pa.Table | None]:
-    """Rows as the stream has them; without those that it cannot have, whose requests fail."""
-    known = yield from _known(core, stream)
+def _stage_rows(
+    core: Core, stream: str, rows: Sequence[dict[str, Any]], made: Made, step: str, batch: int
+) -> Operation[list[Staged]]:
+    """Stages rows for a stream. Of those that it cannot have, found by halves, the requests fail."""
+    rows = [row for row in rows if row[ANCHORS] not in made.failed]
     while rows:
+        known = yield from _known(core, stream)
         try:
-            table = _as_table(rows, known)
+            table = columns.table(rows, known)
             yield from schemas.record(core, stream, table.schema)
-        except (pa.ArrowException, SchemaMismatch, ValidationError, OverflowError, TypeError) as error:
-            newer = yield from _known(core, stream)
-            if newer != known:  # another worker has given the stream a column meanwhile
-                known = newer
-                continue
+            table = table.cast(schemas.normal(table.schema))
+            return [(yield from stage(core, Staging(stream), table.to_batches()))]
+        except Exception as error:  # the rows are the user's: anything may come of them
+            if isinstance(error, AckerError) and not isinstance(error, SchemaMismatch | ValidationError):
+                raise
+            if (yield from _known(core, stream)) != known:
+                continue  # another worker has given the stream a column meanwhile
             if len(rows) == 1:
                 made.fail(rows[0][ANCHORS], error, step, batch)
-                return None
-            parts = []
-            for row in rows:
-                one = yield from _table(core, stream, [row], made, step, batch)
-                parts += [row] if one is not None else []
-            if len(parts) == len(rows):  # each alone would do, but not together
-                for row in rows:
-                    made.fail(row[ANCHORS], error, step, batch)
-                return None
-            rows = parts
-        else:
-            wanted = schemas.normal(table.schema)
-            return table.cast(wanted)
-    return None
+                return []
+        half = len(rows) // 2
+        found = yield from _stage_rows(core, stream, rows[:half], made, step, batch)
+        return found + (yield from _stage_rows(core, stream, rows[half:], made, step, batch))
+    return []
 
 
 def _known(core: Core, stream: str) -> Operation[pa.Schema | None]:
@@ -321,15 +322,3 @@ def _known(core: Core, stream: str) -> Operation[pa.Schema | None]:
         return (yield from schemas.read(core, stream))
     except UnknownStream:
         return None
-
-
-def _as_table(rows: list[dict[str, Any]], known: pa.Schema | None) -> pa.Table:
-    """Rows with the columns that the stream has, and those that are new, but for new ones without a value."""
-    types = {} if known is None else {field.name: field.type for field in known}
-    types[ANCHORS] = pa.int64()
-    columns = {}
-    for name in dict.fromkeys([*types, *(name for row in rows for name in row)]):
-        values = [row.get(name) for row in rows]
-        if name in types or any(value is not None for value in values):
-            columns[name] = pa.array(values, types.get(name))
-    return pa.table(columns)

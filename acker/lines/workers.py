@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import AckerError, ReaderFenced, UnknownSubscription
+from acker.errors import ReaderFenced, UnknownSubscription
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
@@ -62,7 +62,7 @@ class Worker:
                 self._slot = -1  # somebody has dropped it: what is written from now on is worked on
             self._begin_anew()
             return 0
-        except AckerError:
+        except Exception:
             if self._once and self._leased:
                 self._begin_anew()  # what it may have begun ends with the lease that it had
             raise

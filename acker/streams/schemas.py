@@ -6,6 +6,7 @@ refused.
 """
 
 import base64
+from collections import Counter
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -22,6 +23,8 @@ _ADDED = {b"acker": b"added"}
 _TAGS = {b"variant", b"geometry", b"geography"}
 """Metadata of a field by which Spark tells a struct that stands for a type of its own."""
 _ATTEMPTS = 20
+_MOST_LEVELS = 50
+"""Of types within a type; Arrow writes 64 at most."""
 _SAME = (
     pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64,
     pa.types.is_decimal128, pa.types.is_date32, pa.types.is_string, pa.types.is_binary, pa.types.is_null,
@@ -33,7 +36,7 @@ def normal(schema: pa.Schema) -> pa.Schema:
 
     Raises ValidationError for a column that is there twice, or of a type that Spark has not.
     """
-    twice = {name for name in schema.names if schema.names.count(name) > 1}
+    twice = {name for name, times in Counter(schema.names).items() if times > 1}
     if twice:
         raise ValidationError(f"columns: expected each once, got {', '.join(sorted(twice))} more often")
     return pa.schema([pa.field(field.name, _normal_type(field.name, field.type)) for field in schema])
@@ -65,15 +68,19 @@ def _normal_type(name: str, kind: pa.DataType) -> pa.DataType:
     raise ValidationError(f"column {name}: expected a type that Spark has, got {kind}")
 
 
-def _check_readable(name: str, kind: pa.DataType) -> None:
-    """Raises ValidationError for a column that could be written, and be read by no streaming query."""
+def _check_readable(name: str, kind: pa.DataType, depth: int = 0) -> None:
+    """Raises ValidationError for a column that no streaming query could read, or that cannot be written."""
+    if depth > _MOST_LEVELS:
+        raise ValidationError(
+            f"column {name.partition('.')[0]}: expected at most {_MOST_LEVELS} levels of lists and structs"
+        )
     if pa.types.is_time(kind):
         raise ValidationError(
             f"column {name}: expected a type that Spark reads from streams, got TIME: cast it, as to string"
         )
     for place in range(kind.num_fields):
         inner = kind.field(place)
-        _check_readable(f"{name}.{inner.name}", inner.type)
+        _check_readable(f"{name}.{inner.name}", inner.type, depth + 1)
 
 
 def record(core: Core, stream: str, schema: pa.Schema) -> Operation[pa.Schema]:
@@ -113,17 +120,16 @@ def add(core: Core, stream: str, schema: pa.Schema) -> Operation[None]:
 
 def _evolved(stream: str, known: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     """The schema with the columns that are new."""
+    has, gives = set(known.names), set(wanted.names)
     left_out = [
         field.name
         for field in known
-        if field.name not in wanted.names and field.name != ANCHORS and field.metadata != _ADDED
+        if field.name not in gives and field.name != ANCHORS and field.metadata != _ADDED
     ]
-    shared = [name for name in wanted.names if name in known.names]
+    shared = [name for name in wanted.names if name in has]
     _compare(stream, known, wanted, [*shared, *left_out])
-    for field in wanted:
-        if field.name not in known.names:
-            known = known.append(field.with_metadata(_ADDED))
-    return known
+    new = [field.with_metadata(_ADDED) for field in wanted if field.name not in has]
+    return pa.schema([*known, *new], known.metadata) if new else known
 
 
 def check_reader(core: Core, stream: str, schema: pa.Schema) -> Operation[None]:

@@ -1,0 +1,172 @@
+"""What a step does wrong costs the request that it was at, and no other; and no thread that works."""
+
+import datetime as dt
+import sys
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from acker.errors import FailedException, ValidationError
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.lines import Gather, Line, Out, columns
+from acker.lines.workers import Worker
+from acker.store.client import Store
+from acker.streams import schemas
+from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.spout import StreamSpout
+from tests.helpers.servers import wait_until
+
+
+def panic(error: BaseException) -> None:
+    raise error
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.fixture
+def ledger(valkey_url: str) -> Ledger:
+    return open_ledger(Store(valkey_url), "t", ackers=2)
+
+
+def asked(ledger: Ledger, mistake: Callable[[Out], object]) -> tuple[int, str]:
+    """One bad request among good ones: how many of these were finished, and why the bad one has failed."""
+    good = list[int]()
+    made = Line(ledger, "line", [Gather("rows", 2, ("i",))])
+
+    @made.step("fan", reads="asks")
+    def fan(row: dict[str, Any], out: Out) -> None:
+        if row["id"] == "bad":
+            mistake(out)
+        else:
+            out.emit("rows", {"i": 1})
+
+    @made.gather("all", reads="rows")
+    class All:
+        def __init__(self, _: object) -> None:
+            self.rows = list[Any]()
+
+        def execute(self, row: dict[str, Any]) -> None:
+            self.rows.append(row)
+
+        def finished(self, _: Out) -> None:
+            good.extend(row["i"] for row in self.rows)
+
+    how = Tracking("asks", "asks", "id", attempts=1, line="line", group=1)
+    StreamSpout(ledger, how).write(pa.table({"id": ["a", "bad", "b"]}))
+    reader, ended = OutcomeReader(ledger.core, "asks"), list[Any]()
+
+    def over() -> bool:
+        ended.extend(ledger.run(reader.read()))
+        return sum(len(slab.indexes or (0,)) for entry in ended for slab in entry.slabs) == 3
+
+    with made.work():
+        wait_until(over, timeout=10.0)
+    [reason] = [entry.cause.reason for entry in ended if entry.status == "failed"]
+    return len(good), reason
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda _: sys.exit(3), "SystemExit: 3"),
+        (lambda _: panic(KeyboardInterrupt("mine")), "KeyboardInterrupt: mine"),
+        (lambda _: panic(BaseException("as pyo3's PanicException")), "PanicException"),
+        (lambda _: panic(FailedException("\ud800")), "?"),
+        (lambda out: out.emit("rows", {"i": "\ud800"}), "column 'i'"),
+        (lambda out: out.emit("rows", {"i": 1, "\ud800": 1}), "surrogates not allowed"),
+        (lambda out: out.emit("rows", {"i": 1, "a": {"\ud800": 1}}), "column 'a'"),
+        (lambda out: out.emit("rows", {"i": 1, "a": deep(60)}), "at most 50 levels"),
+        (lambda out: out.emit("rows", {"i": 1, "a": deep(900)}), ""),
+        (lambda out: out.emit("rows", {"i": 1, "a": Unshowable()}), "column 'a'"),
+        (lambda out: out.emit("rows", {"i": 1.5}), "column 'i': expected int64, got 1.5"),
+        (lambda out: out.emit("no-line", {"i": object()}), "column 'i'"),
+    ],
+)
+def test_a_mistake_fails_the_request_that_makes_it(
+    ledger: Ledger, mistake: Callable[[Out], object], said: str
+) -> None:
+    rows = pa.schema([pa.field("i", pa.int64()), pa.field("_acker", pa.int64())])
+    ledger.run(schemas.record(ledger.core, "rows", rows))
+    good, reason = asked(ledger, mistake)
+    assert good == 2
+    assert said in reason
+
+
+def test_rows_that_cannot_gather_fail_their_request_alone(ledger: Ledger) -> None:
+    Line(ledger, "other", [Gather("elsewhere")])
+    good, reason = asked(ledger, lambda out: out.emit("elsewhere", {"i": 1}))
+    assert good == 2
+    assert "expected rows of line" in reason
+
+
+def test_a_worker_goes_on_after_an_error_that_nobody_foresaw(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, once = Worker.work, [RuntimeError("unforeseen")]
+
+    def raising(self: Worker) -> int:
+        if self.step.name == "fan" and once:
+            raise once.pop()
+        return work(self)
+
+    monkeypatch.setattr(Worker, "work", raising)
+    good, _ = asked(ledger, lambda _: panic(FailedException("bad")))
+    assert (good, once) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "kept"),
+    [
+        (1.5, pa.int64(), False),
+        (1.0, pa.int64(), True),
+        (Decimal("1.5"), pa.int32(), False),
+        (pa.scalar(3), pa.int64(), True),
+        (dt.datetime(2026, 1, 1, 1), pa.date32(), False),
+        (dt.datetime(2026, 1, 1), pa.date32(), True),
+        ([1, 1.5], pa.list_(pa.int64()), False),
+        ((1, None), pa.list_(pa.int64()), True),
+        ({"a": 1, "b": 2}, pa.struct([("a", pa.int64())]), False),
+        ({"a": None}, pa.struct([("a", pa.int64())]), True),
+        ({"a": {"b": 1.5}}, pa.struct([("a", pa.struct([("b", pa.int64())]))]), False),
+        ({"a": 1.5}, pa.map_(pa.string(), pa.int64()), False),
+        ([("a", 1)], pa.map_(pa.string(), pa.int64()), True),
+        (1.5, pa.float64(), True),
+    ],
+)
+def test_nothing_of_a_value_is_lost_in_a_column(value: object, type_: pa.DataType, kept: bool) -> None:
+    rows: list[dict[str, Any]] = [{"a": None, "_acker": 1}, {"a": value, "_acker": 1}]
+    known = pa.schema([pa.field("a", type_)])
+    if kept:
+        columns.table(rows, known)
+    else:
+        with pytest.raises(
+            ValidationError, match=r"column 'a': expected .*, got .*, of which that would lose a part"
+        ):
+            columns.table(rows, known)
+
+
+def test_many_columns_cost_what_they_are(ledger: Ledger) -> None:
+    def seconds(count: int) -> float:
+        table = columns.table([{**{f"c{n}": n for n in range(count)}, "_acker": 1}], None)
+        ledger.run(schemas.record(ledger.core, f"wide{count}", table.schema))
+        begun = time.process_time()
+        ledger.run(schemas.record(ledger.core, f"wide{count}", table.schema))
+        return time.process_time() - begun
+
+    seconds(10)
+    assert seconds(4000) < 40 * seconds(400)  # by the square of them it would be 100
