@@ -2,7 +2,7 @@
 --
 -- KEYS  those of includes/kept.lua, then
 --       ... rows  string, of each token that is named
--- ARGV  1 how     acked or replayed: the count to raise
+-- ARGV  1 how     acked, replayed, or dead, where nobody keeps dead letters: the count to raise
 --       ... slab, indexes, rows  of each slab: its indexes (u16 each, ascending; empty: all), and the number
 --               of its rows in KEYS, from 0
 -- Returns how many trees were not settled before.

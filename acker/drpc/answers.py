@@ -23,13 +23,11 @@ from acker.ledger.outcomes import OutcomeReader
 from acker.lines.bell import Bell
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
-from acker.streams import lua as streams
 from acker.streams.spouts import settler
 from acker.streams.spouts.backoff import SettleProgress
 
 _PAUSE = 0.2
 _LOOK = 1.0
-_PAGE = 500
 _log = logging.getLogger(__name__)
 
 
@@ -41,21 +39,21 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
     ringing = threading.Thread(target=bell.run, daemon=True)
     ringing.start()
     readings: dict[str, SettleProgress] = {}
+    often = ledger.config.message_timeout / 4
     looked = kept = recovered = 0.0
     while not stop.is_set():
-        woken.wait(_PAUSE)
+        woken.wait(min(_PAUSE, often))
         woken.clear()
         try:
             told = partial(_answer_outcomes, ledger, what)
             settler.settle(ledger, what.name, told, readings=readings)
             now = time.monotonic()
-            if now - looked >= _LOOK:
+            if now - looked >= min(_LOOK, often):
                 looked = now
                 late = ledger.run(calls.overdue(ledger.core, what))
-                if late or now - kept >= ledger.config.message_timeout / 3:
+                if late or now - kept >= often:
                     kept = now
                     ledger.run(look_after(ledger.core, what))
-                ledger.run(_drop_letters(ledger.core, what))
             if now - recovered >= ledger.config.message_timeout / 2:
                 recovered = now
                 settler.recover(ledger, what.name)
@@ -109,11 +107,3 @@ def look_after(core: Core, what: Description) -> Operation[None]:
 def _anchors(slab: bytes, indexes: list[int], section: int) -> ids.Ids:
     own = np.int64(ids.anchor_at(slab, 0)) + ids.STEP * np.array(indexes, dtype=np.int64)
     return sections.within(own, section)
-
-
-def _drop_letters(core: Core, what: Description) -> Operation[None]:
-    """Drops dead letters: who has called knows why a request has failed."""
-    own = keys.Spout(core.config.name, what.name)
-    [found] = yield [command("XRANGE", own.dead, "-", "+", "COUNT", _PAGE)]
-    if found:
-        yield [streams.drop_letters(own, [number.decode() for number, _ in found])]

@@ -189,7 +189,15 @@ class Client:
             return
         rows = pa.table([[one.request for one in new], [one.args for one in new]], CALL)
         name, attempts = self.function.name, self.function.attempts
-        how = Tracking(name, self.function.stream(0), "request", attempts=attempts, line=name, group=group)
+        how = Tracking(
+            name,
+            self.function.stream(0),
+            "request",
+            attempts=attempts,
+            line=name,
+            group=group,
+            letters=False,
+        )
         try:
             StreamSpout(self.ledger, how).write(rows, timeout=0.0)
         except AckerError as error:

@@ -96,6 +96,7 @@ def job(valkey_url: str) -> Job:
     return Job(open_ledger(Store(valkey_url), "t", ackers=2))
 
 
+@pytest.mark.cluster(slow=True)
 def test_a_request_is_finished_by_each_task_also_without_rows(url: str) -> None:
     job = Job(open_ledger(Store(url), "t", ackers=3))
     job.ask(0, 1, 2, 100)

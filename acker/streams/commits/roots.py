@@ -46,7 +46,9 @@ class Tracking:
     """How rows become roots, and how they are tried.
 
     spout: whose. stream: where a replay of a row is published. message_id: the column of the spout's own name
-    of a row (up to 1,024 bytes, as text). `OPTIONS` tells of the others. Raises ValidationError.
+    of a row (up to 1,024 bytes, as text). letters: whether a row that had its last attempt becomes a dead
+    letter; False is for who is told why it failed (`acker.drpc`). `OPTIONS` tells of the others. Raises
+    ValidationError.
     """
 
     spout: str
@@ -78,6 +80,7 @@ class Tracking:
         ids.SLAB_TREES,
         "Most requests that go through a line together; without, as many as a slab has.",
     )
+    letters: bool = True
 
     def __post_init__(self) -> None:
         check_name(self.spout, "spout")
@@ -138,6 +141,8 @@ class Roots:
             del how["backoff"], how["max_backoff"]
         if not self.how.line:
             del how["line"], how["group"]
+        if self.how.letters:
+            del how["letters"]
         what: list[object] = [self.token, self.rows, self.seed, self.slab, how, self.number, self.offsets]
         if self.refused or self.origin is not None or self.line is not None:
             what.append(self.refused)

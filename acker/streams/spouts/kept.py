@@ -62,6 +62,10 @@ class KeptSlab:
         again = entry.cause.retry and not last
         return "replayed" if again else "dead"
 
+    def buries(self, entry: Entry) -> bool:
+        """Whether a row whose tree has that outcome becomes a dead letter."""
+        return self.roots.how.letters and self.fate(entry) == "dead"
+
 
 @dataclass(slots=True)
 class _Settling:
@@ -122,7 +126,7 @@ def look_at_dead(
         place.roots.token: place.roots
         for entry in entries
         for outcome in entry.slabs
-        if (place := known.get(outcome.slab)) is not None and place.fate(entry) == "dead"
+        if (place := known.get(outcome.slab)) is not None and place.buries(entry)
     }
     unreadable = set()
     for token, one in dead.items():
@@ -174,7 +178,7 @@ def settle_entries(
             fate = place.fate(entry)
             if fate != "acked" and place.roots.token in unreadable:
                 continue
-            if fate == "dead":
+            if place.buries(entry):
                 dead.setdefault(place.roots.token, []).append((place, outcome, entry))
                 continue
             call = current.get(fate)
