@@ -319,7 +319,7 @@ class Client:
 
 
 def told(function: str, status: Status, text: str) -> Any:
-    """What a caller is told: the result, or the error that says why there is none."""
+    """The answer that a caller gets: the result, or the error that says why there is none."""
     if status is Status.ANSWERED:
         return json.loads(text)
     if status is Status.TIMED_OUT:

@@ -128,11 +128,12 @@ class TopologyConfig:
     slab_limit: int = number(1024, 1, SLAB_TREES, "Most trees in a slab that acker makes by itself.")
     outcomes_kept: int = number(
         10_000, 1, 100_000, "How many of its latest failed or expired trees each shard keeps for people "
-        "to look at, confirmed or not. What ended with the oldest, up to a slab, is kept, too.", later=True
+        "to look at, confirmed or not. Trees that ended with the oldest, up to a slab, are kept, too.",
+        later=True,
     )  # fmt: skip
     waiting_bytes: int = number(
         64 << 20, 0, 1 << 40, "Most bytes of messages that wait in each shard for the track of their tree. "
-        "What comes beyond that is dropped and counted as orphaned, and its tree will expire.", later=True
+        "Messages beyond that are dropped and counted as orphaned, and their trees will expire.", later=True
     )  # fmt: skip
     downtime: int = number(
         86400, 0, 28 * 86400, "Seconds for which a row waits while no job works on it: the clock of its tree "

@@ -25,7 +25,7 @@ class Gather:
     """A stream that gathers: its rows wait until all of their request that will ever come are written.
 
     tasks: 1 to 64; the rows of a request are divided among so many, each task with the rows that are alike in
-    the columns `by`. Each task is told that it has all, also one without rows. Raises ValidationError.
+    the columns `by`. Each task learns that it has all, also one without rows. Raises ValidationError.
     """
 
     stream: str

@@ -79,7 +79,7 @@ class Options:
     )
     stream_max_age: float | None = number(
         None, 1.0, LONGEST_AGE, "Sets how many seconds the stream keeps what is not acked, at first 7 days. "
-        "What is older is dropped, and its trees expire.", uses=(WRITE,)
+        "Older segments are dropped, and their trees expire.", uses=(WRITE,)
     )  # fmt: skip
     stream_max_bytes: int | None = number(
         None, 1, 10**15, "Sets how many bytes of that it keeps, at first 16 GiB.", uses=(WRITE,)

@@ -10,7 +10,7 @@ class Holder(Answer):
     """Who has taken segments of a subscription and not acked them."""
 
     reader: str = Field(description="Its name in the subscription.")
-    number: int = Field(ge=0, description="Of the segment, or the oldest one, among those that it took.")
+    number: int = Field(ge=0, description="Of the segment, or of the oldest, among all that it took.")
     query: str = Field(description="Id of its streaming query, or its batch job; empty until it reads.")
     batch: int | None = Field(description="Number of the batch; null where that is not known.")
     step: str = Field(description="Empty before the first batch of the query is done.")

@@ -47,7 +47,7 @@ class Tracking:
 
     spout: whose. stream: where a replay of a row is published. message_id: the column of the spout's own name
     of a row (up to 1,024 bytes, as text). letters: whether a row that had its last attempt becomes a dead
-    letter; False is for who is told why it failed (`acker.drpc`). `OPTIONS` tells of the others. Raises
+    letter; False is for who learns why it failed (`acker.drpc`). `OPTIONS` tells of the others. Raises
     ValidationError.
     """
 

@@ -93,7 +93,7 @@ def start(
 ) -> Operation[LettersPosition]:
     """Where a page begins. until: Unix seconds, None for now; of a first page. Raises ValidationError."""
     if not isinstance(asked, Filter):
-        raise ValidationError(f"dead letters: expected a Filter of those that are meant, got {asked!r:.100}")
+        raise ValidationError(f"dead letters: expected a Filter, got {asked!r:.100}")
     if cursor is not None:
         return decoded(cursor, asked)
     if until is not None:

@@ -1068,7 +1068,7 @@ export interface components {
             message_timeout: number;
             /**
              * Outcomes Kept
-             * @description How many of its latest failed or expired trees each shard keeps for people to look at, confirmed or not. What ended with the oldest, up to a slab, is kept, too.
+             * @description How many of its latest failed or expired trees each shard keeps for people to look at, confirmed or not. Trees that ended with the oldest, up to a slab, are kept, too.
              */
             outcomes_kept: number;
             /**
@@ -1099,7 +1099,7 @@ export interface components {
             wait_replicas: number;
             /**
              * Waiting Bytes
-             * @description Most bytes of messages that wait in each shard for the track of their tree. What comes beyond that is dropped and counted as orphaned, and its tree will expire.
+             * @description Most bytes of messages that wait in each shard for the track of their tree. Messages beyond that are dropped and counted as orphaned, and their trees will expire.
              */
             waiting_bytes: number;
         };
@@ -2075,7 +2075,7 @@ export interface components {
             batch: number | null;
             /**
              * Number
-             * @description Of the segment, or the oldest one, among those that it took.
+             * @description Of the segment, or of the oldest, among all that it took.
              */
             number: number;
             /**
@@ -3404,7 +3404,7 @@ export interface components {
             message_timeout?: number | null;
             /**
              * Outcomes Kept
-             * @description How many of its latest failed or expired trees each shard keeps for people to look at, confirmed or not. What ended with the oldest, up to a slab, is kept, too.
+             * @description How many of its latest failed or expired trees each shard keeps for people to look at, confirmed or not. Trees that ended with the oldest, up to a slab, are kept, too.
              */
             outcomes_kept?: number | null;
             /**
@@ -3429,7 +3429,7 @@ export interface components {
             wait_replicas?: number | null;
             /**
              * Waiting Bytes
-             * @description Most bytes of messages that wait in each shard for the track of their tree. What comes beyond that is dropped and counted as orphaned, and its tree will expire.
+             * @description Most bytes of messages that wait in each shard for the track of their tree. Messages beyond that are dropped and counted as orphaned, and their trees will expire.
              */
             waiting_bytes?: number | null;
         };
