@@ -5,13 +5,17 @@ that waits for the answers. Both end when there is nothing to do.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import json
+import logging
+import os
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +24,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.drpc import lua, registry
 from acker.drpc.calls import KINDS, Status, overdue
 from acker.drpc.function import CALL, MOST_TIMEOUT
+from acker.drpc.registry import Description
 from acker.drpc.steps import as_json
 from acker.errors import (
     AckerError,
@@ -29,7 +34,9 @@ from acker.errors import (
     SpoutPendingFull,
     TrackRejected,
     UnknownFunction,
+    UnreadableRecord,
     ValidationError,
+    shown,
 )
 from acker.ledger import ids
 from acker.ledger.client import Ledger
@@ -43,8 +50,11 @@ _TOGETHER = 1_024
 _IDLE = 5.0
 _BLOCK = 0.5
 _LOOK = 1.0
+_UNTOLD = 1.0
+"""Seconds after the time of a call when its caller sees to it, for then nobody who works has."""
 _GRACE = 2.0
 _PAGE = 500
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -59,7 +69,10 @@ class Call:
 
 
 class Client:
-    """Calls a function of a topology. For any thread. Raises UnknownFunction and ValidationError."""
+    """Calls a function of a topology. For any thread. Raises UnknownFunction and ValidationError.
+
+    It pickles, and a forked child waits for its own calls.
+    """
 
     def __init__(self, ledger: Ledger, name: str) -> None:
         self.function = ledger.run(registry.find(name))
@@ -68,13 +81,24 @@ class Client:
                 f"function {name!r} is of topology {self.function.topology!r}, not of {ledger.config.name!r}"
             )
         self.ledger = ledger
-        self._own = keys.Function(ledger.config.name, name)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._own = keys.Function(self.ledger.config.name, self.function.name)
         self._lock = threading.Lock()
         self._asked: list[Call] = []
         self._pending: dict[str, list[tuple[float, Future[Any]]]] = {}
         self._come = threading.Condition(self._lock)
         self._sending = self._waiting = False
         self._last = b""
+        _clients.add(self)
+
+    def __getstate__(self) -> tuple[Ledger, Description]:
+        return self.ledger, self.function
+
+    def __setstate__(self, state: tuple[Ledger, Description]) -> None:
+        self.ledger, self.function = state
+        self._begin_anew()
 
     def execute(self, args: object, *, timeout: float | None = None, key: str | None = None) -> Any:
         """Asks, and waits for the result.
@@ -95,19 +119,37 @@ class Client:
         key: str | None = None,
     ) -> Any:
         """As `execute`, for event loops. What is cancelled goes on: nobody hears its answer."""
-        return await asyncio.shield(asyncio.wrap_future(self.submit(args, timeout=timeout, key=key)))
+        future, loop, done = (
+            self.submit(args, timeout=timeout, key=key),
+            asyncio.get_running_loop(),
+            asyncio.Event(),
+        )
+
+        def ring(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile: nobody waits
+                loop.call_soon_threadsafe(done.set)
+
+        future.add_done_callback(ring)
+        await done.wait()
+        return future.result()
 
     def execute_many(
         self, args: Iterable[object], *, timeout: float | None = None, return_exceptions: bool = False
     ) -> list[Any]:
         """Asks for many, in groups of up to 1,024, and waits for all results, in their order.
 
-        A group goes through the steps together: that is far cheaper, and as slow as its slowest. Raises as
-        `execute`, for the first that has failed; with return_exceptions its error stands for its result.
+        A group goes through the steps together: that is far cheaper, and as slow as its slowest. Of more than
+        the function's `max_pending` the others wait for these. Raises as `execute`, for the first that has
+        failed; with return_exceptions its error stands for its result.
         """
-        calls = [self._call(one, timeout, None) for one in args]
-        for first in range(0, len(calls), _TOGETHER):
-            self._begin(calls[first : first + _TOGETHER], ids.SLAB_TREES)
+        calls, most = [self._call(one, timeout, None) for one in args], self.function.max_pending
+        under_way, size = set[Future[Any]](), min(_TOGETHER, most)
+        for first in range(0, len(calls), size):
+            part = calls[first : first + size]
+            while len(under_way) + len(part) > most:
+                under_way = wait(under_way, return_when=FIRST_COMPLETED).not_done
+            self._begin(part, ids.SLAB_TREES)
+            under_way |= {one.future for one in part}
         found = []
         for one in calls:
             try:
@@ -129,20 +171,21 @@ class Client:
             self._asked.append(call)
             self._come.notify_all()
             if not self._sending:
-                self._sending = True
                 threading.Thread(target=self._send, daemon=True).start()
+                self._sending = True
         return call
 
     def _call(self, args: object, timeout: float | None, key: str | None) -> Call:
         seconds = self.function.timeout if timeout is None else timeout
         check_number(seconds, "timeout", 0.01, MOST_TIMEOUT, float)
-        if key is None:
+        given: object = key
+        if given is None:
             request = secrets.token_hex(16)
-        elif 0 < len(key) <= ids.SLAB_TREES:
-            request = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        elif isinstance(given, str) and 0 < len(given) <= ids.SLAB_TREES:
+            request = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         else:
             raise ValidationError(
-                f"key: expected text of 1 to {ids.SLAB_TREES:,} characters, got {key!r:.100}"
+                f"key: expected text of 1 to {ids.SLAB_TREES:,} characters, got {shown(given)}"
             )
         return Call(request, as_json(args, "args"), float(seconds))
 
@@ -239,21 +282,24 @@ class Client:
             self._waiting = True
         try:
             [newest] = self.ledger.store.send([command("XREVRANGE", self._own.answers, "+", "-", "COUNT", 1)])
-        except AckerError:
+            self._last = newest[0][0] if newest else b"0-0"
+            threading.Thread(target=self._listen, daemon=True).start()
+        except BaseException:
             self._waiting = False
             raise
-        self._last = newest[0][0] if newest else b"0-0"
-        threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         """Takes answers until nobody waits for one any more."""
-        looked = time.monotonic()
+        looked = saw_to = time.monotonic()
         while True:
             with self._lock:
                 if not self._pending:
                     self._waiting = False
                     return
             try:
+                if time.monotonic() - saw_to >= _UNTOLD and self._untold():
+                    saw_to = time.monotonic()
+                    self.ledger.run(overdue(self.ledger.core, self.function))
                 wanted = self._answered()
                 if time.monotonic() - looked >= _LOOK:  # some may have been missed
                     looked, wanted = time.monotonic(), list(self._pending)
@@ -263,9 +309,17 @@ class Client:
                     for request, found in zip(part, replies, strict=True):
                         if found is not None:
                             self._tell(request, found)
-            except AckerError:
+            except Exception as error:  # noqa: BLE001 - all who wait would wait for ever
+                if not isinstance(error, AckerError):
+                    _log.exception("answers of function %s wait", self.function.name)
                 time.sleep(_BLOCK)
             self._expire()
+
+    def _untold(self) -> bool:
+        """Whether the time of a call was over a while ago, and nobody has said so."""
+        by = time.monotonic() + _GRACE - _UNTOLD
+        with self._lock:
+            return any(until < by for waiting in self._pending.values() for until, _ in waiting)
 
     def _answered(self) -> list[str]:
         """Requests of ours that were answered since the last time; waits a while for the first."""
@@ -295,33 +349,50 @@ class Client:
         with self._lock:
             waiting = self._pending.pop(request, [])
         for _, future in waiting:
-            if not future.set_running_or_notify_cancel():
-                continue
-            if isinstance(result, Exception):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+            _give(future, result)
 
     def _expire(self) -> None:
-        """Ends what is over by the caller's own clock: the store was away, or nobody works."""
-        now = time.monotonic()
+        """Ends what is over by the caller's own clock: the store was away, or has forgotten it."""
+        now, over = time.monotonic(), list[Future[Any]]()
         with self._lock:
-            over = [
-                name for name, waiting in self._pending.items() if min(until for until, _ in waiting) < now
-            ]
-        for name in over:
-            self._end(
-                name,
-                DRPCTimeout(
-                    f"function {self.function.name!r} did not answer in time: what became of it is unknown"
-                ),
-            )
+            for request, waiting in list(self._pending.items()):
+                over += [future for until, future in waiting if until < now]
+                self._pending[request] = [one for one in waiting if one[0] >= now]
+                if not self._pending[request]:
+                    del self._pending[request]
+        said = f"function {self.function.name!r} did not answer in time: what became of it is unknown"
+        for future in over:
+            _give(future, DRPCTimeout(said))
+
+
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _forget_calls() -> None:
+    """In a forked child: what its parent waits for, by threads that the child does not have."""
+    for client in list(_clients):
+        client._begin_anew()
+
+
+os.register_at_fork(after_in_child=_forget_calls)
+
+
+def _give(future: "Future[Any]", result: object) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 def told(function: str, status: Status, text: str) -> Any:
     """The answer that a caller gets: the result, or the error that says why there is none."""
     if status is Status.ANSWERED:
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            return UnreadableRecord(f"the result of function {function!r} cannot be read: {error}")
     if status is Status.TIMED_OUT:
         return DRPCTimeout(f"function {function!r} did not answer in time: {text}")
     return DRPCFailed(text)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from acker.errors import PermanentFailure, TooLarge, ValidationError
+from acker.errors import PermanentFailure, TooLarge, ValidationError, shown
 from acker.ledger.core import Core
 from acker.lines.steps import Emitting
 from acker.store.operation import Operation
@@ -27,7 +27,7 @@ def as_json(value: object, what: str, write: Callable[[Any], str] = _dumps) -> s
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise ValidationError(
-            f"{what}: expected a value that JSON has, got {value!r:.100}: {error}"
+            f"{what}: expected a value that JSON has, got {shown(value)}: {error}"
         ) from None
     if size > MOST_BYTES:
         raise TooLarge(f"{what}: expected at most {MOST_BYTES:,} bytes of JSON, got {size:,}")
@@ -47,8 +47,11 @@ class Out(Emitting):
         """Emits a row to the next step, with the columns that this step gives. Raises ValidationError."""
         if self._to is None:
             raise ValidationError("emit: the last step emits nothing; it gives the result: out.result(value)")
+        given: object = row
+        if not isinstance(given, Mapping):
+            raise ValidationError(f"row: expected a dict of columns by name, got {shown(row)}")
         if other := [name for name in row if name not in self._columns]:
-            raise ValidationError(f"row: expected columns {', '.join(self._columns)}, got {other[0]!r:.100}")
+            raise ValidationError(f"row: expected columns {', '.join(self._columns)}, got {shown(other[0])}")
         self.put(self._to, row)
 
     def result(self, value: object) -> None:

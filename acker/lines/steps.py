@@ -19,6 +19,7 @@ from acker.errors import (
     SchemaMismatch,
     UnknownStream,
     ValidationError,
+    shown,
 )
 from acker.ledger import sections
 from acker.ledger.causes import Cause, said_by
@@ -68,7 +69,7 @@ class Emitting:
         """Emits a row to a stream. Raises ValidationError."""
         given: object = row
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-            raise ValidationError(f"row: expected a dict of columns by name, got {row!r:.100}")
+            raise ValidationError(f"row: expected a dict of columns by name, got {shown(row)}")
         if ANCHORS in row or FINISHED in row:
             raise ValidationError(f"row: the columns {ANCHORS} and {FINISHED} are acker's own")
         self.rows.setdefault(stream, []).append({**row, ANCHORS: self.anchor})

@@ -264,11 +264,14 @@ def test_what_was_begun_when_the_store_went_away_is_not_run_again(
     assert dying.ran == [4]
 
 
-def test_who_calls_without_workers_learns_that_nobody_answered(topology: Topology) -> None:
+def test_who_calls_a_store_that_forgets_it_learns_that_nobody_answered(topology: Topology) -> None:
     counting().register(topology)
-    client = Client(topology.ledger, "count")
+    call = Client(topology.ledger, "count").begin(1, timeout=0.5)
+    call.begun.result(30)
+    own = keys.Function("t", "count")
+    topology.ledger.store.send([command("DEL", own.calls), command("DEL", own.deadlines)])
     with pytest.raises(DRPCTimeout, match="what became of it is unknown"):
-        client.execute(1, timeout=0.01)
+        call.future.result(30)
 
 
 def test_nothing_of_calls_stays_but_answers_for_a_time(topology: Topology) -> None:

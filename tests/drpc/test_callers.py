@@ -1,0 +1,147 @@
+"""Callers of functions: whatever they ask, and wherever they wait, each has an end to its wait."""
+
+import asyncio
+import logging
+import os
+import pickle
+import threading
+from collections.abc import Iterator
+from multiprocessing import get_context
+from typing import Any
+
+import pytest
+
+from acker.collectors.topology import Topology
+from acker.drpc import LinearDRPC, Out, calls
+from acker.drpc import client as client_module
+from acker.errors import DRPCTimeout, UnreadableRecord, ValidationError
+from acker.store import keys
+from acker.store.operation import command
+from tests.drpc.test_functions import Count, N, counting, fan
+
+
+@pytest.fixture
+def topology(valkey_url: str) -> Topology:
+    return Topology(valkey_url, "t", ackers=2)
+
+
+class Held:
+    """A function whose first step waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.function = LinearDRPC("count", idempotent=True).step("fan", self._fan, columns=N)
+        self.function.gather("count", Count)
+
+    def _fan(self, row: dict[str, Any], out: Out) -> None:
+        self.go.wait(60)
+        fan(row, out)
+
+
+def test_a_forked_child_gets_answers_of_its_own(topology: Topology) -> None:
+    with counting().work(topology):
+        client = topology.drpc("count")
+        assert client.execute(3) == 3
+        child = os.fork()
+        if child == 0:
+            threading.Timer(20.0, os._exit, [2]).start()
+            os._exit(0 if client.execute(4) == 4 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert client.execute(5) == 5
+
+
+def test_a_client_goes_to_other_processes(topology: Topology) -> None:
+    with counting().work(topology):
+        client = topology.drpc("count")
+        assert pickle.loads(pickle.dumps(client)).execute(3) == 3
+        with get_context("spawn").Pool(1) as pool:
+            assert pool.map(client.execute, [0, 2]) == [0, 2]
+
+
+def test_who_waits_less_for_a_key_ends_no_wait_but_its_own(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_GRACE", 0.0)
+    held = Held()
+    with held.function.work(topology):
+        client = topology.drpc("count")
+        long, short = client.submit(2, timeout=60.0, key="k"), client.submit(2, timeout=0.01, key="k")
+        assert isinstance(short.exception(30), DRPCTimeout)
+        assert not long.done()
+        held.go.set()
+        assert long.result(30) == 2
+
+
+def test_a_call_that_nobody_works_on_is_told_what_it_waited_for(topology: Topology) -> None:
+    counting().register(topology)
+    with pytest.raises(DRPCTimeout, match="it waited for fan"):
+        topology.drpc("count").execute(1, timeout=0.01)
+
+
+@pytest.mark.parametrize("key", [123, b"x", ["a"], "", "x" * 5000])
+def test_a_key_is_text(topology: Topology, key: Any) -> None:
+    counting().register(topology)
+    with pytest.raises(ValidationError, match="key: expected text"):
+        topology.drpc("count").submit(1, key=key)
+
+
+def test_what_cannot_be_shown_is_refused_as_anything_that_json_has_not(topology: Topology) -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    counting().register(topology)
+    client = topology.drpc("count")
+    for bad in (deep, 10**5000, {"a": {1, 2}}):
+        with pytest.raises(ValidationError, match="args: expected a value that JSON has, got "):
+            client.submit(bad)
+
+
+def test_many_more_calls_than_have_room_wait_for_each_other(topology: Topology) -> None:
+    with counting(max_pending=3).work(topology):
+        assert topology.drpc("count").execute_many(n % 3 for n in range(20)) == [n % 3 for n in range(20)]
+
+
+def test_a_generator_that_raises_begins_nothing(topology: Topology) -> None:
+    def asks() -> Iterator[int]:
+        yield 1
+        raise RuntimeError("no more")
+
+    counting().register(topology)
+    with pytest.raises(RuntimeError, match="no more"):
+        topology.drpc("count").execute_many(asks())
+    [waiting] = topology.ledger.store.send([command("HLEN", keys.Function("t", "count").calls)])
+    assert waiting == 0
+
+
+def test_a_loop_that_has_ended_is_not_told(topology: Topology, caplog: pytest.LogCaptureFixture) -> None:
+    held = Held()
+    with held.function.work(topology):
+        client = topology.drpc("count")
+        with pytest.raises(TimeoutError), caplog.at_level(logging.DEBUG):
+            asyncio.run(asyncio.wait_for(client.aexecute(2, key="k"), 0.05))
+        again = client.submit(2, key="k")
+        held.go.set()
+        assert again.result(30) == 2
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+
+def test_an_answer_that_cannot_be_read_is_an_error_of_its_own() -> None:
+    for text in ("[" * 100_000, "{"):
+        assert isinstance(client_module.told("count", calls.Status.ANSWERED, text), UnreadableRecord)
+
+
+def test_who_listens_for_answers_goes_on_after_an_error_that_nobody_foresaw(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with counting().work(topology):
+        client = topology.drpc("count")
+        answered, raising = client._answered, [RuntimeError("unforeseen")]
+
+        def failing() -> list[str]:
+            if raising:
+                raise raising.pop()
+            return answered()
+
+        monkeypatch.setattr(client, "_answered", failing)
+        assert client.submit(3).result(30) == 3
+        assert raising == []
