@@ -10,7 +10,10 @@
 -- is returned once.
 -- Bounded: 64 tasks, and what a stream that gathers holds of one group.
 --- @include "streams"
-call('HSET', KEYS[2], 'released', 1)
+if call('HEXISTS', KEYS[2], 'released') == 0 then
+  local now = call('TIME')
+  call('HSET', KEYS[2], 'released', string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000)))
+end
 call('HDEL', KEYS[2], 'over', 'acked')
 call('EXPIRE', KEYS[2], ARGV[1])
 local dropped = {}

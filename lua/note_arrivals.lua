@@ -1,7 +1,7 @@
 -- Notes which requests of a group are over in a section, and tells when all are.
 --
 -- KEYS  1 progress  hash: over, acked  bitmaps of the requests that are over there, and that were acked;
---                   released  the group was released or dropped
+--                   released  when the group was released or dropped (ms)
 -- ARGV  1 requests  of the group
 --       2 over, 3 acked  bitmaps, the lowest bit first: what is noted
 --       4 ttl       seconds for which this is kept

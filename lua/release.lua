@@ -17,7 +17,10 @@
 local unreadable = stream.unreadable(KEYS[2])
 if unreadable then return unreadable end
 if call('EXISTS', KEYS[6]) == 1 or call('EXISTS', KEYS[5]) == 0 then return {0, stream.gone(KEYS[6])} end
-call('HSET', KEYS[4], 'released', 1)
+if call('HEXISTS', KEYS[4], 'released') == 0 then -- another task of the group may have been released before
+  local now = call('TIME')
+  call('HSET', KEYS[4], 'released', string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000)))
+end
 call('HDEL', KEYS[4], 'over', 'acked')
 call('EXPIRE', KEYS[4], ARGV[1])
 local found, rows = call('XRANGE', KEYS[3], '-', '+', 'COUNT', 450), tonumber(ARGV[3])

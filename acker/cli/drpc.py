@@ -196,7 +196,7 @@ def remove(
     [waiting] = store.send([command("HLEN", keys.Function(known.topology, name).calls)])
     if waiting and not force:
         raise AckerError(f"function {name!r} has {waiting:,} calls without answer: wait for them, or --force")
-    store.run(registry.remove([name]))
+    store.run(registry.remove(known))
     show(f"removed function {name}")
 
 

@@ -69,7 +69,7 @@ def _answer_outcomes(ledger: Ledger, what: Description, table: pa.Table) -> None
     for row in table.to_pylist():
         if row["final"]:
             request = row["message_id"].decode("utf-8", "replace")
-            text = "r" if row["status"] == "acked" else "f" + (row["reason"] or row["status"])
+            text = "r" if row["status"] == "acked" else f"f{row['step']} {row['reason'] or row['status']}"
             found.append(calls.answer(ledger.core, what, request, text, str(row["anchor"])))
     ledger.run(_send(found))
 

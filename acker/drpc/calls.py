@@ -16,8 +16,10 @@ from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs
 from acker.streams import subscriptions
+from acker.streams.spouts import letter_filter
 
 _PAGE = 500
+_CAUSE = 200
 
 
 class Status(StrEnum):
@@ -30,21 +32,32 @@ class Status(StrEnum):
 
 
 KINDS = {b"r": Status.ANSWERED, b"f": Status.FAILED, b"t": Status.TIMED_OUT}
-"""How an answer that is stored begins, and what it says."""
+"""How an answer that is stored begins, and what it says (lua/answer.lua)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A call. text: the result as JSON, or why it has none.
 
-    deadline: Unix seconds, of one that is pending. steps: those of the first section that is not over; empty
-    where that was not found by a bounded look.
+    deadline: Unix seconds, of one that is pending. steps: those of the first section that is not over, or was
+    not when its time was over; of one that has failed, who has failed it. Empty where that is not known.
+    took: seconds until it had its answer.
     """
 
     status: Status
     text: str = ""
     deadline: float = 0.0
     steps: tuple[str, ...] = ()
+    took: float = 0.0
+
+
+def ended(answer: bytes) -> Seen:
+    """An answer as it is stored (lua/answer.lua), or the beginning of one."""
+    took, _, rest = answer[1:].decode("utf-8", "replace").partition(" ")
+    steps, _, text = rest.partition(" ")
+    seconds = int(took) / 1000 if took.isascii() and took.isdigit() else 0.0
+    names = tuple(steps.split(",")) if steps else ()
+    return Seen(KINDS.get(answer[:1], Status.FAILED), text, steps=names, took=seconds)
 
 
 def see(core: Core, what: Description, request: str) -> Operation[Seen | None]:
@@ -54,7 +67,7 @@ def see(core: Core, what: Description, request: str) -> Operation[Seen | None]:
     [waits, deadline] = yield calls
     [answer] = yield [command("GET", own.answer(request))]  # after: it may have been answered in between
     if answer is not None:
-        return Seen(KINDS.get(answer[:1], Status.FAILED), answer[1:].decode("utf-8", "replace"))
+        return ended(answer)
     if not waits:
         return None
     page = yield from pages.find(core, request, limit=1)
@@ -77,16 +90,18 @@ def waits_for(core: Core, what: Description, anchor: int) -> Operation[list[str]
 
 def cancel(core: Core, what: Description, request: str) -> Operation[bool]:
     """Fails a call that has no answer yet; returns whether it had none. Who works on it drops its rows."""
-    [told] = yield [answer(core, what, request, "fit was cancelled")]
+    [told] = yield [answer(core, what, request, "f it was cancelled")]
     return bool(told)
 
 
 def answer(core: Core, what: Description, request: str, text: str, anchor: str = "0") -> Request:
-    """Answers a request, where it has no answer. text: as it is stored (lua/answer.lua)."""
+    """Answers a request, where it has no answer. text: the answer, as lua/answer.lua takes it."""
     own = keys.Function(core.config.name, what.name)
     last = what.steps[-1].name
-    without = f"f{last} gave no result", f"f{last} gave two results"
-    return lua.answer(core.config, own, request, anchor, text, round(what.keep), without)
+    without = f"f{last} {last} gave no result", f"f{last} {last} gave two results"
+    steps, _, reason = text[1:].partition(" ")
+    why = f"{steps} {letter_filter.cause(reason)[:_CAUSE]}"
+    return lua.answer(core.config, own, request, anchor, text, why, round(what.keep), without)
 
 
 def overdue(core: Core, what: Description) -> Operation[int]:
@@ -102,22 +117,22 @@ def overdue(core: Core, what: Description) -> Operation[int]:
     waiting = yield from _waiting(core, what, set(late))
     told = []
     for request in late:
-        where = waiting.get(request, "nobody has begun it")
-        told.append(answer(core, what, request, f"t{where}"))
+        steps = waiting.get(request)
+        where = "nobody has begun it" if steps is None else "its steps are done, and nobody has settled it"
+        where = f"it waited for {', '.join(steps)}" if steps else where
+        told.append(answer(core, what, request, f"t{','.join(steps or ())} {where}"))
     yield told
     return len(late)
 
 
-def _waiting(core: Core, what: Description, late: set[str]) -> Operation[dict[str, str]]:
-    """What requests wait for: the steps of the first section that is not over."""
-    found: dict[str, str] = {}
+def _waiting(core: Core, what: Description, late: set[str]) -> Operation[dict[str, list[str]]]:
+    """What requests wait for: the steps of the first section that is not over; none where all are."""
+    found: dict[str, list[str]] = {}
     kept = yield from in_flight(core, what)
     for slab, names in kept.items():
         for index, name in enumerate(names):
             if name in late and len(found) < _PAGE:
-                steps = yield from waits_for(core, what, ids.anchor_at(slab, index))
-                done = "its steps are done, and nobody has settled it"
-                found[name] = f"it waited for {', '.join(steps)}" if steps else done
+                found[name] = yield from waits_for(core, what, ids.anchor_at(slab, index))
     return found
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.drpc import lua, registry
-from acker.drpc.calls import KINDS, Status, overdue
+from acker.drpc.calls import Status, ended, overdue
 from acker.drpc.function import CALL, MOST_TIMEOUT
 from acker.drpc.registry import Description
 from acker.drpc.steps import as_json
@@ -342,8 +342,8 @@ class Client:
         return [name for name in names if name in self._pending]
 
     def _tell(self, request: str, answer: bytes) -> None:
-        kind = KINDS.get(answer[:1], Status.FAILED)
-        self._end(request, told(self.function.name, kind, answer[1:].decode("utf-8", "replace")))
+        found = ended(answer)
+        self._end(request, told(self.function.name, found.status, found.text))
 
     def _end(self, request: str, result: object) -> None:
         with self._lock:

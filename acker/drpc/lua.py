@@ -20,9 +20,10 @@ def answer(
     request: str,
     anchor: str,
     answer: str,
+    cause: str,
     ttl: int,
     without: tuple[str, str],
 ) -> Request:
     """Answers a request. without: the answers where there is no result, or where there are two."""
-    keys = [own.calls, own.deadlines, own.answers, own.answer(request), own.result(anchor)]
-    return script("answer", keys, [request, answer, ttl, MOST_ANSWERS, *without], config.wait)
+    keys = [own.calls, own.deadlines, own.answers, own.answer(request), own.result(anchor), own.counted]
+    return script("answer", keys, [request, answer, ttl, MOST_ANSWERS, *without, cause], config.wait)

@@ -1,6 +1,5 @@
 """The functions of a store: their names are unique in it, and each is of one topology."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from acker.errors import FunctionConflict, UnknownFunction, ValidationError
@@ -107,6 +106,9 @@ def functions() -> Operation[list[Description]]:
     return sorted(map(Description.parse, pairs(stored).values()), key=lambda one: one.name)
 
 
-def remove(names: Sequence[str]) -> Operation[None]:
-    """Forgets functions."""
-    yield [command("HDEL", keys.FUNCTIONS, name) for name in names]
+def remove(what: Description) -> Operation[None]:
+    """Forgets a function, and what became of its calls."""
+    yield [
+        command("HDEL", keys.FUNCTIONS, what.name),
+        command("UNLINK", keys.Function(what.topology, what.name).counted),
+    ]

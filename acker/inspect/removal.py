@@ -126,7 +126,7 @@ def _remove_kept(core: Core, spout: str) -> Operation[None]:
     own = keys.Spout(core.config.name, spout)
     yield from _each(own.kept, lambda token: own.rows(token.decode("utf-8", "replace")))
     called = keys.Function(core.config.name, spout)
-    left = [called.calls, called.deadlines, called.answers]
+    left = [called.calls, called.deadlines, called.answers, called.counted]
     yield [command("UNLINK", *own.declared(), own.highest, own.dead, own.letters, *left)]
 
 

@@ -1,8 +1,10 @@
 """Lines as JSON, the same for the command line and the API (acker/inspect/forms.py has the other forms)."""
 
+from dataclasses import asdict
 from typing import Any
 
 from acker.inspect import forms
+from acker.inspect.plain import instant
 from acker.lines.overview import GatherSeen, LineSeen, RequestSeen, Section
 
 
@@ -20,6 +22,7 @@ def _gather(one: GatherSeen) -> dict[str, Any]:
         "groups": one.groups,
         "more": one.more,
         "oldest": one.oldest,
+        "oldest_request": None if one.oldest_request is None else str(one.oldest_request),
     }
 
 
@@ -37,9 +40,10 @@ def _section(one: Section) -> dict[str, Any]:
     return {
         "section": one.number,
         "stream": one.stream,
+        "anchor": str(one.anchor),
         "tree": None if one.tree is None else forms.tree(one.tree),
+        "over": one.over,
         "released": one.released,
-        "gathered": [
-            {"task": each.task, "segments": each.segments, "rows": each.rows} for each in one.gathered
-        ],
+        "released_at": None if one.released_at is None else instant(one.released_at),
+        "gathered": [asdict(each) for each in one.gathered],
     }

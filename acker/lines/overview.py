@@ -14,7 +14,7 @@ from acker.lines import definition
 from acker.lines.definition import Definition, Gather
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast, command
-from acker.store.replies import milliseconds
+from acker.store.replies import milliseconds, whole
 from acker.streams.gathers import MOST_SEGMENTS
 
 _LOOK = 1_000
@@ -26,7 +26,8 @@ class GatherSeen:
     """A stream that gathers. rows: that wait for others of their requests.
 
     groups: whose rows wait; more: and there are others. oldest: seconds since the first of the oldest came;
-    None where nothing waits.
+    oldest_request: the first request of its group, by its anchor in the first section. Both are None where
+    nothing waits.
     """
 
     gather: Gather
@@ -34,6 +35,7 @@ class GatherSeen:
     groups: int
     more: bool
     oldest: float | None
+    oldest_request: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +48,42 @@ class LineSeen:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What waits in a gather for a task of a request's group: its requests were tracked together."""
+    """What waits in a gather for a task of a request's group: its requests were tracked together.
+
+    age: seconds since the first of it came; None where that is not known.
+    """
 
     task: int
     segments: int
     rows: int
+    age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     """A section of a request. stream: that gathers at its end; None for the last section.
 
-    tree: that of the request there; None where the ledger does not know it (any more). released: the
-    stream's rows of the group have gone on, or were dropped. gathered: what waits there, by task.
+    anchor: of the request's tree there. tree: None where the ledger does not know it (any more). released:
+    the stream's rows of the group have gone on, or were dropped; released_at: since when, in Unix seconds by
+    the server's clock. gathered: what waits there, by task.
     """
 
     number: int
     stream: str | None
+    anchor: int
     tree: Tree | None
-    released: bool
+    released_at: float | None
     gathered: tuple[Gathered, ...]
+
+    @property
+    def released(self) -> bool:
+        """Whether the stream's rows of the group have gone on, or were dropped."""
+        return self.released_at is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of the request is left to be done in the section, as far as the ledger knows."""
+        return self.released or self.tree is None or self.tree.state == "finished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +114,11 @@ def _gather(core: Core, gather: Gather) -> Operation[GatherSeen]:
         Request(own.gathering, ["TIME"]),
     ]
     scored = list(places) if places and isinstance(places[0], list | tuple) else list(_pairs(places))
-    groups = {bytes(name).partition(b":")[0] for name, _ in scored[:_LOOK]}
+    groups = [bytes(name).partition(b":")[0] for name, _ in scored[:_LOOK]]
     oldest = (milliseconds(instant) - float(scored[0][1])) / 1000 if scored else None
+    first = ids.anchor_at(bytes.fromhex(groups[0].decode()), 0) if groups else None
     waiting = int(rows) if rows and rows.lstrip(b"-").isdigit() else 0
-    return GatherSeen(gather, max(0, waiting), len(groups), len(scored) > _LOOK, oldest)
+    return GatherSeen(gather, max(0, waiting), len(set(groups)), len(scored) > _LOOK, oldest, first)
 
 
 def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
@@ -119,30 +138,40 @@ def request(core: Core, anchor: int) -> Operation[RequestSeen]:
     there = {tree.anchor: tree for tree in (yield from trees.trees_at(core, own))}
     found = []
     for number, its in enumerate(own, 1):
-        released, gathered = yield from _waiting(core, line, number, group)
+        released_at, gathered = yield from _waiting(core, line, number, group)
         stream = line.gathers[number - 1].stream if number <= len(line.gathers) else None
-        found.append(Section(number, stream, there.get(its), released, gathered))
+        found.append(Section(number, stream, its, there.get(its), released_at, gathered))
     return RequestSeen(line.name, own[0], group, tuple(found))
 
 
 def _waiting(
     core: Core, line: Definition, section: int, group: str
-) -> Operation[tuple[bool, tuple[Gathered, ...]]]:
-    """Whether a group has left the gather at the end of a section, and what of it waits there."""
+) -> Operation[tuple[float | None, tuple[Gathered, ...]]]:
+    """When a group has left the gather at the end of a section, and what of it waits there."""
     if section > len(line.gathers):
-        return False, ()
+        return None, ()
     how = line.gathers[section - 1]
     own = keys.Stream(core.config.name, how.stream)
-    [released, *waiting] = yield [
-        command("HEXISTS", own.progress(group), "released"),
+    tasks = range(how.tasks)
+    [instant, released, *replies] = yield [
+        Request(own.gathering, ["TIME"]),
+        command("HGET", own.progress(group), "released"),
+        *(command("ZSCORE", own.gathering, f"{group}:{task}") for task in tasks),
         *(
             command("XRANGE", own.gathered(group, task), "-", "+", "COUNT", MOST_SEGMENTS + 1)
-            for task in range(how.tasks)
+            for task in tasks
         ),
     ]
+    now = milliseconds(instant)
     gathered = [
-        Gathered(task, len(found), sum(int(fields[3]) for _, fields in found if fields[3].isdigit()))
-        for task, found in enumerate(waiting)
+        Gathered(
+            task,
+            len(found),
+            sum(int(fields[3]) for _, fields in found if fields[3].isdigit()),
+            None if came is None else max(0.0, now - float(came)) / 1000,
+        )
+        for task, (came, found) in enumerate(zip(replies[: how.tasks], replies[how.tasks :], strict=True))
         if found
     ]
-    return bool(released), tuple(gathered)
+    at = None if released is None else whole(released, f"progress of a group in {how.stream!r}") / 1000
+    return at, tuple(gathered)

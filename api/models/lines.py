@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from api.fields import Answer, Count, Id, Name, Seconds
+from api.fields import Answer, Count, Id, Instant, Name, Seconds
 from api.models.trees import Tree
 
 
@@ -18,6 +18,7 @@ class GatherState(Answer):
     groups: Count = Field(description="Groups of requests whose rows wait, of the 1,000 that wait longest.")
     more: bool = Field(description="Whether there are others.")
     oldest: Seconds | None = Field(description="Seconds for which the oldest waits; null where none does.")
+    oldest_request: Id | None = Field(description="The first request of its group; null where none waits.")
 
 
 class LineState(Answer):
@@ -39,6 +40,7 @@ class Gathered(Answer):
     task: Count
     segments: Count
     rows: Count
+    age: Seconds | None = Field(description="Since the first of it came; null where that is not known.")
 
 
 class SectionState(Answer):
@@ -46,8 +48,11 @@ class SectionState(Answer):
 
     section: Annotated[int, Field(ge=1, le=8)]
     stream: Name | None = Field(description="The stream that gathers at its end; null: it ends the request.")
-    tree: Tree | None = Field(description="The request's tree there; null where the ledger does not know it.")
+    anchor: Id = Field(description="Of the request's tree there.")
+    tree: Tree | None = Field(description="null where the ledger does not know it (any more).")
+    over: bool = Field(description="Whether nothing of the request is left there, as far as is known.")
     released: bool = Field(description="Whether the group's rows have gone on, or were dropped.")
+    released_at: Instant | None = Field(description="Since when; null where they have not.")
     gathered: list[Gathered] = Field(description="What waits there, of all requests of the group.")
 
 

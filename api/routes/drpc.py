@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
 
-from acker.drpc import calls, registry
+from acker.drpc import calls, figures, forms, progress, registry
 from acker.drpc.client import Call, told
 from acker.drpc.registry import Description
 from acker.errors import (
@@ -23,13 +24,13 @@ from acker.errors import (
     UnknownTopology,
 )
 from acker.inspect.aio import AsyncLedger
-from acker.store import keys
-from acker.store.operation import command
 from api.asgi.logs import note
 from api.fields import Name, instant
 from api.models.drpc import (
     Answered,
     CallBody,
+    CallProgress,
+    Calls,
     Cancelled,
     Function,
     Functions,
@@ -87,7 +88,7 @@ async def get_function(service: ServiceDep, what: FunctionDep) -> Function:
 
 async def _function(service: Service, what: Description) -> Function:
     ledger = await _ledger(service, what)
-    [pending] = await service.store.send([command("HLEN", keys.Function(what.topology, what.name).calls)])
+    found = await ledger.run(figures.figures(ledger.core, what))
     alive = await ledger.run(calls.workers(ledger.core, what))
     steps = [
         FunctionStep(
@@ -108,9 +109,34 @@ async def _function(service: Service, what: Description) -> Function:
         timeout=what.timeout,
         keep=what.keep,
         max_pending=what.max_pending,
-        pending=pending,
         steps=steps,
+        **forms.figures(found),
     )
+
+
+class CallsQuery(BaseModel):
+    """How many calls."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Annotated[int, Field(ge=1, le=progress.MOST)] = 100
+
+
+@router.get("/{function}/calls/{state}", responses=declared(404))
+async def list_calls(
+    service: ServiceDep,
+    what: FunctionDep,
+    state: Literal["pending", "ended"],
+    query: Annotated[CallsQuery, Query()],
+) -> Calls:
+    """Calls without answer, those first whose time is over first; or those that were answered last.
+
+    Of these, the latest first, as long as their answers are kept.
+    """
+    ledger = await _ledger(service, what)
+    look = progress.pending if state == "pending" else progress.answered
+    found = await ledger.run(look(ledger.core, what, query.limit))
+    return Calls.model_validate({"calls": [forms.head(one) for one in found]})
 
 
 _PENDING: dict[int | str, dict[str, Any]] = {
@@ -241,6 +267,18 @@ async def get_call(
         deadline = instant(seen.deadline) if seen.deadline else None
         return _accepted(Pending(request=request_id, deadline=deadline, waits_for=list(seen.steps)))  # type: ignore[no-any-return]
     return Answered(request=request_id, result=_result(told(what.name, seen.status, seen.text)))
+
+
+@router.get("/{function}/{request_id}/steps", responses=declared(404))
+async def get_call_steps(
+    service: ServiceDep, what: FunctionDep, request_id: Annotated[RequestId, Path()]
+) -> CallProgress:
+    """How far each step is with a call: what it waits for, or who has failed it and why."""
+    ledger = await _ledger(service, what)
+    found = await ledger.run(progress.follow(ledger.core, what, request_id))
+    if found is None:
+        raise _unknown(what, request_id)
+    return CallProgress.model_validate(forms.progress(found))
 
 
 @router.delete("/{function}/{request_id}", responses=declared(404))

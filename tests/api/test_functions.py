@@ -152,6 +152,49 @@ def test_a_function_tells_who_works_on_it(client: httpx.Client, topology: Topolo
     assert (found["function"], found["topology"], found["attempts"]) == ("echo", "t", 3)
 
 
+def test_a_function_tells_what_became_of_its_calls(client: httpx.Client, topology: Topology) -> None:
+    with working(topology):
+        for args in ([1], [2], "bad"):
+            client.post("/drpc/echo", json={"args": args})
+    [found] = client.get("/drpc").json()["functions"]
+    for counted in (found["recent"], found["total"]):
+        assert (counted["answered"], counted["failed"], counted["timed_out"]) == (2, 1, 0)
+        assert 0 < counted["latency"]["p50"] <= counted["latency"]["p99"]
+        assert counted["causes"] == [
+            {
+                "status": "failed",
+                "steps": ["split"],
+                "cause": "in section echo.all: bad arguments",
+                "calls": 1,
+            }
+        ]
+    assert found["recent"]["rate"] == pytest.approx(3 / found["recent"]["seconds"])
+    assert (found["total"]["rate"], sum(found["minutes"]), found["late"]) == (None, 3, 0)
+
+
+def test_calls_are_listed_and_each_tells_how_far_its_steps_are(
+    client: httpx.Client, topology: Topology
+) -> None:
+    with working(topology):
+        client.post("/drpc/echo", json={"args": "bad"})
+        Echo.may.clear()
+        request = client.post("/drpc/echo", json={"args": [1], "wait": 0}).json()["request"]
+        [pending] = client.get("/drpc/echo/calls/pending").json()["calls"]
+        assert (pending["request"], pending["status"]) == (request, "pending")
+        assert pending["at"] < pending["deadline"]
+        while (found := client.get(f"/drpc/echo/{request}/steps").json())["steps"][1]["state"] != "working":
+            pass
+        assert [(one["name"], one["section"]) for one in found["steps"]] == [("split", 1), ("all", 2)]
+        line = client.get(f"/topologies/t/lines/requests/{found['anchor']}").json()
+        assert (line["line"], line["request"], line["sections"][0]["over"]) == ("echo", found["anchor"], True)
+        Echo.may.set()
+    [failed] = client.get("/drpc/echo/calls/ended", params={"limit": 500}).json()["calls"][-1:]
+    assert (failed["status"], failed["steps"]) == ("failed", ["split"])
+    assert failed["reason"] == "in section echo.all: bad arguments"
+    assert kind(client.get("/drpc/echo/calls/ended", params={"limit": 501})) == (422, "invalid-request")
+    assert kind(client.get(f"/drpc/echo/{'0' * 32}/steps")) == (404, "unknown-request")
+
+
 def test_a_function_that_was_made_anew_is_called_as_it_is_now(
     client: httpx.Client, topology: Topology
 ) -> None:

@@ -280,7 +280,7 @@ def test_nothing_of_calls_stays_but_answers_for_a_time(topology: Topology) -> No
         client.execute_many([1, 2])
         with pytest.raises(DRPCFailed):
             client.execute("bad")
-        store, stay = topology.ledger.store, {b"counts", b"answers", b"answer"}
+        store, stay = topology.ledger.store, {b"counts", b"answers", b"answer", b"counted"}
         found, kinds = list[bytes](), {b"calls"}
         while kinds - stay:
             [found] = store.send([Request(b"", ["KEYS", "acker:{t@count}:*"])])

@@ -43,6 +43,7 @@ PERMANENT = {
     "recent": "stream",
     "lines": "hash",
     "answers": "stream",
+    "counted": "hash",
 }
 """What stays when all trees are finished, confirmed and forgotten; streams of outcomes are empty then."""
 
@@ -91,6 +92,7 @@ MOST = {
     "history": 30 * 144,
     "drops": MOST_DROPS,
     "lines": LINES,
+    "counted": 12 * (MOST_BUCKET + 60),
     "writers": 1_000_000,
     "writers_before": 1_000_000,
 }

@@ -72,6 +72,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/drpc/{function}/calls/{state}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Calls
+         * @description Calls without answer, those first whose time is over first; or those that were answered last.
+         *
+         *     Of these, the latest first, as long as their answers are kept.
+         */
+        get: operations["list_calls"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/drpc/{function}/{request_id}": {
         parameters: {
             query?: never;
@@ -91,6 +113,26 @@ export interface paths {
          * @description Fails a call that has no answer yet: who waits for it learns so, and its rows are dropped.
          */
         delete: operations["cancel_call"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/drpc/{function}/{request_id}/steps": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Call Steps
+         * @description How far each step is with a call: what it waits for, or who has failed it and why.
+         */
+        get: operations["get_call_steps"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1020,6 +1062,166 @@ export interface components {
             wait?: number;
         };
         /**
+         * CallCause
+         * @description Calls that had no result for one cause.
+         */
+        CallCause: {
+            /**
+             * Calls
+             * @example 1200
+             */
+            calls: number;
+            /**
+             * Cause
+             * @description The reason without what differs from call to call; empty for all that came when there were 50 others.
+             */
+            cause: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "failed" | "timed out";
+            /**
+             * Steps
+             * @description Who has failed them, or which they waited for; empty where that is not known.
+             */
+            steps: string[];
+        };
+        /**
+         * CallCounts
+         * @description What became of the calls that were answered in a time: each is counted once, none is sampled.
+         */
+        CallCounts: {
+            /**
+             * Answered
+             * @description With a result.
+             * @example 1200
+             */
+            answered: number;
+            /**
+             * Causes
+             * @description The most frequent first.
+             */
+            causes: components["schemas"]["CallCause"][];
+            /**
+             * Failed
+             * @example 1200
+             */
+            failed: number;
+            /** @description Of those with a result, from the call to its answer. */
+            latency: components["schemas"]["Latency"];
+            /**
+             * Rate
+             * @description Answers a second, also those without a result; null where the time is all.
+             */
+            rate: number | null;
+            /**
+             * Seconds
+             * @description How long the time is; null for all since the function was registered.
+             */
+            seconds: number | null;
+            /**
+             * Timed Out
+             * @example 1200
+             */
+            timed_out: number;
+        };
+        /**
+         * CallHead
+         * @description A call, in short.
+         */
+        CallHead: {
+            /**
+             * At
+             * @description When it was begun, of a call that is pending; else when it was answered. null where that is not known.
+             */
+            at: string | null;
+            /**
+             * Deadline
+             * @description Of a call that is pending.
+             */
+            deadline: string | null;
+            /**
+             * Reason
+             * @description Why it had no result, the beginning of it; anybody's text.
+             */
+            reason: string;
+            /**
+             * Request
+             * @example 2f0b6f3c0d7e4a518a9c5d2f8f0f9b11
+             */
+            request: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "pending" | "answered" | "failed" | "timed out";
+            /**
+             * Steps
+             * @description Who has failed it, or which it waited for when its time was over.
+             */
+            steps: string[];
+            /**
+             * Took
+             * @description From the call to its answer.
+             */
+            took: number | null;
+        };
+        /**
+         * CallProgress
+         * @description A call, and its steps in their order.
+         */
+        CallProgress: {
+            /**
+             * Anchor
+             * @description Of its tree in the first section; null where it is not known.
+             */
+            anchor: string | null;
+            call: components["schemas"]["CallHead"];
+            /** Steps */
+            steps: components["schemas"]["CallStep"][];
+        };
+        /**
+         * CallStep
+         * @description How far a step is with a call.
+         */
+        CallStep: {
+            /**
+             * Gathered
+             * @description What waits for it until the steps before it are done, of all requests of the group.
+             */
+            gathered: components["schemas"]["Gathered"][];
+            /**
+             * Name
+             * @example wordcount
+             */
+            name: string;
+            /**
+             * Section
+             * @description Of the function's line.
+             */
+            section: number;
+            /**
+             * Since
+             * @description From when on it had all that it works on; null where that is not known, or not yet.
+             */
+            since: string | null;
+            /**
+             * State
+             * @description `working`: its section is the first that is not over; `waiting`: one before is not. `failed`: it has failed the call, or was not done when its time was over; `dropped`: the call ended before it was done.
+             * @enum {string}
+             */
+            state: "finished" | "working" | "waiting" | "failed" | "dropped";
+        };
+        /**
+         * Calls
+         * @description Some calls of a function.
+         */
+        Calls: {
+            /** Calls */
+            calls: components["schemas"]["CallHead"][];
+        };
+        /**
          * Cancelled
          * @description What became of a call that was to be cancelled.
          */
@@ -1675,17 +1877,30 @@ export interface components {
              */
             keep: number;
             /**
+             * Late
+             * @description Of these, those whose time is over: nobody has said so yet.
+             * @example 1200
+             */
+            late: number;
+            /**
              * Max Pending
              * @description Calls without answer that it may have.
              * @example 1200
              */
             max_pending: number;
             /**
+             * Minutes
+             * @description Answers in each minute of `recent`, the oldest first.
+             */
+            minutes: number[];
+            /**
              * Pending
              * @description Calls without answer.
              * @example 1200
              */
             pending: number;
+            /** @description Of the last ten minutes, and what has passed of this one. */
+            recent: components["schemas"]["CallCounts"];
             /** Steps */
             steps: components["schemas"]["FunctionStep"][];
             /**
@@ -1699,6 +1914,7 @@ export interface components {
              * @example wordcount
              */
             topology: string;
+            total: components["schemas"]["CallCounts"];
         };
         /**
          * FunctionStep
@@ -1773,6 +1989,11 @@ export interface components {
              */
             oldest: number | null;
             /**
+             * Oldest Request
+             * @description The first request of its group; null where none waits.
+             */
+            oldest_request: string | null;
+            /**
              * Rows
              * @description Rows that wait for others of their requests.
              * @example 1200
@@ -1794,6 +2015,11 @@ export interface components {
          * @description What waits for a task of a group.
          */
         Gathered: {
+            /**
+             * Age
+             * @description Since the first of it came; null where that is not known.
+             */
+            age: number | null;
             /**
              * Rows
              * @example 1200
@@ -2712,15 +2938,31 @@ export interface components {
          */
         SectionState: {
             /**
+             * Anchor
+             * @description Of the request's tree there.
+             * @example -4611686018427387903
+             */
+            anchor: string;
+            /**
              * Gathered
              * @description What waits there, of all requests of the group.
              */
             gathered: components["schemas"]["Gathered"][];
             /**
+             * Over
+             * @description Whether nothing of the request is left there, as far as is known.
+             */
+            over: boolean;
+            /**
              * Released
              * @description Whether the group's rows have gone on, or were dropped.
              */
             released: boolean;
+            /**
+             * Released At
+             * @description Since when; null where they have not.
+             */
+            released_at: string | null;
             /** Section */
             section: number;
             /**
@@ -2728,7 +2970,7 @@ export interface components {
              * @description The stream that gathers at its end; null: it ends the request.
              */
             stream: string | null;
-            /** @description The request's tree there; null where the ledger does not know it. */
+            /** @description null where the ledger does not know it (any more). */
             tree: components["schemas"]["Tree"] | null;
         };
         /**
@@ -4657,6 +4899,156 @@ export interface operations {
             };
         };
     };
+    list_calls: {
+        parameters: {
+            query?: {
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                state: "pending" | "ended";
+                function: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Calls"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_call: {
         parameters: {
             query?: never;
@@ -4850,6 +5242,154 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Cancelled"];
+                };
+            };
+            /** @description No token, or one that is not accepted. */
+            401: {
+                headers: {
+                    /** @description The scheme: Bearer. */
+                    "WWW-Authenticate": string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "No token, or one that is not accepted.",
+                     *       "status": 401,
+                     *       "title": "Unauthorized",
+                     *       "type": "urn:acker:unauthorized"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token does not allow this, or the request comes from another site. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The token does not allow this, or the request comes from another site.",
+                     *       "status": 403,
+                     *       "title": "Forbidden",
+                     *       "type": "urn:acker:read-only"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "There is no such thing.",
+                     *       "status": 404,
+                     *       "title": "Not Found",
+                     *       "type": "urn:acker:unknown-topology"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request is not what this schema says. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The request is not what this schema says.",
+                     *       "status": 422,
+                     *       "title": "Unprocessable Entity",
+                     *       "type": "urn:acker:invalid-request"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests, or too many event streams. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "Too many requests, or too many event streams.",
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
+                     *       "type": "urn:acker:too-many-reads"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store refused a command. */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store refused a command.",
+                     *       "status": 502,
+                     *       "title": "Bad Gateway",
+                     *       "type": "urn:acker:store-error"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is away, or set up so that it cannot keep its promises. Try again. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After": number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "detail": "The store is away, or set up so that it cannot keep its promises. Try again.",
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
+                     *       "type": "urn:acker:store-unavailable"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_call_steps: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                request_id: string;
+                function: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallProgress"];
                 };
             };
             /** @description No token, or one that is not accepted. */

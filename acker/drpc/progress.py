@@ -1,0 +1,188 @@
+"""How far calls are: those without answer, those that were answered last, and each step of one."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from acker.drpc import calls
+from acker.drpc.calls import Status
+from acker.drpc.registry import Description
+from acker.inspect import pages
+from acker.ledger.core import Core
+from acker.lines import overview
+from acker.lines.overview import Gathered, RequestSeen
+from acker.store import keys
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import seconds
+
+MOST = 500
+"""Calls in a list."""
+_HEAD = 2_000
+"""Bytes of an answer that are read to tell how it ended."""
+_TREES = 10
+
+
+class State(StrEnum):
+    """How far a step is with a call.
+
+    working: its section is the first that is not over. waiting: one before it is not. failed: it has failed
+    the call, or was not done when its time was over. dropped: the call ended before it was done.
+    """
+
+    FINISHED = "finished"
+    WORKING = "working"
+    WAITING = "waiting"
+    FAILED = "failed"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class CallHead:
+    """A call, in short. at: Unix seconds when it was begun (pending), or answered; None where not known.
+
+    deadline: Unix seconds, of one that is pending. reason: why it had no result, the beginning of it. steps:
+    as of `acker.drpc.calls.Seen`, of one that has ended. took: seconds.
+    """
+
+    request: str
+    status: Status
+    at: float | None
+    deadline: float | None = None
+    took: float | None = None
+    reason: str = ""
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeen:
+    """A step of a call. section: of the line, from 1.
+
+    since: Unix seconds, from when on it had all that it works on (a step that gathers), or the call was begun
+    (the steps of the first section); None where that is not known, or not yet. gathered: what waits for it
+    until the steps before it are done, of all requests of the group.
+    """
+
+    name: str
+    section: int
+    state: State
+    since: float | None = None
+    gathered: tuple[Gathered, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A call, and its steps in their order. seen: its trees, while the ledger knows them."""
+
+    head: CallHead
+    steps: tuple[StepSeen, ...]
+    seen: RequestSeen | None = None
+
+
+def pending(core: Core, what: Description, most: int = 100) -> Operation[list[CallHead]]:
+    """Calls without answer, those first whose time is over first: at most `most` of them, up to 500."""
+    own = keys.Function(core.config.name, what.name)
+    [found] = yield [
+        command("ZRANGEBYSCORE", own.deadlines, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, min(most, MOST))
+    ]
+    if not found:
+        return []
+    scored = found if isinstance(found[0], list | tuple) else list(zip(found[::2], found[1::2], strict=True))
+    [begun] = yield [command("HMGET", own.calls, *(request for request, _ in scored))]
+    return [
+        CallHead(_text(request), Status.PENDING, _begun(who), float(deadline) / 1000)
+        for (request, deadline), who in zip(scored, begun, strict=True)
+        if who is not None  # answered in between
+    ]
+
+
+def answered(core: Core, what: Description, most: int = 100) -> Operation[list[CallHead]]:
+    """The calls that were answered last, the latest first, of those whose answers are kept."""
+    own = keys.Function(core.config.name, what.name)
+    [entries] = yield [command("XREVRANGE", own.answers, "+", "-", "COUNT", min(most, MOST))]
+    named = [(_text(fields[1]), int(entry.split(b"-")[0]) / 1000) for entry, fields in entries]
+    heads = yield [command("GETRANGE", own.answer(request), 0, _HEAD) for request, _ in named]
+    return [_ended(request, head, at) for (request, at), head in zip(named, heads, strict=True) if head]
+
+
+def _ended(request: str, stored: bytes, at: float | None) -> CallHead:
+    found = calls.ended(stored)
+    reason = "" if found.status is Status.ANSWERED else found.text
+    return CallHead(request, found.status, at, None, found.took, reason, found.steps)
+
+
+def _begun(who: bytes) -> float | None:
+    """When a call was begun (lua/call.lua)."""
+    at = who.rpartition(b" ")[2]
+    return int(at) / 1000 if at.isdigit() and b" " in who else None
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
+
+
+def follow(core: Core, what: Description, request: str) -> Operation[Progress | None]:
+    """A call of a function, and how far each step is with it; None where it is not known (any more)."""
+    own = keys.Function(core.config.name, what.name)
+    [who, deadline] = yield [
+        command("HGET", own.calls, request),
+        command("ZSCORE", own.deadlines, request),
+    ]
+    [stored, left, instant] = yield [  # after: it may have been answered in between
+        command("GETRANGE", own.answer(request), 0, _HEAD),
+        command("TTL", own.answer(request)),
+        Request(own.answers, ["TIME"]),
+    ]
+    if stored:
+        at = seconds(instant) - max(0.0, round(what.keep) - left) if left >= 0 else None
+        head = _ended(request, stored, at)
+        return Progress(head, tuple(_over(what, head)))
+    if who is None:
+        return None
+    head = CallHead(request, Status.PENDING, _begun(who), float(deadline) / 1000 if deadline else None)
+    page = yield from pages.find(core, request, limit=_TREES)
+    trees = [tree for tree in page.trees if tree.spout == what.name]  # of each attempt one
+    if not trees:
+        return Progress(head, tuple(_before(what)))
+    seen = yield from overview.request(core, max(trees, key=lambda tree: tree.tracked_at).anchor)
+    return Progress(head, tuple(_steps(what, seen)), seen)
+
+
+def _over(what: Description, head: CallHead) -> list[StepSeen]:
+    """The steps of a call that has its answer."""
+    sections = what.sections()
+    stopped = [place for place, steps in enumerate(sections) if set(steps) & set(head.steps)]
+    found = []
+    for place, steps in enumerate(sections):
+        for name in steps:
+            if head.status is Status.ANSWERED or (stopped and place < min(stopped)):
+                state = State.FINISHED
+            else:
+                state = State.FAILED if name in head.steps else State.DROPPED
+            found.append(StepSeen(name, place + 1, state))
+    return found
+
+
+def _before(what: Description) -> list[StepSeen]:
+    """The steps of a call whose trees were not found."""
+    return [
+        StepSeen(name, place, State.WAITING)
+        for place, steps in enumerate(what.sections(), 1)
+        for name in steps
+    ]
+
+
+def _steps(what: Description, seen: RequestSeen) -> list[StepSeen]:
+    """The steps of a call by its trees."""
+    found, before = list[StepSeen](), True
+    sections = list(seen.sections)
+    for place, steps in enumerate(what.sections()):
+        own = sections[place] if place < len(sections) else None
+        over = own is not None and own.over
+        state = State.FINISHED if over and before else State.WORKING if before else State.WAITING
+        earlier = sections[place - 1] if place else None
+        first = sections[0].tree
+        since = earlier.released_at if earlier else first.tracked_at if first else None
+        for name in steps:
+            waits = earlier.gathered if earlier and name == steps[0] else ()
+            found.append(StepSeen(name, place + 1, state, since, waits))
+        before = before and over
+    return found
