@@ -19,7 +19,8 @@
 -- A late copy of a call whose reader has gone on and forgotten what it took is refused by the first XADD,
 -- whose number is not above the last one: a segment is given first, and only then taken from where it was.
 -- A bundle is given whole, or not at all: with it a batch may have more rows than asked for.
--- Bounded: looks at 500 segments at most.
+-- A subscription that reads fairly has a cursor in each lane (lua/includes/lanes.lua).
+-- Bounded: looks at 500 segments at most, and, of streams that gather, at one bundle in each lane.
 local slot, reader, at = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local most_rows, most = tonumber(ARGV[4]), math.min(500, tonumber(ARGV[5]))
 local instant = redis.call('TIME')
@@ -27,8 +28,9 @@ local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
 if redis.call('HEXISTS', KEYS[2], 'slot:' .. slot) == 0 then
   return redis.error_reply('ACKER subscription number ' .. slot .. ' was dropped')
 end
-local cursor = redis.call('HGET', KEYS[2], 'cursor:' .. slot)
-if not string.match(cursor or '', '^%d+%-%d+$') then
+local cursor, lanes = unpack(redis.call('HMGET', KEYS[2], 'cursor:' .. slot, 'lanes:' .. slot))
+if not string.match(cursor or '', '^%d+%-%d+$') or
+  lanes and not string.match(lanes, '^%d+%-%d+ %d+%-%d+ %d+%-%d+ %d+%-%d+ [0-4]$') then
   return redis.error_reply('UNREADABLE how far subscription number ' .. slot .. ' has read')
 end
 
@@ -56,7 +58,7 @@ local function give(entry, record, of, bundle)
   n, rows, given = n + 1, rows + of, given + 1
 end
 
-local full = false
+local full, more = false, false
 local had = redis.call('XRANGE', KEYS[4], at + 1 .. '-0', '+', 'COUNT', 500)
 for k, one in ipairs(had) do
   local of = tonumber(one[2][6]) or 0
@@ -66,31 +68,38 @@ for k, one in ipairs(had) do
 end
 if given > 0 then return {n, 1} end
 
-local back = redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', 500)
-for k, one in ipairs(back) do
-  local of = tonumber(one[2][6]) or 0
-  full = not room(of, one[2][8], k, back)
-  if full then break end
-  give(one[2][2], one[2][4], of, one[2][8])
-  redis.call('XDEL', KEYS[3], one[1])
-end
-if given > 0 and redis.call('XLEN', KEYS[3]) == 0 then redis.call('UNLINK', KEYS[3]) end
-
-local seen, more = cursor, false
-if not full and given < most then
-  local found = redis.call('XRANGE', KEYS[1], '(' .. cursor, ARGV[6], 'COUNT', 500)
-  more = #found == 500
-  for k, one in ipairs(found) do
-    local of = tonumber(one[2][4]) -- an entry without cannot be read: it is passed over, its trees expire
-    if of and one[2][6] and string.find(',' .. one[2][6] .. ',', ',' .. slot .. ',', 1, true) then
-      full = not room(of, one[2][8], k, found)
-      if full then break end
-      give(one[1], one[2][2], of, one[2][8])
-    end
-    seen = one[1]
+--- @include "lanes"
+if lanes then
+  more = fairly(lanes)
+else
+  local back = redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', 500)
+  for k, one in ipairs(back) do
+    local of = tonumber(one[2][6]) or 0
+    full = not room(of, one[2][8], k, back)
+    if full then break end
+    give(one[2][2], one[2][4], of, one[2][8])
+    redis.call('XDEL', KEYS[3], one[1])
   end
+  if given > 0 and redis.call('XLEN', KEYS[3]) == 0 then redis.call('UNLINK', KEYS[3]) end
+
+  local seen = cursor
+  if not full and given < most then
+    local found = redis.call('XRANGE', KEYS[1], '(' .. cursor, ARGV[6], 'COUNT', 500)
+    more = #found == 500
+    for k, one in ipairs(found) do
+      local fields = one[2]
+      local of = tonumber(fields[4]) -- an entry without cannot be read: it is passed over, its trees expire
+      if of and fields[6] and string.find(',' .. fields[6] .. ',', ',' .. slot .. ',', 1, true) then
+        local bundle = fields[7] == 'bundle' and fields[8] or nil
+        full = not room(of, bundle, k, found)
+        if full then break end
+        give(one[1], fields[2], of, bundle)
+      end
+      seen = one[1]
+    end
+  end
+  if seen ~= cursor then redis.call('HSET', KEYS[2], 'cursor:' .. slot, seen) end
 end
-if seen ~= cursor then redis.call('HSET', KEYS[2], 'cursor:' .. slot, seen) end
 
 local known = redis.call('HGET', KEYS[5], reader)
 local logged, seen_at = string.match(known or '0 0', '^([01]) (%d+)$')

@@ -3,7 +3,7 @@
 -- KEYS  1 entries        stream
 --       2 subscriptions  hash (includes/streams.lua)
 --       ... payload, owed               of each segment (lua/note_segments.lua)
--- ARGV  ... record, rows, bytes, slots  of each segment (acker/streams/segments.py), the slots as "0,2"
+-- ARGV  ... record, rows, bytes, slots, lane  of each segment (acker/streams/segments.py), the slots as "0,2"
 -- Returns how many were published; then for each segment which of its slots were dropped before that
 -- (stream.gone), whoever published it: their tuples are the caller's to end.
 -- A segment that is owed to someone was published before, one whose payload is gone was published and acked
@@ -13,9 +13,9 @@
 local reply, published, unreadable = {0}, 0, stream.unreadable(KEYS[2])
 if unreadable then return unreadable end
 for k = 3, #KEYS, 2 do
-  local payload, owed, at = KEYS[k], KEYS[k + 1], 2 * k - 6
+  local payload, owed, at = KEYS[k], KEYS[k + 1], 5 * (k - 3) / 2
   if call('EXISTS', owed) == 0 and call('EXISTS', payload) == 1 then
-    if stream.publish(KEYS[1], KEYS[2], owed, ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]) then
+    if stream.publish(KEYS[1], KEYS[2], owed, unpack(ARGV, at + 1, at + 5)) then
       call('PERSIST', payload)
       published = published + 1
     else

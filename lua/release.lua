@@ -9,6 +9,8 @@
 -- ARGV  1 ttl            seconds for which what comes for the group later is known to be late
 --       2 record, 3 rows, 4 bytes, 5 slots  of that segment
 --       6 place          "<group>:<task>"
+--       7 light          rows of a bundle that has lane 0, where the stream is read fairly; each further lane
+--                        has 32 times as many
 -- Returns {whether it was released now, which slots of the last segment were dropped before (stream.gone)}.
 -- The same again changes nothing. The members of a bundle stand side by side; each has the field bundle, as
 -- "<members after it> <rows from it on>", but for the last.
@@ -26,15 +28,20 @@ call('EXPIRE', KEYS[4], ARGV[1])
 local found, rows = call('XRANGE', KEYS[3], '-', '+', 'COUNT', 450), tonumber(ARGV[3])
 for _, one in ipairs(found) do rows = rows + (tonumber(one[2][4]) or 0) end
 stream.count(KEYS[2], 'waiting', tonumber(ARGV[3]) - rows)
+local lane, most = 0, tonumber(ARGV[7])
+if call('HEXISTS', KEYS[2], 'fair') == 1 then
+  while lane < 3 and rows >= most do lane, most = lane + 1, 32 * most end
+end
+local laned = lane > 0 and {'lane', lane} or {}
 for k, one in ipairs(found) do
   local fields = one[2]
   call('XADD', KEYS[1], '*', 'segment', fields[2], 'rows', fields[4], 'slots', fields[6],
-    'bundle', (#found - k + 1) .. ' ' .. rows)
+    'bundle', (#found - k + 1) .. ' ' .. rows, unpack(laned))
   rows = rows - (tonumber(fields[4]) or 0)
 end
 call('UNLINK', KEYS[3])
 call('ZREM', KEYS[7], ARGV[6])
-if stream.publish(KEYS[1], KEYS[2], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5]) then
+if stream.publish(KEYS[1], KEYS[2], KEYS[6], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tostring(lane)) then
   call('PERSIST', KEYS[5])
 else
   local left = call('TTL', KEYS[5])

@@ -14,6 +14,9 @@ redis.call('HSET', KEYS[1], 'slots', table.concat(left, ','))
 redis.call('HDEL', KEYS[1], 'slot:' .. number)
 if ARGV[2] == '1' then
   redis.call('HDEL', KEYS[1], 'name:' .. ARGV[1], 'cursor:' .. number, 'made:' .. number, 'rows:' .. number,
-    'acked:' .. number, 'dropped:' .. number, 'late:' .. number)
+    'acked:' .. number, 'dropped:' .. number, 'late:' .. number, 'lanes:' .. number)
+  local fair = false
+  for _, slot in ipairs(left) do fair = fair or redis.call('HEXISTS', KEYS[1], 'lanes:' .. slot) == 1 end
+  if not fair then redis.call('HDEL', KEYS[1], 'fair') end
 end
 return tonumber(number)

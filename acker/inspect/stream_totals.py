@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from acker.inspect import lanes
 from acker.ledger.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.ledger.core import Core
 from acker.store import keys
@@ -113,26 +114,32 @@ def _unread_ages(
 ) -> Operation[dict[int, float | None]]:
     if not slots:
         return {}
+    places = {
+        slot: lanes.cursors(fields.get(f"cursor:{slot}"), fields.get(f"lanes:{slot}")) for slot in slots
+    }
+    asked = [(slot, place) for slot, its in places.items() for place in dict.fromkeys(its)]
     [instant, *replies] = yield [
         Request(own.entries, ["TIME"]),
-        *(
-            command("XRANGE", own.entries, b"(" + fields.get(f"cursor:{slot}", b"0-0"), "+", "COUNT", _LOOK)
-            for slot in slots
-        ),
+        *(command("XRANGE", own.entries, b"(" + place, "+", "COUNT", _LOOK) for _, place in asked),
         *(command("XRANGE", own.returned(slot), "-", "+", "COUNT", 1) for slot in slots),
     ]
     now = seconds(instant)
+    ids: dict[int, list[bytes]] = {slot: [] for slot in slots}
+    for (slot, _), found in zip(asked, replies, strict=False):
+        ids[slot] += _first(found, slot, places[slot])
+    for slot, back in zip(slots, replies[len(asked) :], strict=True):
+        ids[slot] += [one[1][1] for one in back]
     ages: dict[int, float | None] = {}
-    for slot, found, back in zip(slots, replies[: len(slots)], replies[len(slots) :], strict=True):
-        ids = [one[1][1] for one in back] + [_first(found, slot)]
-        times = [whole(entry.split(b"-")[0], "id of an entry") / 1000 for entry in ids if entry]
+    for slot, entries in ids.items():
+        times = [whole(entry.split(b"-")[0], "id of an entry") / 1000 for entry in entries]
         ages[slot] = max(0.0, now - min(times)) if times else None
     return ages
 
 
-def _first(found: Reply, slot: int) -> bytes | None:
-    """The id of the first entry that is for a slot."""
+def _first(found: Reply, slot: int, cursors: Sequence[bytes]) -> list[bytes]:
+    """The id of the first entry that is for a slot, and that nobody has taken; none where there is none."""
     for entry, values in found:
-        if len(values) > 5 and b"%d" % slot in values[5].split(b","):
-            return bytes(entry)
-    return None
+        its = pairs(values)
+        if b"%d" % slot in its.get(b"slots", b"").split(b",") and lanes.unread(entry, its, cursors):
+            return [bytes(entry)]
+    return []

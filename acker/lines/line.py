@@ -19,6 +19,7 @@ from acker.lines.definition import Gather
 from acker.lines.steps import FunctionStep, GatherStep, pace_of
 from acker.lines.workers import Step, Worker
 from acker.store import keys
+from acker.streams import fairness
 
 F = TypeVar("F", bound=Callable[..., Any])
 THREADS = 64
@@ -45,31 +46,47 @@ class Line:
         self._steps: dict[str, Step] = {}
 
     def step(
-        self, name: str, *, reads: str, concurrency: int | None = None, timeout: float | None = None
+        self,
+        name: str,
+        *,
+        reads: str,
+        concurrency: int | None = None,
+        timeout: float | None = None,
+        fair_by: str = "",
     ) -> Callable[[F], F]:
         """Has a function work on each row of a stream: `function(row, out)`. See `acker.lines.steps.Out`.
 
         It may be `async def`: then up to `concurrency` rows (1 to 10,000, default 64) that a worker has taken
         are under way at a time, and one that takes longer than `timeout` seconds (up to a day, default 60) is
-        cancelled, and its request fails. All such steps of a process share an event loop. Raises
-        ValidationError.
+        cancelled, and its request fails. All such steps of a process share an event loop.
+
+        fair_by: a column of its rows, "_acker" for the request. The stream is read fairly then: who has
+        written many rows keeps nobody else waiting (`acker.streams.fairness`). Raises ValidationError.
         """
 
         def add(function: F) -> F:
             pace = pace_of(function, concurrency, timeout)
-            self.add(FunctionStep(check_name(name, "step"), check_name(reads, "reads"), function, pace=pace))
+            names = check_name(name, "step"), check_name(reads, "reads")
+            self.add(FunctionStep(*names, function, pace=pace, fair_by=fair_by))
             return function
 
         return add
 
     def gather(
-        self, name: str, *, reads: str, concurrency: int | None = None, timeout: float | None = None
+        self,
+        name: str,
+        *,
+        reads: str,
+        concurrency: int | None = None,
+        timeout: float | None = None,
+        fair_by: str = "",
     ) -> Callable[[F], F]:
         """Has a class gather a stream of the line: an object of it for each request and task.
 
         It is made with a `Request`, and has `execute(row)` and `finished(out)`. Where one of these is `async
         def`, that is as in `step`, with up to `concurrency` requests at a time: the rows of each come one
-        after another. Raises ValidationError, also where the stream does not gather.
+        after another. fair_by: "_acker" has large bundles keep no small ones waiting; each is worked on as a
+        whole. Raises ValidationError, also where the stream does not gather.
         """
         if reads not in [one.stream for one in self.definition.gathers]:
             raise ValidationError(
@@ -79,7 +96,7 @@ class Line:
 
         def add(make: F) -> F:
             pace = pace_of(make, concurrency, timeout)
-            self.add(GatherStep(check_name(name, "step"), reads, make, pace=pace))
+            self.add(GatherStep(check_name(name, "step"), reads, make, pace=pace, fair_by=fair_by))
             return make
 
         return add
@@ -88,6 +105,8 @@ class Line:
         """Adds a step that is made already. Raises ValidationError."""
         if step.name in self._steps:
             raise ValidationError(f"step: line {self.name!r} has one of the name {step.name!r} already")
+        if step.fair_by:
+            self.ledger.run(fairness.declare(self.ledger.core, step.reads, step.fair_by))
         self._steps[step.name] = step
 
     def workers(self) -> list[Worker]:

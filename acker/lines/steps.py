@@ -2,10 +2,11 @@
 
 import logging
 from asyncio import Task
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable, isclass
+from itertools import zip_longest
 from threading import current_thread, main_thread
 from typing import Any, Protocol, TypeAlias
 
@@ -27,7 +28,7 @@ from acker.ledger.config import bounded_reason, check_name
 from acker.ledger.core import Core
 from acker.lines import columns, event_loop
 from acker.store.operation import Operation
-from acker.streams import gathers, schemas, segments
+from acker.streams import fairness, gathers, schemas, segments
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage, stage_failures
 from acker.streams.gathers import FINISHED
 from acker.streams.segments import ANCHORS, Segment
@@ -143,7 +144,10 @@ class Read:
 
 
 class FunctionStep:
-    """A step that is a function of a row, and of where it emits to. pace: of one that is asynchronous."""
+    """A step that is a function of a row, and of where it emits to. pace: of one that is asynchronous.
+
+    fair_by: the column by which its stream is read fairly (`acker.streams.fairness`); "": it is not.
+    """
 
     def __init__(
         self,
@@ -152,14 +156,18 @@ class FunctionStep:
         function: Callable[..., object],
         out: Callable[[], Emitting] = Out,
         pace: Pace | None = None,
+        fair_by: str = "",
     ) -> None:
         self.name, self.reads, self._function, self._out, self._pace = name, reads, function, out, pace
+        self.fair_by = fairness.check(fair_by)
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:
         """Works on the rows of segments."""
         made = Made(self._out())
         read = (one for one in members if not one.segment.to.startswith(gathers.LAST))
-        rows = (row for one in read for row in _rows(one.rows))
+        rows: Iterable[dict[str, Any]] = (row for one in read for row in _rows(one.rows))
+        if self.fair_by:
+            rows = _in_turn(rows, self.fair_by)
         if self._pace is not None:
             taken = [(row.pop(ANCHORS, None) or 0, row) for row in rows]
             calls = [(anchor, [partial(self._function, row)]) for anchor, row in taken]
@@ -174,7 +182,8 @@ class FunctionStep:
 class GatherStep:
     """A step that gathers: an object for each request and task, which lives within one bundle.
 
-    pace: of a class that has asynchronous methods.
+    pace: of a class that has asynchronous methods. fair_by: "_acker" where its stream is read fairly
+    (`acker.streams.fairness`); "": it is not.
     """
 
     def __init__(
@@ -184,8 +193,10 @@ class GatherStep:
         make: Callable[[Request], Gatherer],
         out: Callable[[], Emitting] = Out,
         pace: Pace | None = None,
+        fair_by: str = "",
     ) -> None:
         self.name, self.reads, self._make, self._out, self._pace = name, reads, make, out, pace
+        self.fair_by = fairness.check(fair_by)
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:
         """Works on the rows of segments: whole bundles, each ended by the rows that say so."""
@@ -272,6 +283,15 @@ def _check_done(result: object) -> None:
         raise PermanentFailure(
             f"expected a function that is done when it returns, or an asynchronous one, got a {kind}"
         )
+
+
+def _in_turn(rows: Iterable[dict[str, Any]], column: str) -> Iterator[dict[str, Any]]:
+    """Rows, one of each key after the other, and again; those of a key in their order."""
+    by_key: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_key.setdefault(repr(row.get(column)), []).append(row)
+    for turn in zip_longest(*by_key.values()):
+        yield from (row for row in turn if row is not None)
 
 
 def _rows(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from acker.ledger.core import Core
 from acker.lines import leases
 from acker.lines.steps import FunctionStep, GatherStep, Read, stage_made
 from acker.store.operation import Operation, command
-from acker.streams import downtime, segments, stale, subscriptions
+from acker.streams import downtime, fairness, segments, stale, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import inputs, vectors
 from acker.streams.commits.contents import Commit
@@ -70,7 +70,10 @@ class Worker:
     def _work(self) -> Operation[int]:
         core, stream = self.ledger.core, self.step.reads
         if self._slot < 0:
-            self._slot = yield from subscriptions.subscribe(core, stream, self.step.name)
+            slot = yield from subscriptions.subscribe(core, stream, self.step.name)
+            if self.step.fair_by:
+                yield from fairness.declare(core, stream, self.step.fair_by, slot)
+            self._slot = slot
         # Before it takes anything: who has taken and does not say that it lives would keep that for ever.
         yield from leases.beat(core, stream, self._slot, self.reader, new=not self._leased)
         self._leased = True

@@ -66,6 +66,11 @@ class Options:
         False, "Whether a row comes for each request, too, where the stream gathers: see "
         "`acker.spark.gathered`.", uses=(READ,)
     )  # fmt: skip
+    fair_by: str = text(
+        "", "column", "The stream is read fairly by that column, `_acker` for the trees: who has "
+        "written many rows keeps nobody else waiting. Goes with a `max_rows`, which batches share.",
+        uses=(READ,)
+    )  # fmt: skip
     schema_timeout: float = number(
         0.0, 0.0, 86400.0, "Seconds to wait for the first write of a stream whose schema is not known yet."
     )

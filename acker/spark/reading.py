@@ -35,7 +35,17 @@ from acker.spark.versions import (
 )
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import downtime, reader, retention, schemas, segments, stale, subscriptions, taking_back
+from acker.streams import (
+    downtime,
+    fairness,
+    reader,
+    retention,
+    schemas,
+    segments,
+    stale,
+    subscriptions,
+    taking_back,
+)
 from acker.streams.commits import inputs
 from acker.streams.gathers import FINISHED, LAST
 from acker.streams.segments import LARGEST_SEGMENT, Segment
@@ -63,6 +73,11 @@ class _Rows:
             raise ValidationError(
                 f"option requests: expected the column {FINISHED} boolean in the schema, got "
                 f"{', '.join(self.wanted.names)}"
+            )
+        if options.fair_by and options.fair_by not in self.wanted.names:
+            raise ValidationError(
+                f"option fair_by: expected one of the columns {', '.join(self.wanted.names)}, got "
+                f"{options.fair_by!r}"
             )
         if options.requests:
             of_stream = self.wanted.remove(place)
@@ -150,9 +165,10 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The number of the subscription, which is made at the first look."""
         if self._slot is None:
             ledger, options = self._rows.ledger, self._rows.options
-            self._slot = ledger.run(
-                subscriptions.subscribe(ledger.core, options.stream, options.subscription)
-            )
+            slot = ledger.run(subscriptions.subscribe(ledger.core, options.stream, options.subscription))
+            if options.fair_by:
+                ledger.run(fairness.declare(ledger.core, options.stream, options.fair_by, slot))
+            self._slot = slot
             self._made = ledger.run(subscriptions.made(ledger.core, options.stream, self._slot))
             ledger.run(taking_back.recover(ledger.core, options.stream, self._slot))
         return self._slot

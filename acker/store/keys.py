@@ -132,6 +132,11 @@ class Stream:
         """Hash: which requests of a group are over in a section (lua/note_arrivals.lua)."""
         return self._prefix + b"progress:" + group.encode()
 
+    @property
+    def volumes(self) -> bytes:
+        """String: about how many rows of each key were written lately (lua/count_volumes.lua)."""
+        return self._prefix + b"volumes"
+
     def workers(self, slot: int) -> bytes:
         """Hash: reader of a worker -> until when it counts as alive (lua/lease.lua)."""
         return self._prefix + b"workers:%d" % slot

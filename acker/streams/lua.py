@@ -45,6 +45,19 @@ def retire_subscription(stream: Stream, name: str, forget: bool) -> Request:
     return script("retire_subscription", [stream.subscriptions], [name, int(forget)])
 
 
+def read_fairly(stream: Stream, column: str, slot: int | None) -> Request:
+    """Has a stream be read fairly, by a subscription, too, where that is named."""
+    return script("read_fairly", [stream.subscriptions], [column, "" if slot is None else slot])
+
+
+def count_volumes(
+    stream: Stream, ttl: int, depth: int, counted: Sequence[tuple[int, Sequence[int]]]
+) -> Request:
+    """Counts rows by key: for each how many, and the places of its counts."""
+    args = [word for rows, places in counted for word in (rows, *places)]
+    return script("count_volumes", [stream.volumes], [ttl, depth, *args])
+
+
 def declare_gather(stream: Stream, record: str) -> Request:
     """Has a stream gather."""
     return script("declare_gather", [stream.entries, stream.subscriptions], [record])
@@ -74,12 +87,12 @@ def note_arrivals(
 
 
 def release(
-    config: TopologyConfig, stream: Stream, group: str, task: int, last: Segment, ttl: int
+    config: TopologyConfig, stream: Stream, group: str, task: int, last: Segment, ttl: int, light: int
 ) -> Request:
     """Releases what has gathered for a task of a group. last: the segment that ends the bundle."""
     own = [stream.entries, stream.subscriptions, stream.gathered(group, task), stream.progress(group)]
     own += [*_rows_of(stream, [last]), stream.gathering]
-    return script("release", own, [ttl, *_published(last), f"{group}:{task}"], config.wait)
+    return script("release", own, [ttl, *_published(last), f"{group}:{task}", light], config.wait)
 
 
 def drop_gathered(stream: Stream, group: str, tasks: Sequence[int], ttl: int) -> Request:
@@ -219,7 +232,8 @@ def hold(stream: Stream, segments: Sequence[Segment], ttl: int) -> Request:
 def publish(config: TopologyConfig, stream: Stream, segments: Sequence[Segment]) -> Request:
     """Publishes staged segments."""
     own = [stream.entries, stream.subscriptions, *_rows_of(stream, segments)]
-    return script("publish", own, [word for one in segments for word in _published(one)], config.wait)
+    args = [word for one in segments for word in (*_published(one), one.lane)]
+    return script("publish", own, args, config.wait)
 
 
 def publish_once(

@@ -42,7 +42,8 @@ class Segment:
 
     token: names it; 32 hexadecimal digits. seed: of its tuple ids. shards: where it has vectors.
     bytes: size of its payload. slots: numbers of the subscriptions that it was staged for. to: where it waits
-    in a stream that gathers (`acker.streams.gathers.place`), "" in any other.
+    in a stream that gathers (`acker.streams.gathers.place`), "" in any other. lane: 0 to 3, of a stream that
+    is read fairly (`acker.streams.fairness`).
     """
 
     token: str
@@ -52,19 +53,22 @@ class Segment:
     shards: tuple[int, ...]
     slots: tuple[int, ...]
     to: str = ""
+    lane: int = 0
 
     def record(self) -> str:
         """The segment as it is stored."""
         what = [self.token, self.rows, self.seed, self.bytes, self.shards, self.slots]
-        return records.dump([*what, self.to] if self.to else what)
+        more = [self.to, self.lane] if self.lane else [self.to] if self.to else []
+        return records.dump([*what, *more])
 
     @classmethod
     def parse(cls, record: "str | builtins.bytes") -> "Segment":
         """The inverse of `record`; UnreadableRecord for anything else."""
         with records.reading(record, "a segment") as stored:
-            token, rows, seed, size, shards, slots, *to = stored
+            token, rows, seed, size, shards, slots, *more = stored
             numbers = _numbers(shards), _numbers(slots)
-            return cls(str(token), int(rows), int(seed), int(size), *numbers, str(to[0]) if to else "")
+            to, lane = str(more[0]) if more else "", int(more[1]) if len(more) > 1 else 0
+            return cls(str(token), int(rows), int(seed), int(size), *numbers, to, lane)
 
 
 UNREAD = Segment("", 0, 0, 0, (), ())

@@ -102,20 +102,31 @@ class Taken(NamedTuple):
 
 def slots(core: Core, stream: str) -> Operation[tuple[int, ...]]:
     """The slots that a segment of the stream is staged for now. Raises UnreadableRecord."""
-    found, _ = yield from staged_for(core, stream)
-    return found
+    return (yield from staged_for(core, stream)).slots
 
 
-def staged_for(core: Core, stream: str) -> Operation[tuple[tuple[int, ...], bytes | None]]:
-    """The same, and how the stream gathers, as `acker.streams.gathers` stores it."""
+class StagedFor(NamedTuple):
+    """What a segment of a stream is staged for: slots.
+
+    gathering: how the stream gathers, as `acker.streams.gathers` stores it. fair: the column by which it is
+    read fairly (`acker.streams.fairness`).
+    """
+
+    slots: tuple[int, ...]
+    gathering: bytes | None
+    fair: bytes | None
+
+
+def staged_for(core: Core, stream: str) -> Operation[StagedFor]:
+    """What a segment of the stream is staged for now. Raises UnreadableRecord."""
     key = keys.Stream(core.config.name, stream).subscriptions
-    [(found, following, gathering)] = yield [command("HMGET", key, "slots", "next", "gather")]
+    [(found, following, *how)] = yield [command("HMGET", key, "slots", "next", "gather", "fair")]
     what = f"stream {stream!r}, the subscriptions it has"
     if not found:
-        return (_slot(following or b"0", what),), gathering
+        return StagedFor((_slot(following or b"0", what),), *how)
     if found.count(b",") >= MOST:
         raise UnreadableRecord(f"{what}: expected at most {MOST}, got {found!r:.100}")
-    return tuple(_slot(slot, what) for slot in found.split(b",")), gathering
+    return StagedFor(tuple(_slot(slot, what) for slot in found.split(b",")), *how)
 
 
 def _slot(value: bytes, what: str) -> int:

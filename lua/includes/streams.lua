@@ -13,6 +13,7 @@
 --   dropped        segments dropped by the limits
 --   waiting        rows of a stream that gathers which wait for others of their requests
 --   max_age, max_bytes                     those limits, where they are not the default
+--   fair           the column by whose values it is read fairly; lanes:<n>   includes/lanes.lua
 --
 -- A segment that is staged while there is no subscription is for the next one.
 local call = redis.call
@@ -34,7 +35,8 @@ end
 -- `owed` notes for each slot: 1 published for it; 0 dropped before that, and others have the segment; x
 -- dropped,
 -- and nobody has it. What is owed to slots that are gone is for who publishes to end, see stream.gone.
-function stream.publish(entries, subscriptions, owed, record, rows, bytes, slots)
+-- lane: of includes/lanes.lua, as text; nil is '0'.
+function stream.publish(entries, subscriptions, owed, record, rows, bytes, slots, lane)
   local following = tonumber(call('HGET', subscriptions, 'next') or 0)
   local living, gone, states = {}, {}, {}
   for slot in string.gmatch(slots, '%d+') do -- at most 64
@@ -54,7 +56,8 @@ function stream.publish(entries, subscriptions, owed, record, rows, bytes, slots
     stream.count(subscriptions, 'dropped', 1)
     return false
   end
-  call('XADD', entries, '*', 'segment', record, 'rows', rows, 'slots', table.concat(living, ','))
+  call('XADD', entries, '*', 'segment', record, 'rows', rows, 'slots', table.concat(living, ','),
+    unpack((lane or '0') ~= '0' and {'lane', lane} or {}))
   stream.count(subscriptions, 'emitted', rows * #living)
   stream.count(subscriptions, 'segments', 1)
   stream.count(subscriptions, 'bytes', bytes)

@@ -76,7 +76,7 @@ TEMPORARY = {
     "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
     "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict", "stale", "made", "trace",
     "traces", "skipped", "progress", "workers", "gathered", "gathering",
-    "answer", "given", "result",
+    "answer", "given", "result", "volumes",
 }  # fmt: skip
 """What has a time to live, always."""
 

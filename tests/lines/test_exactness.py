@@ -18,8 +18,10 @@ from acker.lines import Gather, Line, Out, Request, coordinator
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store.client import Store
+from acker.streams import fairness
 from acker.streams.commits.roots import Tracking
 from acker.streams.reader import StreamReader
+from acker.streams.segments import ANCHORS
 from acker.streams.spouts import replays
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.turns import Moment, Turns, moment, set_back
@@ -30,7 +32,9 @@ TASKS = 3
 class Flow:
     """Requests n, of which a step makes n * n rows; the tasks of one gather count them, another adds up."""
 
-    def __init__(self, url: str, turns: Turns, group: int, pause: int, ackers: int) -> None:
+    def __init__(
+        self, url: str, turns: Turns, group: int, pause: int, ackers: int, fair_by: str = ""
+    ) -> None:
         self.turns = turns
         self.pause = pause
         self.written: dict[str, int] = {}
@@ -43,12 +47,12 @@ class Flow:
         self.ticker = open_ledger(Store(url), "t")
         gathers = [Gather("rows", tasks=TASKS, by=("i",)), Gather("counts")]
         self.line = Line(self.ledger, "squares", gathers)
-        self.line.step("fan", reads="numbers")(self._fan)
+        self.line.step("fan", reads="numbers", fair_by="id" if fair_by else "")(self._fan)
         for name in ("even", "odd"):  # so requests of a group come to the end of their first section apart
-            self.line.step(name, reads=name)(self._pass_on)
+            self.line.step(name, reads=name, fair_by=fair_by)(self._pass_on)
         flow = self
 
-        @self.line.gather("count", reads="rows")
+        @self.line.gather("count", reads="rows", fair_by=fair_by)
         class Count:
             def __init__(self, request: Request) -> None:
                 self.request = request
@@ -61,7 +65,7 @@ class Flow:
                 flow.finished[self.request.id, self.request.task] += 1
                 out.emit("counts", {"n": len(self.names), "id": self.names[0] if self.names else None})
 
-        @self.line.gather("add", reads="counts")
+        @self.line.gather("add", reads="counts", fair_by=fair_by)
         class Add:
             def __init__(self, _: Request) -> None:
                 self.counts: list[dict[str, Any]] = []
@@ -157,13 +161,24 @@ class Undisturbed(Turns):
         pass
 
 
+@pytest.fixture
+def lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few rows are in all lanes, where streams are read fairly."""
+    monkeypatch.setattr(fairness, "LIGHT", 2)
+    monkeypatch.setattr(fairness, "FACTOR", 2)
+    monkeypatch.setattr(fairness, "SEGMENT_ROWS", 7)
+
+
+@pytest.mark.usefixtures("lanes")
+@pytest.mark.parametrize("fair_by", ["", ANCHORS])
 @pytest.mark.parametrize("seed", range(6))
 def test_each_request_is_finished_once_by_each_task_with_all_its_rows(
-    valkey_url: str, valkey_raw: "redis.Redis", seed: int
+    valkey_url: str, valkey_raw: "redis.Redis", seed: int, fair_by: str
 ) -> None:
     """No tick expires anything: so each request has one attempt."""
     turns = Undisturbed(seed, valkey_raw, 2500, (1,))
-    flow = Flow(valkey_url, turns, group=(1, 2, 3)[seed % 3], pause=10**6, ackers=1 + seed % 3)
+    groups = (1, 2, 3)[seed % 3]
+    flow = Flow(valkey_url, turns, groups, pause=10**6, ackers=1 + seed % 3, fair_by=fair_by)
     flow.tick = lambda: None  # type: ignore[method-assign]
     flow.run(rounds=60)
     assert not flow.wrong
@@ -204,15 +219,18 @@ def test_rows_that_a_store_has_given_and_forgot_so_are_worked_on_once(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("lanes")
+@pytest.mark.parametrize("fair_by", ["", ANCHORS])
 def test_a_store_that_is_set_back_never_finishes_a_request_without_all_its_rows(
-    valkey_url: str, valkey_raw: "redis.Redis"
+    valkey_url: str, valkey_raw: "redis.Redis", fair_by: str
 ) -> None:
     """As one store is. Where nodes of a cluster lose moments that others keep, rows may be there twice."""
     acked = losses = 0
     for seed in range(24):
         valkey_raw.flushall()
         turns = Turns(seed, valkey_raw, 1500, (1, 2, 3, 5, 8, 13, 21, 34))
-        flow = Flow(valkey_url, turns, group=(1, 2, 3)[seed % 3], pause=200, ackers=1 + seed % 2)
+        groups = (1, 2, 3)[seed % 3]
+        flow = Flow(valkey_url, turns, groups, pause=200, ackers=1 + seed % 2, fair_by=fair_by)
         flow.run(rounds=20)
         assert not flow.wrong, seed
         acked, losses = acked + len(flow.acked), losses + turns.losses

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request
-from acker.streams import gathers, lua, retention, subscriptions
+from acker.streams import fairness, gathers, lua, retention, subscriptions
 from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import HOLD_TTL, Range, Taken
@@ -78,7 +78,8 @@ def _gather(core: Core, stream: str, members: Sequence[Segment]) -> Operation[No
                 yield from _end(core, stream, one, reply[1:])
     for group, task, last, one in placed:
         if last:
-            [(_, gone)] = yield [lua.release(core.config, own, group, task, one, gathers.LATE_TTL)]
+            how = gathers.LATE_TTL, fairness.LIGHT
+            [(_, gone)] = yield [lua.release(core.config, own, group, task, one, *how)]
             yield from _end(core, stream, one, gone)
 
 

@@ -23,7 +23,7 @@ from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.streams import gathers, lua, segments
 from acker.streams.commits import columns
-from acker.streams.commits.staging import Staged, Staging, pieces, stage_segment, stage_vectors
+from acker.streams.commits.staging import Staged, Staging, pieces, stage_segments, stage_vectors
 from acker.streams.commits.vectors import VectorPlace
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.spouts import attempts
@@ -266,7 +266,7 @@ def emit(
             parts.append(attempts.without(bad).append_column(ANCHORS, pa.nulls(bad.num_rows, pa.int64())))
         if parts:
             rows = pa.concat_tables(parts).combine_chunks()
-            done.append((yield from stage_segment(core, staging, rows.to_batches())))
+            done += yield from stage_segments(core, staging, rows.to_batches())
     return tuple(made), Staged(staging.stream, tuple(done), unanchored=sum(one.rows for one in done))
 
 

@@ -17,7 +17,7 @@ from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast, command
-from acker.streams import gathers, lua, segments, subscriptions
+from acker.streams import fairness, gathers, lua, segments, subscriptions
 from acker.streams.commits import effects, results
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.vectors import VectorPlace
@@ -249,12 +249,19 @@ def failures(core: Core, token: str) -> Operation[pa.Table | None]:
 
 
 def stage_segments(core: Core, how: Staging, batches: list[pa.RecordBatch]) -> Operation[list[Segment]]:
-    """Stages rows as one segment; where their stream gathers, as one for each place where rows wait."""
-    slots, gathering = yield from subscriptions.staged_for(core, how.stream)
-    if gathering is None:
+    """Stages rows as one segment; where their stream gathers, as one for each place where rows wait.
+
+    Where it is read fairly, as some for each lane.
+    """
+    slots, gathering, fair = yield from subscriptions.staged_for(core, how.stream)
+    if gathering is not None:
+        places = gathers.cut(Gathering.parse(gathering), how.stream, batches)
+        return (yield from abreast([_stage_segment(core, how, part, slots, to) for to, part in places]))
+    if fair is None:
         return [(yield from _stage_segment(core, how, batches, slots))]
-    parts = gathers.cut(Gathering.parse(gathering), how.stream, batches)
-    return (yield from abreast([_stage_segment(core, how, part, slots, to) for to, part in parts]))
+    lanes = yield from fairness.cut(core, how.stream, fair.decode("utf-8", "replace"), batches)
+    made = [_stage_segment(core, how, part, slots, lane=lane) for lane, part in lanes]
+    return (yield from abreast(made))
 
 
 def stage_segment(
@@ -266,7 +273,12 @@ def stage_segment(
 
 
 def _stage_segment(
-    core: Core, how: Staging, batches: list[pa.RecordBatch], slots: tuple[int, ...], to: str = ""
+    core: Core,
+    how: Staging,
+    batches: list[pa.RecordBatch],
+    slots: tuple[int, ...],
+    to: str = "",
+    lane: int = 0,
 ) -> Operation[Segment]:
     token, seed = segments.new_token(), segments.new_seed()
     payload = segments.encode(batches, how.compression)
@@ -274,7 +286,8 @@ def _stage_segment(
     requests, shards = stage_vectors(core, how.ttl, batches, token, seed, slots, "0")
     requests.append(command("SET", own.payload(token), payload, "EX", how.ttl, "NX"))
     yield requests
-    return Segment(token, sum(batch.num_rows for batch in batches), seed, len(payload), shards, slots, to)
+    rows = sum(batch.num_rows for batch in batches)
+    return Segment(token, rows, seed, len(payload), shards, slots, to, lane)
 
 
 def stage_vectors(

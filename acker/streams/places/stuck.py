@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from acker.inspect import steps
+from acker.inspect import lanes, steps
 from acker.inspect.steps import Step
 from acker.ledger.core import Core
 from acker.store import keys
@@ -145,11 +145,12 @@ def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]
     core, stream, slot = look.core, look.stream, look.slot
     own = keys.Stream(core.config.name, stream)
     # Before what is taken: a segment that is taken meanwhile is among those of nobody, or of its reader.
-    [after, instant, members] = yield [
-        command("HGET", own.subscriptions, f"cursor:{slot}"),
+    [(after, laned), instant, members] = yield [
+        command("HMGET", own.subscriptions, f"cursor:{slot}", f"lanes:{slot}"),
         Request(own.entries, ["TIME"]),
         command("HGETALL", own.readers(slot)),
     ]
+    cursors = lanes.cursors(after, laned)
     for reader in sorted(name.decode("utf-8", "replace") for name in pairs(members)):
         yield from _taken(look, own, reader)
     nobodys = look.sums.setdefault("", _Sum())
@@ -158,7 +159,8 @@ def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]
         nobodys.add(fields.get(b"entry", b""), fields.get(b"rows"))
     for entry, values in (yield from look.pages(own.entries, f"({(after or b'0-0').decode()}")):
         fields = pairs(values)
-        if b"%d" % slot in fields.get(b"slots", b"").split(b","):
+        mine = b"%d" % slot in fields.get(b"slots", b"").split(b",")
+        if mine and lanes.unread(entry, fields, cursors):
             nobodys.add(entry, fields.get(b"rows"))
     now, shares = seconds(instant), []
     for reader, total in look.sums.items():
