@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from threading import current_thread, main_thread
 from typing import Any, TypeAlias, TypeVar
 
 from acker.errors import ValidationError
@@ -72,9 +73,11 @@ class Pace:
             while task is not None and task.cancelling():
                 task.uncancel()
             return None, error
-        except (KeyboardInterrupt, GeneratorExit):
+        except GeneratorExit:
             raise
-        except BaseException as error:  # noqa: BLE001 - SystemExit, too, fails this call alone
+        except BaseException as error:  # SystemExit, too, fails this call alone
+            if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+                raise  # by Ctrl-C
             if limit.expired():
                 return None, TimeoutError(f"no result within {self.timeout:g} s")
             return None, error

@@ -26,6 +26,7 @@ from acker.streams.places.why import why
 from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.stream import Stream
+from tests.helpers.leaks import assert_settled
 from tests.helpers.streaming import counters, stage, take
 
 
@@ -359,7 +360,9 @@ def test_a_group_that_has_gone_is_forgotten_and_no_coordinator_releases_it_again
     assert settler.settle(job.ledger).acked == 1
 
 
-def test_what_comes_after_its_group_has_gone_is_dropped_and_counted(job: Job) -> None:
+def test_what_comes_after_its_group_has_gone_is_dropped_and_counted(
+    job: Job, valkey_raw: "redis.Redis"
+) -> None:
     roots = job.ask(3)
     first = int(roots.anchors(1)[0])
     staged = stage_rows(job.ledger, first)
@@ -370,6 +373,11 @@ def test_what_comes_after_its_group_has_gone_is_dropped_and_counted(job: Job) ->
     job.ledger.run(publish(job.ledger, staged))
     [late] = job.ledger.store.send([command("HGET", keys.Stream("t", "rows").subscriptions, "too_late")])
     assert late == b"2"
+    job.work()
+    settler.settle(job.ledger)
+    for _ in range(3):
+        job.ledger.tick(force=True)
+    assert_settled(valkey_raw)
 
 
 def stage_rows(ledger: Ledger, anchor: int) -> Any:

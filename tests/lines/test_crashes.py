@@ -1,0 +1,198 @@
+"""Whoever works on a line may die between any two requests: what goes on is exact, and nothing is left."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from acker.errors import FailedException
+from acker.ledger.client import open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.sections import SPOUT
+from acker.lines import Out, leases
+from acker.lines.workers import Worker
+from acker.store.client import Store
+from acker.streams.spouts import settler
+from tests.helpers.cuts import after_each_request
+from tests.helpers.leaks import assert_settled
+from tests.helpers.servers import wait_until
+from tests.helpers.streaming import counters
+from tests.lines.test_lines import Job
+
+HANGING = """
+import sys, time
+from acker.lines import leases
+leases.LEASE = 0.5
+from acker.ledger.client import open_ledger
+from acker.store.client import Store
+from tests.lines.test_lines import Job
+job = Job(open_ledger(Store(sys.argv[1]), "t"))
+step, rows = job.line._steps["count"], []
+make = step._make
+
+class Hanging(make):
+    def execute(self, row):
+        rows.append(row)
+        if len(rows) == 3:
+            print("between two rows", flush=True)
+            time.sleep(600)
+        super().execute(row)
+
+step._make = Hanging
+with job.line.work():
+    time.sleep(600)
+"""
+
+
+def settled(job: Job) -> None:
+    """Settles, and works on what is tried again, until all requests are acked."""
+    job.work()
+    while settler.settle(job.ledger, "asks").replayed:
+        job.work()
+
+
+@pytest.mark.parametrize("who", ["coordinator", "count"])
+def test_who_dies_after_any_of_its_requests_costs_a_repeat(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """Requests in groups: of one some go on, of one none, and these are tried again."""
+    bad = set[int]()
+    job: Job
+
+    def fan(row: dict[str, Any], out: Out) -> None:
+        if row["n"] in bad:
+            raise FailedException("the first time")
+        for i in range(row["n"]):
+            out.emit("rows", {"i": i})
+
+    def begin(number: int) -> Callable[[], object]:
+        nonlocal job
+        job = Job(open_ledger(Store(valkey_url), f"t{number}", ackers=1), attempts=2, group=2)
+        job.workers["fan"].step._function = fan  # type: ignore[union-attr]
+        bad.update((2, 3, 4))
+        job.ask(1, 2, 3, 4) if who == "coordinator" else job.ask(1, 2)
+        job.workers["fan"].work()
+        if who == "coordinator":
+            return job.coordinate
+        job.coordinate()
+        monkeypatch.setattr(leases, "LEASE", -1.0)
+        return Worker(job.ledger, job.workers["count"].step).work
+
+    for _ in after_each_request(begin):
+        job.reader = OutcomeReader(job.ledger.core, SPOUT)
+        if who != "coordinator":
+            job.workers[who].recover()
+            monkeypatch.undo()
+        job.work()
+        bad.clear()
+        settled(job)
+        assert sorted(job.sums) == ([1, 2, 3, 4] if who == "coordinator" else [1, 2])
+        again, found = (3 if who == "coordinator" else 1), counters(job.ledger)
+        assert (found["acked"], found["failed"]) == (3 * len(job.sums), 3 * again)
+        assert found["tracked"] == found["acked"] + found["failed"]
+        for _ in range(3):
+            job.ledger.tick(force=True)
+    monkeypatch.undo()
+    settled(job)
+    bad.clear()
+    settled(job)
+    for _ in range(3):
+        job.ledger.tick(force=True)
+    assert_settled(valkey_raw)
+
+
+def test_a_worker_that_is_killed_between_two_rows_costs_a_repeat(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LEASE", 0.5)
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=2))
+    job.ask(10, 0)
+    with subprocess.Popen([sys.executable, "-c", HANGING, valkey_url], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout
+        assert worker.stdout.readline() == b"between two rows\n"
+        worker.kill()
+    with job.line.work():
+        wait_until(lambda: len(job.sums) == 2)
+    assert sorted(job.sums) == [0, 10]
+    assert settler.settle(job.ledger).acked == 2
+
+
+def test_a_bundle_goes_whole_to_one_of_two_readers_though_it_has_more_rows_than_one_takes(
+    valkey_url: str,
+) -> None:
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=2), group=1)
+    more = [f"more-{n}" for n in range(5)]
+    for name in more:
+        job.line.step(name, reads="asks")(Job._fan)
+    job.workers |= {one.step.name: one for one in job.line.workers() if one.step.name in more}
+    for name in more:
+        job.workers[name].work()
+    job.ask(40, 50)
+    for name in ("fan", *more):
+        job.workers[name].work()
+    job.coordinate()
+    readers = [Worker(job.ledger, job.workers["count"].step, most_rows=20) for _ in range(2)]
+    taken = [reader.work() for _ in range(2) for reader in readers]
+    assert taken == [7] * 4  # of each of two requests and tasks six segments, and the last word
+    job.work()
+    assert sorted(job.sums) == [6 * 40, 6 * 50]
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_a_request_that_expires_while_it_gathers_is_tried_again_from_the_start(
+    valkey_url: str, valkey_raw: "redis.Redis", released: bool
+) -> None:
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=2), attempts=2)
+    job.ask(5, 0)
+    job.workers["fan"].work()
+    if released:
+        job.coordinate()
+        job.workers["count"].work()
+    for _ in range(3):
+        job.ledger.tick(force=True)
+    job.work()
+    assert settler.settle(job.ledger).replayed == 2
+    settled(job)
+    assert sorted(job.sums) == [0, 5]
+    found = counters(job.ledger)
+    assert found["acked"] == 8 + (2 if released else 0)  # sections that were over before
+    for _ in range(3):
+        job.ledger.tick(force=True)
+    assert_settled(valkey_raw)
+
+
+def test_a_finish_that_fails_fails_its_request_alone_and_what_it_emitted_is_not_there(
+    valkey_url: str,
+) -> None:
+    job, failed = Job(open_ledger(Store(valkey_url), "t", ackers=2), attempts=2), list[int]()
+    make = job.workers["count"].step._make  # type: ignore[union-attr]
+
+    class Failing(make):  # type: ignore[misc, valid-type]
+        def finished(self, out: Out) -> None:
+            super().finished(out)
+            if self.n and not failed:
+                failed.append(self.n)
+                raise ValueError("in the end")
+
+    job.workers["count"].step._make = Failing  # type: ignore[union-attr]
+    job.ask(0, 0, 9)
+    job.work()
+    assert job.sums == [0, 0]
+    assert len(failed) == 1
+    settled(job)
+    assert job.sums == [0, 0, 9]
+
+
+def test_what_comes_when_all_was_flushed_is_worked_on(valkey_url: str, valkey_raw: "redis.Redis") -> None:
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=2))
+    with job.line.work():
+        job.ask(3)
+        wait_until(lambda: job.sums == [3])
+        valkey_raw.flushall()
+        again = Job(open_ledger(Store(valkey_url), "t", ackers=2))
+        again.ask(4)
+        wait_until(lambda: job.sums == [3, 4])
+    assert settler.settle(again.ledger).acked == 1
