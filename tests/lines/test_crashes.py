@@ -14,7 +14,9 @@ from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.lines import Out, leases
 from acker.lines.workers import Worker
+from acker.store import keys
 from acker.store.client import Store
+from acker.store.operation import command
 from acker.streams.spouts import settler
 from tests.helpers.cuts import after_each_request
 from tests.helpers.leaks import assert_settled
@@ -27,7 +29,9 @@ import sys, time
 from acker.lines import leases
 leases.LEASE = 0.5
 from acker.ledger.client import open_ledger
+from acker.store import keys
 from acker.store.client import Store
+from acker.store.operation import command
 from tests.lines.test_lines import Job
 job = Job(open_ledger(Store(sys.argv[1]), "t"))
 step, rows = job.line._steps["count"], []
@@ -146,19 +150,29 @@ def test_a_request_that_expires_while_it_gathers_is_tried_again_from_the_start(
     valkey_url: str, valkey_raw: "redis.Redis", released: bool
 ) -> None:
     job = Job(open_ledger(Store(valkey_url), "t", ackers=2), attempts=2)
+    job.line.step("slow", reads="asks")(lambda _, __: None)
+    slow = job.workers["slow"] = next(one for one in job.line.workers() if one.step.name == "slow")
+    slow.work()
     job.ask(5, 0)
     job.workers["fan"].work()
     if released:
+        slow.work()
         job.coordinate()
         job.workers["count"].work()
     for _ in range(3):
         job.ledger.tick(force=True)
+    job.coordinate()
+    if not released:
+        [waiting] = job.ledger.store.send(
+            [command("HGET", keys.Stream("t", "rows").subscriptions, "waiting")]
+        )
+        assert waiting == b"0"
     job.work()
     assert settler.settle(job.ledger).replayed == 2
     settled(job)
     assert sorted(job.sums) == [0, 5]
-    found = counters(job.ledger)
-    assert found["acked"] == 8 + (2 if released else 0)  # sections that were over before
+    over_before = 4 if released else 0
+    assert counters(job.ledger)["acked"] == 6 + over_before
     for _ in range(3):
         job.ledger.tick(force=True)
     assert_settled(valkey_raw)
