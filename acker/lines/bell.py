@@ -39,9 +39,7 @@ class Bell:
         self._last = dict.fromkeys(self._listeners, b"0-0")
         while self._last and not self._stop.is_set():
             try:
-                for key in self._store.run(self._rung()):
-                    for event in self._listeners[key]:
-                        event.set()
+                self._store.run(self._ring())
             except AckerError as error:
                 _log.debug("a bell waits: %s", error)
                 self._stop.wait(_BLOCK)
@@ -52,7 +50,7 @@ class Bell:
         for event in self._events:
             event.set()
 
-    def _rung(self) -> Operation[list[bytes]]:
+    def _ring(self) -> Operation[None]:
         names = list(self._last)
         if self._store.cluster:
             self._stop.wait(_POLL)
@@ -62,10 +60,14 @@ class Bell:
             words: list[Word] = ["XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *names, *self._last.values()]
             [reply] = yield [Request(names[0], words)]
             rung = [key for key, _ in reply or ()]
+            self._wake(rung)  # before it is asked up to where: whoever is woken has more to do
         newest = (yield [command("XREVRANGE", key, "+", "-", "COUNT", 1) for key in rung]) if rung else []
-        found = []
         for key, entries in zip(rung, newest, strict=True):
             if entries and entries[0][0] != self._last[key]:
                 self._last[key] = entries[0][0]
-                found.append(key)
-        return found
+                self._wake([key])
+
+    def _wake(self, rung: Sequence[bytes]) -> None:
+        for key in rung:
+            for event in self._listeners[key]:
+                event.set()

@@ -9,7 +9,7 @@ What is staged is applied before the inputs are acked, so no tree looks complete
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import redis
 
@@ -17,9 +17,9 @@ from acker.errors import AckerError, CommitOrderError, StagingExpired
 from acker.ledger import traces
 from acker.ledger.core import Core
 from acker.store import keys, records
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, abreast, command
 from acker.store.replies import whole
-from acker.streams import lua, segments, subscriptions, taking_back
+from acker.streams import lua, retention, segments, subscriptions, taking_back
 from acker.streams.commits import (
     effects,
     inputs,
@@ -34,13 +34,14 @@ from acker.streams.commits import (
     vectors,
 )
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.inputs import Acked
 from acker.streams.commits.late import Late
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.staging import FAILED
 from acker.streams.commits.vectors import Made
-from acker.streams.segments import ANCHORS
+from acker.streams.segments import ANCHORS, Segment
 from acker.streams.spouts import kept
-from acker.streams.subscriptions import HOLD_TTL
+from acker.streams.subscriptions import HOLD_TTL, Range
 
 RECORD_TTL = HOLD_TTL - 86400
 """Seconds for which a writer's last commits are remembered."""
@@ -135,6 +136,7 @@ def _carry_out(
     on_late: Callable[[Late], object] | None = None,
 ) -> Operation[bool]:
     """Returns whether `own` was carried out; where it is empty, whether there is nothing to carry out."""
+    taken: dict[Range, list[Segment]] = {}
     while True:
         state, text = yield from _begin(core, writer, number, own)
         if not state:
@@ -149,7 +151,7 @@ def _carry_out(
         if text != own:
             _check_origin(writer, number, what.origin, origin)
         if state.startswith(_STORED):
-            lack = yield from _hold(core, what, writer, number, _attempt(state))
+            lack = yield from _hold(core, what, writer, number, _attempt(state), taken)
             to = "" if lack else "held" if what.roots() else "tracked"
             if not (yield from _advance(core, writer, number, text, state, to)):
                 continue
@@ -169,21 +171,23 @@ def _carry_out(
         made = Made(name, Counter(shard for _, shard in emitted), what.by)
         new = [(stream, segment, segment.slots[0]) for stream, segment in what.segments() if segment.slots]
         events = yield from traced.look(core, "emitted", new, what.by)
-        applied = yield from vectors.apply(core, emitted, "1", made)
+        applied = yield from vectors.apply(core, emitted, "1", made, ours=True)
         yield from traces.note(core, events)
         yield from _fail(core, what, made)
         yield from _record_effects(core, what)
         yield from _publish(core, what)
         yield from results.give(core, what.results())
-        acked = {}
-        for one in what.ranges():
-            acked[one] = yield from inputs.consume(core, one, what.failed, made)
+        streams = list(dict.fromkeys(stream for stream, _ in what.segments()))
+        # What is over a stream's limits concerns no input.
+        acked, *_ = yield from abreast(
+            [_consume(core, what, made, taken), *(_retain(core, stream) for stream in streams)]
+        )
         for tracked in what.roots():
             yield from inputs.end_roots(core, tracked, what.failed, made)
         gates = [place for one in what.gates for place in vectors.places(core, one)]
         for _, shard in gates:
             made.needed[shard] += 0
-        yield from vectors.apply(core, gates, "2", made)
+        yield from vectors.apply(core, gates, "2", made, ours=True)
         if what.settled is not None:
             yield from kept.settle(core, what.settled)
         if what.failed is None:
@@ -243,14 +247,29 @@ def _advance(core: Core, writer: str, number: int, text: str, start: str, to: st
     return bool(reply)
 
 
-def _hold(core: Core, what: Commit, writer: str, number: int, attempt: str) -> Operation[AckerError | None]:
+def _hold(
+    core: Core,
+    what: Commit,
+    writer: str,
+    number: int,
+    attempt: str,
+    taken: dict[Range, list[Segment]],
+) -> Operation[AckerError | None]:
     """Binds the readers of a commit to it, and gives all that it needs a long time to live.
 
     Returns why it cannot be carried out: a reader's segments were given back, or what it took is not there
     any more where that matters, or something is missing.
     Nothing that lives for ever is given a time to live: another driver may have kept or published it
-    meanwhile. The rows of a segment that was published have a time of their own.
+    meanwhile. The rows of a segment that was published have a time of their own. taken: gets what inputs are
+    found to be.
     """
+    checks = [_held(core, what, writer, number, attempt)]
+    checks += [_still_taken(core, one, taken) for one in what.ranges() if what.taken]
+    lacks = yield from abreast(checks)
+    return next((lack for lack in lacks if lack), None)
+
+
+def _held(core: Core, what: Commit, writer: str, number: int, attempt: str) -> Operation[AckerError | None]:
     expired = StagingExpired(f"staged data of {writer} {number} ran out of time before its commit")
     ranges = what.ranges()
     binding = taking_back.binding(core, ranges, writer, number, attempt)
@@ -262,15 +281,23 @@ def _hold(core: Core, what: Commit, writer: str, number: int, attempt: str) -> O
         for one, bound in zip(ranges if binding else (), replies, strict=False):
             if not bound:
                 return subscriptions.fenced(one.stream, one.reader)
-        if any(0 in held for held in replies[len(binding) : len(binding) + len(rows)]):
+        begun = len(binding) + len(rows)
+        if any(0 in held for held in replies[len(binding) : begun]):
             return expired
         binding, rows = [], []
-        if part and not all((yield [command("EXISTS", key) for key in part])):
+        # What got a new time to live is there. Of any other it is to be known whether it lives for ever.
+        asked = [key for key, held in zip(part, replies[begun:], strict=True) if not held]
+        if asked and not all((yield [command("EXISTS", key) for key in asked])):
             return expired
-    for one in ranges if what.taken else ():
-        members = [piece.segment for piece in (yield from subscriptions.all_taken(core, one))]
-        if subscriptions.digest(members) != one.planned:
-            return subscriptions.fenced(one.stream, one.reader)
+    return None
+
+
+def _still_taken(core: Core, one: Range, taken: dict[Range, list[Segment]]) -> Operation[AckerError | None]:
+    """Why a range is not what its batch was planned with, if it is not."""
+    members = [piece.segment for piece in (yield from subscriptions.all_taken(core, one))]
+    taken[one] = members
+    if subscriptions.digest(members) != one.planned:
+        return subscriptions.fenced(one.stream, one.reader)
     return None
 
 
@@ -345,3 +372,17 @@ def _record_effects(core: Core, what: Commit) -> Operation[None]:
 
 def _publish(core: Core, what: Commit) -> Operation[None]:
     yield from publishing.publish(core, what.segments())
+
+
+def _consume(
+    core: Core, what: Commit, made: Made, taken: Mapping[Range, list[Segment]]
+) -> Operation[dict[Range, Acked]]:
+    acked = {}
+    for one in what.ranges():
+        acked[one] = yield from inputs.consume(core, one, what.failed, made, taken.get(one, ()))
+    return acked
+
+
+def _retain(core: Core, stream: str) -> Operation[dict[Range, Acked]]:
+    yield from retention.retain(core, stream)
+    return {}

@@ -1,7 +1,7 @@
 """What a commit does with its inputs: their tuples are acked, or their trees failed, once."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.submissions import Call
 from acker.store import keys
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, Reply, abreast, command
 from acker.streams import segments, subscriptions
 from acker.streams.commits import columns, roots, skipped, traced, vectors
 from acker.streams.commits.roots import Roots
@@ -37,16 +37,29 @@ class Acked:
     oldest: int = 0
 
 
-def consume(core: Core, what: Range, failed: str | None = None, made: Made | None = None) -> Operation[Acked]:
+def consume(
+    core: Core,
+    what: Range,
+    failed: str | None = None,
+    made: Made | None = None,
+    expected: Sequence[Segment] = (),
+) -> Operation[Acked]:
     """Acks the tuples of a range for its subscription, or fails their trees.
 
-    made: by the commit that they are acked with.
+    made: by the commit that they are acked with. expected: what the range has, as far as that is known.
 
     The same again changes nothing. The rows are kept until the next range of the reader is consumed: Spark
     may run a batch again until it has logged that it is done, and it has before it begins another.
     """
     left_out = yield from skipped.read(core, what)
-    found = yield from subscriptions.all_taken(core, what)
+    found, heads = list[Taken](), dict[bytes, Reply]()
+    yield from abreast(
+        [
+            _look(core, what, found),
+            subscriptions.forget(core, Range(what.stream, what.slot, what.reader, 0, what.start)),
+            _look_at_vectors(core, what, expected[:_FLIGHT], heads),
+        ]
+    )
     others = what.planned and subscriptions.digest(piece.segment for piece in found) != what.planned
     if found and (others or left_out is None):
         left_out = None
@@ -59,12 +72,23 @@ def consume(core: Core, what: Range, failed: str | None = None, made: Made | Non
     segments = late = 0
     for first in range(0, len(found), _FLIGHT):
         part = found[first : first + _FLIGHT]
-        acked, came_late = yield from ack(core, what, part, failed, made, left_out)
+        acked, came_late = yield from ack(core, what, part, failed, made, left_out, heads)
         segments, late = segments + acked, late + came_late
     rows = sum(piece.segment.rows for piece in found)
     oldest = int(found[0].entry.split("-")[0]) if found else 0
-    yield from subscriptions.forget(core, Range(what.stream, what.slot, what.reader, 0, what.start))
     return Acked(segments, rows, late, oldest)
+
+
+def _look(core: Core, what: Range, found: list[Taken]) -> Operation[None]:
+    found += yield from subscriptions.all_taken(core, what)
+
+
+def _look_at_vectors(
+    core: Core, what: Range, members: Sequence[Segment], heads: dict[bytes, Reply]
+) -> Operation[None]:
+    asked = [key for one in members for key, _ in vectors.places(core, one, what.slot)]
+    replies = (yield [vectors.head(key) for key in asked]) if asked else []
+    heads |= dict(zip(asked, replies, strict=True))
 
 
 def ack(
@@ -74,10 +98,12 @@ def ack(
     failed: str | None = None,
     made: Made | None = None,
     left_out: Skipped | None = NOTHING,
+    heads: Mapping[bytes, Reply] = vectors.NO_HEADS,
 ) -> Operation[tuple[int, int]]:
     """Acks the tuples of segments for the subscription of a range, or fails their trees.
 
-    left_out: what is not acked though it goes with the range; None: everything. Returns of how many segments,
+    left_out: what is not acked though it goes with the range; None: everything. heads: as of `vectors.apply`.
+    Returns of how many segments,
     and how many acks were for trees that were over.
     """
     members, late = [piece.segment for piece in pieces], 0
@@ -91,7 +117,7 @@ def ack(
                 left |= {key: left_out.parts[segment.token] for key, _ in own_places}
         own = [(what.stream, segment, what.slot) for segment in read]
         events = yield from traced.look(core, "acked", own, made.by if made is not None else None)
-        applied = yield from vectors.apply(core, emitted, "2", made, left)
+        applied = yield from vectors.apply(core, emitted, "2", made, left, heads=heads)
         yield from traces.note(core, events)
         late = applied.late + applied.unknown
         unread = [one for one in members if one not in read]

@@ -22,7 +22,8 @@ _PUBLISH = 500
 def publish(core: Core, members: Iterable[tuple[str, Segment]]) -> Operation[int]:
     """Publishes staged segments, each in its stream; returns how many were not published before.
 
-    Their vectors are applied. The same again changes nothing, and goes on where it was cut.
+    Their vectors are applied. The same again changes nothing, and goes on where it was cut. What is over the
+    limits of the streams then is the caller's to drop.
     """
     by_stream: dict[str, list[Segment]] = {}
     for stream, segment in members:
@@ -31,7 +32,6 @@ def publish(core: Core, members: Iterable[tuple[str, Segment]]) -> Operation[int
     for stream, found in by_stream.items():
         for first in range(0, len(found), _PUBLISH):
             published += yield from _publish(core, stream, found[first : first + _PUBLISH])
-        yield from retention.retain(core, stream)
     return published
 
 
@@ -76,11 +76,12 @@ def _gather(core: Core, stream: str, members: Sequence[Segment]) -> Operation[No
                 yield from inputs.unlink(core, [key for key, _ in vectors.places(core, one)])
             else:
                 yield from _end(core, stream, one, reply[1:])
-    for group, task, last, one in placed:
-        if last:
-            how = gathers.LATE_TTL, fairness.LIGHT
-            [(_, gone)] = yield [lua.release(core.config, own, group, task, one, *how)]
-            yield from _end(core, stream, one, gone)
+    # All at once: a reader that is woken by the first takes the others with it.
+    how = gathers.LATE_TTL, fairness.LIGHT
+    ending = [(group, task, one) for group, task, last, one in placed if last]
+    released = yield [lua.release(core.config, own, *one, *how) for one in ending]
+    for (_, _, one), (_, gone) in zip(ending, released, strict=True):
+        yield from _end(core, stream, one, gone)
 
 
 def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl: int) -> Operation[None]:

@@ -18,7 +18,7 @@ from acker.ledger.ids import Ids
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast, command
 from acker.streams import fairness, gathers, lua, segments, subscriptions
-from acker.streams.commits import effects, results
+from acker.streams.commits import effects, results, vectors
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.vectors import VectorPlace
 from acker.streams.gathers import Gathering
@@ -320,7 +320,7 @@ def stage_vectors(
         traced = _traced(core, anchors)
         for shard, chunks in by_shard.items():
             key = core.shards[shard].staged(token, slot)
-            fields = _staged_fields(chunks, state, tuples)
+            fields = _staged_fields(key, chunks, state, tuples)
             if shard in traced:
                 fields["traced"] = traced[shard]
             requests.append(lua.stage(key, ttl, fields))
@@ -335,8 +335,9 @@ def stage_deltas(
     by_shard: dict[int, list[UpdateCall]] = {}
     for call in calls.update_calls(anchors, deltas, core.config.ackers):
         by_shard.setdefault(call.shard, []).append(call)
+    places = {shard: core.shards[shard].staged(token, slot) for shard in by_shard}
     requests = [
-        lua.stage(core.shards[shard].staged(token, slot), ttl, _staged_fields(chunks, state, 0))
+        lua.stage(places[shard], ttl, _staged_fields(places[shard], chunks, state, 0))
         for shard, chunks in by_shard.items()
     ]
     return requests, tuple(sorted(by_shard))
@@ -356,9 +357,10 @@ def _traced(core: Core, anchors: Ids) -> dict[int, bytes]:
     }
 
 
-def _staged_fields(chunks: list[UpdateCall], state: str, tuples: int) -> dict[str, bytes | str]:
+def _staged_fields(key: bytes, chunks: list[UpdateCall], state: str, tuples: int) -> dict[str, bytes | str]:
     """The fields of a staged hash (lua/stage.lua)."""
-    slabs = [chunk.slabs + chunk.singles for chunk in chunks]
+    slabs = [[*chunk.slabs, *chunk.singles] for chunk in chunks]
+    vectors.note(key, slabs)
     fields: dict[str, bytes | str] = {
         "state": state * len(chunks),
         "tuples:0": str(tuples),

@@ -23,11 +23,16 @@ from acker.streams.segments import Segment
 
 _PLACES = 256
 """Most places whose slabs are held in memory."""
+_KNOWN, _KNOWN_SLABS = 4_096, 64
+_known: dict[bytes, list[list[bytes]]] = {}
+"""The slabs of each chunk of small vectors that this process has staged of late. They never change, and no
+two have one key."""
 _log = logging.getLogger(__name__)
 
 VectorPlace: TypeAlias = tuple[bytes, int]
 """The key of staged vectors, and their shard."""
 NOTHING_LEFT: Mapping[bytes, Left] = MappingProxyType({})
+NO_HEADS: Mapping[bytes, Reply] = MappingProxyType({})
 
 
 def places(core: Core, segment: Segment, slot: int | None = None) -> list[VectorPlace]:
@@ -70,10 +75,15 @@ def apply(
     to: str,
     made: Made | None = None,
     left: Mapping[bytes, Left] = NOTHING_LEFT,
+    *,
+    ours: bool = False,
+    heads: Mapping[bytes, Reply] = NO_HEADS,
 ) -> Operation[Applied]:
     """Brings all chunks of vectors to a state (lua/apply_staged.lua); the same again changes nothing.
 
-    left: key of vectors -> trees that are left out of what is acked.
+    left: key of vectors -> trees that are left out of what is acked. ours: the commit at hand has staged
+    them, so they are there, and have not been in that state. heads: what `head`
+    was answered of some just now.
 
     Vectors that are not there were acked. Slabs whose record cannot be read are passed over, and logged. So
     is what is to be acked where the store has lost some of what its commit has made: its trees expire.
@@ -81,12 +91,17 @@ def apply(
     late = unknown = lost = 0
     for first in range(0, len(places), _PLACES):
         part = places[first : first + _PLACES]
-        found = yield [head(key) for key, _ in part]
+        known = {key: chunks(key, heads[key]) for key, _ in part if key in heads}
+        noted = {key: _known.get(key) if ours else None for key, _ in part if key not in known}
+        known |= {key: [("", one) for one in slabs] for key, slabs in noted.items() if slabs is not None}
+        asked = [key for key, slabs in noted.items() if slabs is None]
+        found = (yield [head(key) for key in asked]) if asked else []
+        known |= {key: chunks(key, reply) for key, reply in zip(asked, found, strict=True)}
         replies = yield from core.ask(
             [
                 _call(core, shard, key, slabs, number, to, made, left.get(key, {}))
-                for (key, shard), reply in zip(part, found, strict=True)
-                for number, (state, slabs) in enumerate(chunks(key, reply))
+                for key, shard in part
+                for number, (state, slabs) in enumerate(known[key])
                 if state < to
             ]
         )
@@ -194,3 +209,11 @@ def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
         return list(zip(states.decode(), slabs, strict=True))
     except (TypeError, ValueError) as error:
         raise _unreadable(key, error) from error
+
+
+def note(key: bytes, slabs: list[list[bytes]]) -> None:
+    """Notes the slabs of each chunk of staged vectors, for `apply`."""
+    if len(_known) >= _KNOWN:
+        _known.clear()
+    if sum(map(len, slabs)) <= _KNOWN_SLABS:
+        _known[key] = slabs
