@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -14,7 +14,7 @@ from acker.ledger.client import Ledger
 from acker.ledger.core import Core
 from acker.lines import leases
 from acker.lines.steps import FunctionStep, GatherStep, Read, stage_made
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, abreast, command
 from acker.streams import downtime, fairness, segments, stale, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import inputs, vectors
@@ -74,29 +74,29 @@ class Worker:
             if self.step.fair_by:
                 yield from fairness.declare(core, stream, self.step.fair_by, slot)
             self._slot = slot
-        # Before it takes anything: who has taken and does not say that it lives would keep that for ever.
-        yield from leases.beat(core, stream, self._slot, self.reader, new=not self._leased)
-        self._leased = True
-        end = yield from subscriptions.claim(
-            core, stream, self._slot, self.reader, self._at, rows=self._most_rows
-        )
+        end = yield from self._claim()
         if end == self._at:
             return 0
         what = Range(stream, self._slot, self.reader, self._at, end)
         found = yield from subscriptions.all_taken(core, what)
         if not found:  # the store was set back since
             raise subscriptions.fenced(stream, self.reader)
-        yield from downtime.take_up(core, stream, self._slot, found)
         members = [one.segment for one in found]
-        plan = yield from stale.plan(core, stream, self._slot, members)
+        looks: list[Operation[Any]] = [
+            payload_of(self.ledger, stream, members),
+            _acked(core, self._slot, members),
+            stale.judge(core, members, self._slot),
+            downtime.take_up(core, stream, self._slot, found),
+        ]
+        payloads, acked, judged, _ = yield from abreast(looks)
+        gone = {one.token for one, payload in zip(members, payloads, strict=True) if payload is None}
+        plan = yield from stale.planned(core, stream, members, gone, judged)
         what = replace(what, skipped=plan.token, planned=subscriptions.digest(members))
-        payloads = yield from payload_of(self.ledger, stream, members)
-        acked = yield from _acked(core, self._slot, members)
         read: list[Read] = []
         for segment, payload, shards in zip(members, payloads, acked, strict=True):
             # What is gone, or cannot be read, is lost: no bundle is whole without it.
             rows: list[pa.RecordBatch] = []
-            if payload is not None and segment in plan.members:
+            if payload is not None:
                 rows = yield from inputs.rows(core, stream, segment, self._slot, payload)
             lost = bool(segment.rows) and not rows
             rows = yield from stale.fresh(core, stream, segment, self._slot, rows, plan.left)
@@ -113,6 +113,24 @@ class Worker:
         yield from subscriptions.forget(core, replace(what, start=0))  # no batch of it runs again
         self._at, self._number = end, self._number + 1
         return len(found)
+
+    def _claim(self) -> Operation[int]:
+        """Takes what there is; the number of the last segment that the worker has then."""
+        core, stream, slot = self.ledger.core, self.step.reads, self._slot
+        lease = leases.beat(core, stream, slot, self.reader, new=not self._leased)
+        claim = subscriptions.claim(core, stream, slot, self.reader, self._at, rows=self._most_rows)
+        if not self._leased:
+            # Before it takes anything: who has taken and is not known to live would keep that for ever.
+            yield from lease
+            self._leased = True
+            return (yield from claim)
+        try:
+            both: list[Operation[Any]] = [lease, claim]
+            _, end = yield from abreast(both)
+        except ReaderFenced:
+            yield from leases.end(core, stream, slot, self.reader)  # what the claim has taken all the same
+            raise
+        return int(end)
 
     def renew(self) -> None:
         """Says that the worker lives."""

@@ -7,7 +7,7 @@ that ends while its row is worked on shows by an ack that comes late.
 """
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -65,11 +65,23 @@ def plan(
         replies = yield [command("EXISTS", own.payload(segment.token)) for segment in part]
         there += [segment for segment, exists in zip(part, replies, strict=True) if exists]
     gone = frozenset(one.token for one in members) - {one.token for one in there}
-    found = yield from judge(core, [] if everything else there, slot)
-    found = Skipped(gone, found.over, found.parts)
+    judged = yield from judge(core, [] if everything else there, slot)
+    return (yield from planned(core, stream, members, gone, judged))
+
+
+def planned(
+    core: Core, stream: str, members: Sequence[Segment], gone: Collection[str], judged: Skipped
+) -> Operation[Planned]:
+    """What a batch reads of segments: not those that are gone, by their tokens, nor what was judged (`judge`).
+
+    What is left out is noted in the store.
+    """
+    over = judged.over - frozenset(gone)
+    parts = {token: left for token, left in judged.parts.items() if token not in gone}
+    found = Skipped(frozenset(gone), over, parts)
     token = yield from skipped.note(core, stream, found)
-    left: dict[str, Left | None] = {**dict.fromkeys(found.over), **found.parts}
-    return Planned(tuple(there), token, left)
+    left: dict[str, Left | None] = {**dict.fromkeys(over), **parts}
+    return Planned(tuple(one for one in members if one.token not in gone), token, left)
 
 
 def judge(core: Core, members: Sequence[Segment], slot: int) -> Operation[Skipped]:
