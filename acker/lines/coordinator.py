@@ -7,8 +7,9 @@ for a number, and what of it had happened is known by its keys.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -23,7 +24,7 @@ from acker.lines import definition
 from acker.lines.definition import Definition
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast, command
-from acker.streams import gathers, lua, segments
+from acker.streams import gathers, lua, segments, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import inputs, vectors
 from acker.streams.commits.commit import SHARED
@@ -74,11 +75,12 @@ def step(core: Core, reader: OutcomeReader, gone: list[bytes] | None = None) -> 
     gone: gets what is known of groups that have gone on, for `forget`.
     """
     before = reader.place
-    number = yield from commits.next_number(core, WRITER)
+    looks: list[Operation[Any]] = [commits.next_number(core, WRITER), definition.lines(core)]
+    number, known = yield from abreast(looks)
     entries = yield from reader.read()
     if not entries:
         return 0
-    arrived = yield from _arrived(core, entries)
+    arrived = yield from _arrived(core, entries, known)
     replies = yield [_noting(core, one) for one in arrived]
     yield from _fail_others(core, arrived)
     ready = [(one, _indexes(reply)) for one, reply in zip(arrived, replies, strict=True) if reply is not None]
@@ -114,13 +116,19 @@ def forget(core: Core, gone: list[bytes]) -> Operation[None]:
         del gone[:_PAGE]
 
 
-def _arrived(core: Core, entries: Sequence[Entry]) -> Operation[list[_Arrived]]:
-    """What outcomes say, by slab. Of what the ledger has forgotten they say nothing any more."""
-    known = yield from definition.lines(core)
+def _arrived(
+    core: Core, entries: Sequence[Entry], known: Mapping[int, Definition]
+) -> Operation[list[_Arrived]]:
+    """What outcomes say, by slab. Of what the ledger has forgotten they say nothing any more.
+
+    known: the lines, as of before the outcomes were read.
+    """
     by_slab: dict[bytes, list[tuple[Entry, tuple[int, ...] | None]]] = {}
     for entry in entries:
         for outcome in entry.slabs:
             by_slab.setdefault(outcome.slab, []).append((entry, outcome.indexes))
+    if any(sections.place_of(slab)[0] not in known for slab in by_slab):
+        known = yield from definition.lines(core)  # one was declared meanwhile
     headers = yield [_header(core, slab) for slab in by_slab]
     found = []
     for (slab, ended), stored in zip(by_slab.items(), headers, strict=True):
@@ -190,12 +198,11 @@ def _fail_others(core: Core, arrived: Sequence[_Arrived]) -> Operation[None]:
 
 def _release(core: Core, number: int, ready: Sequence[tuple[_Arrived, Ids]]) -> Operation[int | None]:
     """Releases groups by one commit; returns how many commits it took, None where another one was quicker."""
-    waiting = yield [
-        command("XLEN", own.gathered(one.group, task))
-        for one, _ in ready
-        for own in [keys.Stream(core.config.name, one.stream)]
-        for task in range(_tasks(one))
-    ]
+    streams = list(dict.fromkeys(one.stream for one, _ in ready))
+    looks: list[Operation[Any]] = [_lengths(core, [one for one, _ in ready])]
+    looks += [subscriptions.staged_for(core, stream) for stream in streams]
+    waiting, *found = yield from abreast(looks)
+    to = dict(zip(streams, found, strict=True))
     lengths = iter(waiting)
     going: list[tuple[_Arrived, Ids]] = []
     dropped: list[_Arrived] = []
@@ -213,9 +220,12 @@ def _release(core: Core, number: int, ready: Sequence[tuple[_Arrived, Ids]]) -> 
         else:
             dropped.append(one)
     if going:
-        staged = yield from abreast([_stage_last(core, one, acked) for one, acked in going])
-        gates = yield from abreast([_stage_gates(core, one, acked) for one, acked in going])
-        what = Commit(tuple(staged), gates=tuple(gates))
+        stages: list[Operation[Any]] = [
+            _stage_last(core, Staging(one.stream, to=to[one.stream]), one, acked) for one, acked in going
+        ]
+        stages += [_stage_gates(core, one, acked) for one, acked in going]
+        made = yield from abreast(stages)
+        what = Commit(tuple(made[: len(going)]), gates=tuple(made[len(going) :]))
         if not (yield from commits.commit(core, WRITER, number, what)):
             return None
     for one in dropped:
@@ -227,11 +237,21 @@ def _tasks(one: _Arrived) -> int:
     return one.line.gathers[one.section - 1].tasks
 
 
-def _stage_last(core: Core, one: _Arrived, acked: Ids) -> Operation[Staged]:
+def _lengths(core: Core, ready: Sequence[_Arrived]) -> Operation[list[int]]:
+    """How many segments wait for each group, task by task."""
+    lengths: list[int] = yield [
+        command("XLEN", own.gathered(one.group, task))
+        for one in ready
+        for own in [keys.Stream(core.config.name, one.stream)]
+        for task in range(_tasks(one))
+    ]
+    return lengths
+
+
+def _stage_last(core: Core, staging: Staging, one: _Arrived, acked: Ids) -> Operation[Staged]:
     """Stages the rows that end the bundles of a group: one for each request and task."""
     anchors = one.anchors(acked, one.section + 1)
     rows = pa.RecordBatch.from_pydict({ANCHORS: pa.array(anchors), FINISHED: pa.array([True] * len(anchors))})
-    staging = Staging(one.stream)
     made = yield from abreast(
         [
             stage_segment(core, staging, [rows], gathers.place(one.group, task, last=True))

@@ -18,7 +18,6 @@ from acker.errors import (
     FailedException,
     PermanentFailure,
     SchemaMismatch,
-    UnknownStream,
     ValidationError,
     shown,
 )
@@ -27,11 +26,12 @@ from acker.ledger.causes import Cause, said_by
 from acker.ledger.config import bounded_reason, check_name
 from acker.ledger.core import Core
 from acker.lines import columns, event_loop
-from acker.store.operation import Operation
-from acker.streams import fairness, gathers, schemas, segments
+from acker.store.operation import Operation, abreast
+from acker.streams import fairness, gathers, schemas, segments, subscriptions
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage, stage_failures
 from acker.streams.gathers import FINISHED
 from acker.streams.segments import ANCHORS, Segment
+from acker.streams.subscriptions import StagedFor
 from acker.streams.together import Pace, asynchronous
 from acker.streams.undone import undone
 
@@ -301,8 +301,10 @@ def _rows(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
 def stage_made(core: Core, made: Made, step: str, batch: int) -> Operation[tuple[Staged, ...]]:
     """Stages what a step has made. A row that its stream cannot have fails its request."""
     staged: list[Staged] = []
-    for stream, rows in made.out.rows.items():
-        staged += yield from _stage_rows(core, stream, rows, made, step, batch)
+    streams = list(made.out.rows)
+    looks = yield from abreast([_look(core, stream) for stream in streams])
+    for stream, look in zip(streams, looks, strict=True):
+        staged += yield from _stage_rows(core, stream, look, made.out.rows[stream], made, step, batch)
     staged += yield from made.out.stage(core, made.failed)
     if made.failed:
         anchors = np.array([anchor for anchor in made.failed if anchor], dtype=np.int64)
@@ -312,34 +314,45 @@ def stage_made(core: Core, made: Made, step: str, batch: int) -> Operation[tuple
     return tuple(staged)
 
 
+_Look: TypeAlias = tuple[bytes | None, StagedFor]
+"""What a stream has just now: its schema, as it is stored, and what its segments are staged for."""
+
+
+def _look(core: Core, stream: str) -> Operation[_Look]:
+    looks: list[Operation[Any]] = [schemas.enlist(core, stream), subscriptions.staged_for(core, stream)]
+    stored, to = yield from abreast(looks)
+    return stored, to
+
+
 def _stage_rows(
-    core: Core, stream: str, rows: Sequence[dict[str, Any]], made: Made, step: str, batch: int
+    core: Core,
+    stream: str,
+    look: _Look,
+    rows: Sequence[dict[str, Any]],
+    made: Made,
+    step: str,
+    batch: int,
 ) -> Operation[list[Staged]]:
     """Stages rows for a stream. Of those that it cannot have, found by halves, the requests fail."""
     rows = [row for row in rows if row[ANCHORS] not in made.failed]
     while rows:
-        known = yield from _known(core, stream)
+        stored, to = look
+        known = None if stored is None else schemas.parse(stored)
         try:
             table = columns.table(rows, known)
-            yield from schemas.record(core, stream, table.schema)
+            yield from schemas.record_over(core, stream, table.schema, stored)
             table = table.cast(schemas.normal(table.schema))
-            return [(yield from stage(core, Staging(stream), table.to_batches()))]
+            return [(yield from stage(core, Staging(stream, to=to), table.to_batches()))]
         except Exception as error:  # the rows are the user's: anything may come of them
             if isinstance(error, AckerError) and not isinstance(error, SchemaMismatch | ValidationError):
                 raise
-            if (yield from _known(core, stream)) != known:
+            look = yield from _look(core, stream)
+            if look[0] != stored:
                 continue  # another worker has given the stream a column meanwhile
             if len(rows) == 1:
                 made.fail(rows[0][ANCHORS], error, step, batch)
                 return []
         half = len(rows) // 2
-        found = yield from _stage_rows(core, stream, rows[:half], made, step, batch)
-        return found + (yield from _stage_rows(core, stream, rows[half:], made, step, batch))
+        found = yield from _stage_rows(core, stream, look, rows[:half], made, step, batch)
+        return found + (yield from _stage_rows(core, stream, look, rows[half:], made, step, batch))
     return []
-
-
-def _known(core: Core, stream: str) -> Operation[pa.Schema | None]:
-    try:
-        return (yield from schemas.read(core, stream))
-    except UnknownStream:
-        return None

@@ -90,16 +90,37 @@ def record(core: Core, stream: str, schema: pa.Schema) -> Operation[pa.Schema]:
     leave out. Raises SchemaMismatch that lists the differences, and ValidationError for a type that Spark has
     not, or cannot read from a stream, or that `_acker` cannot have. Nothing is recorded then.
     """
+    wanted = _wanted(schema)
+    stored = yield from enlist(core, stream)
+    return (yield from _record(core, stream, wanted, stored))
+
+
+def enlist(core: Core, stream: str) -> Operation[bytes | None]:
+    """Notes a stream among those of its topology; returns its schema as it is stored, for `record_over`."""
+    key = keys.Stream(core.config.name, stream).schema
+    [_, stored] = yield [command("SADD", keys.streams(core.config.name), stream), command("GET", key)]
+    return None if stored is None else bytes(stored)
+
+
+def record_over(core: Core, stream: str, schema: pa.Schema, stored: bytes | None) -> Operation[pa.Schema]:
+    """As `record`, where `enlist` has returned `stored` just now."""
+    return (yield from _record(core, stream, _wanted(schema), stored))
+
+
+def _wanted(schema: pa.Schema) -> pa.Schema:
     wanted = normal(schema)
     for field in wanted:
         _check_readable(field.name, field.type)
     if ANCHORS in wanted.names:
         check_anchors_type(wanted.field(ANCHORS).type)
+    return wanted
+
+
+def _record(core: Core, stream: str, wanted: pa.Schema, stored: bytes | None) -> Operation[pa.Schema]:
     own = keys.Stream(core.config.name, stream)
-    [_, stored] = yield [command("SADD", keys.streams(core.config.name), stream), command("GET", own.schema)]
     for _ in range(_ATTEMPTS):
-        new = wanted if stored is None else _evolved(stream, _parse(stored), wanted)
-        if stored is not None and new.equals(_parse(stored), check_metadata=True):
+        new = wanted if stored is None else _evolved(stream, parse(stored), wanted)
+        if stored is not None and new.equals(parse(stored), check_metadata=True):
             return new
         text = base64.b64encode(new.serialize().to_pybytes())
         [reply] = yield [lua.record_schema(own, stored or b"", text)]
@@ -165,10 +186,11 @@ def read(core: Core, stream: str) -> Operation[pa.Schema]:
             f"topology {core.config.name!r} has no stream {stream!r} yet{meant(stream, known)}: nothing was "
             f"written to it. {listed(known, 'stream')}"
         )
-    return _parse(stored)
+    return parse(stored)
 
 
-def _parse(stored: bytes) -> pa.Schema:
+def parse(stored: bytes) -> pa.Schema:
+    """A schema as it is stored. Raises StoreError."""
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
         check_names(schema)

@@ -30,6 +30,6 @@ def test_a_name_that_is_no_text_is_an_unreadable_record(schema: dict[str, pa.Dat
     with pytest.raises(UnreadableRecord, match="not the rows of a segment"):
         list(segments.decode(damaged(payload)))
     stored = batch.schema.serialize().to_pybytes()
-    assert schemas._parse(base64.b64encode(stored)) == batch.schema
+    assert schemas.parse(base64.b64encode(stored)) == batch.schema
     with pytest.raises(StoreError, match="not a schema"):
-        schemas._parse(base64.b64encode(damaged(stored)))
+        schemas.parse(base64.b64encode(damaged(stored)))

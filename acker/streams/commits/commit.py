@@ -18,7 +18,7 @@ from acker.ledger import traces
 from acker.ledger.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, abreast, command
-from acker.store.replies import whole
+from acker.store.replies import pairs, whole
 from acker.streams import lua, retention, segments, subscriptions, taking_back
 from acker.streams.commits import (
     effects,
@@ -86,11 +86,14 @@ def finish(core: Core, writer: str, number: int, origin: Origin | None = None) -
 
 def next_number(core: Core, writer: str) -> Operation[int]:
     """The number of a writer's next commit, where nobody gives it one; finishes the last one."""
-    [last] = yield [command("HGET", keys.commits(core.config.name, writer), "last")]
-    if last is None:
+    # All that is known of them, for a round trip less: it is short where they are done.
+    [stored] = yield [command("HGETALL", keys.commits(core.config.name, writer))]
+    fields = pairs(stored)
+    if b"last" not in fields:
         return 0
-    number = whole(last, f"the last commit of writer {writer!r}")
-    yield from finish(core, writer, number)
+    number = whole(fields[b"last"], f"the last commit of writer {writer!r}")
+    if fields.get(b"%d:state" % number) != b"done":
+        yield from finish(core, writer, number)
     return number + 1
 
 

@@ -23,6 +23,7 @@ from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.vectors import VectorPlace
 from acker.streams.gathers import Gathering
 from acker.streams.segments import ANCHORS, SEGMENT_BYTES, SEGMENT_ROWS, Segment
+from acker.streams.subscriptions import StagedFor
 
 STAGING_TTL = 3600
 """Seconds that staged data waits for its commit, by default."""
@@ -86,7 +87,8 @@ class Staging:
     rows, bytes: after so many of them (bytes before compression) a new segment starts. ttl: seconds.
     failures_only: rows that did not fail are passed over. effects_horizon: the digests of these are recorded
     as effects for so long (ms); None: they are recorded already. step, batch: of who fails rows. results:
-    rows are not emitted but give results of a function, which are kept for so many seconds.
+    rows are not emitted but give results of a function, which are kept for so many seconds. to: what
+    `acker.streams.subscriptions.staged_for` has said of the stream just now, where that was asked already.
     """
 
     stream: str
@@ -99,6 +101,7 @@ class Staging:
     step: str = ""
     batch: int = -1
     results: tuple[str, int] | None = None
+    to: StagedFor | None = None
 
 
 @dataclass(slots=True)
@@ -253,7 +256,7 @@ def stage_segments(core: Core, how: Staging, batches: list[pa.RecordBatch]) -> O
 
     Where it is read fairly, as some for each lane.
     """
-    slots, gathering, fair = yield from subscriptions.staged_for(core, how.stream)
+    slots, gathering, fair = how.to or (yield from subscriptions.staged_for(core, how.stream))
     if gathering is not None:
         places = gathers.cut(Gathering.parse(gathering), how.stream, batches)
         return (yield from abreast([_stage_segment(core, how, part, slots, to) for to, part in places]))
@@ -268,7 +271,7 @@ def stage_segment(
     core: Core, how: Staging, batches: list[pa.RecordBatch], to: str = ""
 ) -> Operation[Segment]:
     """Stages one segment: its payload, and its vectors in each shard for each subscription there is."""
-    slots = yield from subscriptions.slots(core, how.stream)
+    slots, *_ = how.to or (yield from subscriptions.staged_for(core, how.stream))
     return (yield from _stage_segment(core, how, batches, slots, to))
 
 
