@@ -46,9 +46,10 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
         woken.clear()
         try:
             told = partial(_answer_outcomes, ledger, what)
-            settler.settle(ledger, what.name, told, readings=readings)
             now = time.monotonic()
-            if now - looked >= min(_LOOK, often):
+            due = now - looked >= min(_LOOK, often)
+            settler.settle(ledger, what.name, told, readings=readings, claimed=not due)
+            if due:
                 looked = now
                 late = ledger.run(calls.overdue(ledger.core, what))
                 if late or now - kept >= often:

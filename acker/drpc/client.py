@@ -289,11 +289,16 @@ class Client:
             raise
 
     def _listen(self) -> None:
-        """Takes answers until nobody waits for one any more."""
-        looked = saw_to = time.monotonic()
+        """Takes answers until nobody has waited for one for a while."""
+        looked = saw_to = wanted_at = time.monotonic()
         while True:
+            now = time.monotonic()
             with self._lock:
-                if not self._pending:
+                if self._pending:
+                    wanted_at = now
+                elif now - wanted_at < _IDLE:
+                    saw_to = now
+                else:
                     self._waiting = False
                     return
             try:

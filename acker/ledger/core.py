@@ -4,10 +4,11 @@ Operations that change it are submissions, whose calls take effect once (acker/l
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import redis
 
@@ -22,7 +23,7 @@ from acker.ledger.marks import Mark
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON, Call, Failed, Submission, Updated, Writers, sums
 from acker.store import keys
-from acker.store.operation import NOTHING, Operation, Reply, Request
+from acker.store.operation import NOTHING, Operation, Reply, Request, abreast
 
 FLIGHT_SHARDS = 64
 """Most shards that one batch of requests asks something of."""
@@ -243,11 +244,16 @@ class Core:
         """
         check_name(name, "spout")
         if ask or name not in self.spouts:
-            yield from topologies.register_spout(self.config, name)
-            known = self.spouts | {name}
-            if not (yield from self.refresh_spouts()):
-                self.spouts = known
-                yield from self.restore()
+            yield from self.register_spouts({name})
+
+    def register_spouts(self, names: Collection[str]) -> Operation[None]:
+        """As `register_spout` with `ask`, for several."""
+        known = self.spouts.union(names)
+        notes: list[Operation[Any]] = [topologies.register_spout(self.config, name) for name in sorted(names)]
+        *_, there = yield from abreast([*notes, self.refresh_spouts()])
+        self.spouts = self.spouts.union(names) if there else known
+        if not there:
+            yield from self.restore()
 
 
 def open_topology(name: str, asked: Settings, create: bool = True) -> Operation[Core]:

@@ -9,6 +9,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -82,8 +83,12 @@ def of(core: Core, stream: str) -> Operation[Gathering | None]:
     return None if found is None else Gathering.parse(found)
 
 
-def line(core: Core, name: str) -> Operation[tuple[int, tuple[str, ...]]]:
-    """The number of a line, and its streams that gather. Raises UnknownLine and UnreadableRecord."""
+Gathers: TypeAlias = tuple[int, tuple[str, ...]]
+"""The number of a line, and its streams that gather."""
+
+
+def line(core: Core, name: str) -> Operation[Gathers]:
+    """What a line is. Raises UnknownLine and UnreadableRecord."""
     [stored] = yield [command("HGET", keys.lines(core.config.name), name)]
     if stored is None:
         raise UnknownLine(f"topology {core.config.name!r} has no line {name!r}: declare it first")

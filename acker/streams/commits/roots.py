@@ -25,6 +25,7 @@ from acker.streams import gathers, lua, segments
 from acker.streams.commits import columns
 from acker.streams.commits.staging import Staged, Staging, pieces, stage_segments, stage_vectors
 from acker.streams.commits.vectors import VectorPlace
+from acker.streams.gathers import Gathers
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.spouts import attempts
 
@@ -246,9 +247,17 @@ def stage(
 
 
 def emit(
-    core: Core, how: Tracking, staging: Staging, batches: Iterable[pa.RecordBatch], number: int = 1
+    core: Core,
+    how: Tracking,
+    staging: Staging,
+    batches: Iterable[pa.RecordBatch],
+    number: int = 1,
+    line: Gathers | None = None,
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
-    """Stages rows as roots, and as tuples of a stream that are anchored to them, and to nothing else."""
+    """Stages rows as roots, and as tuples of a stream that are anchored to them, and to nothing else.
+
+    line: that of the rows, where it has been read already.
+    """
     made: list[Roots] = []
     done: list[Segment] = []
     for piece in _cut(core, how, staging, batches):
@@ -257,7 +266,7 @@ def emit(
         if good.num_rows:
             anchors = pa.nulls(good.num_rows, pa.int64())
             if core.config.ackers:
-                made.append((yield from _stage_rows(core, how, staging, good, number, False)))
+                made.append((yield from _stage_rows(core, how, staging, good, number, False, line)))
                 anchors = pa.array(made[-1].anchors())
             parts.append(attempts.without(good).append_column(ANCHORS, anchors))
         if bad.num_rows and core.config.ackers and how.bad_message_id == "dead_letter":
@@ -306,7 +315,13 @@ def _prepared(how: Tracking, piece: Sequence[pa.RecordBatch], number: int) -> tu
 
 
 def _stage_rows(
-    core: Core, how: Tracking, staging: Staging, rows: pa.Table, number: int, refused: bool
+    core: Core,
+    how: Tracking,
+    staging: Staging,
+    rows: pa.Table,
+    number: int,
+    refused: bool,
+    known: Gathers | None = None,
 ) -> Operation[Roots]:
     """Stages rows as roots, with their vectors, which also note what was tracked and failed of them.
 
@@ -315,7 +330,7 @@ def _stage_rows(
     """
     line, gathering = None, tuple[str, ...]()
     if how.line and not refused:
-        of_line, gathering = yield from gathers.line(core, how.line)
+        of_line, gathering = known or (yield from gathers.line(core, how.line))
         line = of_line, len(gathering)
     payload = segments.encode(rows.to_batches(), staging.compression)
     offsets = columns.offsets(rows, how.offset, how.partition)

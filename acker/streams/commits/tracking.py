@@ -1,7 +1,7 @@
 """What a commit does with roots before anything else: keeps their rows, and tracks their trees."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -12,11 +12,11 @@ from acker.ledger.core import Core
 from acker.ledger.slabs import NewSlab, PackedIds
 from acker.ledger.submissions import unreadable
 from acker.store import keys
-from acker.store.operation import Operation
+from acker.store.operation import Operation, abreast
 from acker.streams import lua
 from acker.streams.commits import traced
 from acker.streams.commits.columns import message_ids
-from acker.streams.commits.roots import Roots, Tracking, further, kept_rows, places
+from acker.streams.commits.roots import Roots, further, kept_rows, places
 
 _TRACK = 64
 _NO_LIMIT = (1 << 53) - 1
@@ -52,21 +52,40 @@ def track(core: Core, members: Sequence[Roots], replays: bool = False) -> Operat
     and UnreadableRecord for a slab that is somebody else's, or whose record cannot be read: nothing of the
     commit is applied or published then.
     """
+    limit = _NO_LIMIT if replays else None
+    spouts = {roots.how.spout for roots in members}
+    spouts |= {sections.SPOUT for roots in members if roots.line is not None}
+    if len(members) == 1:
+        [roots] = members
+        looks: list[Operation[Any]] = [
+            _keep(core, roots, replays),
+            core.register_spouts(spouts),
+            kept_rows(core, roots),
+        ]
+        *_, rows = yield from abreast(looks)
+        if not replays:
+            yield from _raise_highest(core, members)
+        yield from _track(core, roots, limit, _every(roots), rows)
+        return
     for roots in members:
-        yield from _keep(core, replace(roots.how, max_spout_pending=None) if replays else roots.how, roots)
+        yield from _keep(core, roots, replays)
     if not replays:
         yield from _raise_highest(core, members)
+    if members:
+        yield from core.register_spouts(spouts)
     for roots in members:
-        yield from core.register_spout(roots.how.spout, ask=True)
-        if roots.line is not None:
-            yield from core.register_spout(sections.SPOUT, ask=True)
-        every = range(-(-roots.rows // roots.slab))
-        yield from _track(core, roots, _NO_LIMIT if replays else None, every)
+        yield from _track(core, roots, limit, _every(roots), (yield from kept_rows(core, roots)))
 
 
-def _keep(core: Core, how: Tracking, roots: Roots) -> Operation[None]:
+def _every(roots: Roots) -> range:
+    """The numbers of all slabs."""
+    return range(-(-roots.rows // roots.slab))
+
+
+def _keep(core: Core, roots: Roots, replays: bool) -> Operation[None]:
+    how = roots.how
     own = keys.Spout(core.config.name, how.spout)
-    limit = how.max_spout_pending or 0
+    limit = 0 if replays else how.max_spout_pending or 0
     token, names = roots.token, roots.names()
     [kept] = yield [lua.keep(core.config, own, token, roots.record(), roots.rows, limit, roots.slab, names)]
     if int(kept) < 0:
@@ -91,35 +110,55 @@ def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[N
     """Tracks some slabs of kept roots, by their numbers, over any limit: they were held before."""
     yield from core.register_spout(roots.how.spout, ask=True)
     # One that cannot be read is put away by a drain, and looked after again.
-    yield from _track(core, roots, _NO_LIMIT, numbers, again=True)
+    rows = yield from kept_rows(core, roots)
+    yield from _track(core, roots, _NO_LIMIT, numbers, rows, again=True)
 
 
 def _track(
-    core: Core, roots: Roots, limit: int | None, numbers: Sequence[int], again: bool = False
+    core: Core,
+    roots: Roots,
+    limit: int | None,
+    numbers: Sequence[int],
+    rows: pa.Table | None,
+    again: bool = False,
 ) -> Operation[None]:
-    rows = yield from kept_rows(core, roots)
+    """Tracks slabs of roots. rows: that are kept."""
     if rows is None:
         return  # all of it was tracked before, and settled; or nobody can track what cannot be read
     last, how = roots.sections, "again" if again else "once"
     named = _packed(message_ids(rows, roots.how.message_id), roots.slab)
     # The trees that are settled come first: of what has no room nothing is kept open by a section before.
-    for section in [last, *([] if again else range(1, last))]:
-        spout = roots.how.spout if section == last else sections.SPOUT
-        anchors, values = roots.anchors(section), roots.values(section)
-        staged = {shard: key for key, shard in places(core, roots)}
-        if section > 1:
-            staged = {shard: key for at, key, shard in further(core, roots) if at == section}
-        for first in range(0, len(numbers), _TRACK):
-            slabs = []
-            for number in numbers[first : first + _TRACK]:
-                part = slice(number * roots.slab, (number + 1) * roots.slab)
-                own = named[number] if section == last else PackedIds.empty(len(anchors[part]))
-                slabs.append(NewSlab(anchors[part], values[part], own))
-            letters = yield from once.send(core, core.track(slabs, spout, limit, how, staged))
-            _check(core, roots, letters, [] if again else slabs)
-            if section == last:
-                every = np.concatenate([slab.anchors for slab in slabs])
+    for part in ([last], [] if again else range(1, last)):
+        staged = {one: dict[int, bytes]() for one in part}
+        for section, key, shard in [*((1, *one) for one in places(core, roots)), *further(core, roots)]:
+            if section in staged:
+                staged[section][shard] = key
+        for first in range(0, len(numbers) if part else 0, _TRACK):
+            of = {one: _slabs(roots, one, numbers[first : first + _TRACK], named) for one in part}
+            tracks = [
+                core.track(slabs, _spout(roots, one), limit, how, staged[one]) for one, slabs in of.items()
+            ]
+            yield from once.submit(core, [call for one in tracks for call in one.calls])
+            for track, slabs in zip(tracks, of.values(), strict=True):
+                _check(core, roots, track.result(), [] if again else slabs)
+            if last in part:
+                every = np.concatenate([slab.anchors for slab in of[last]])
                 yield from traced.tracked(core, every, roots.how.spout)
+
+
+def _spout(roots: Roots, section: int) -> str:
+    return roots.how.spout if section == roots.sections else sections.SPOUT
+
+
+def _slabs(roots: Roots, section: int, numbers: Sequence[int], named: Sequence[PackedIds]) -> list[NewSlab]:
+    """Slabs of a section as they are tracked. named: their message ids, which the last one has."""
+    anchors, values = roots.anchors(section), roots.values(section)
+    slabs = []
+    for number in numbers:
+        part = slice(number * roots.slab, (number + 1) * roots.slab)
+        own = named[number] if section == roots.sections else PackedIds.empty(len(anchors[part]))
+        slabs.append(NewSlab(anchors[part], values[part], own))
+    return slabs
 
 
 def _check(core: Core, roots: Roots, letters: Sequence[str], slabs: Sequence[NewSlab]) -> None:

@@ -6,7 +6,7 @@ needs to know the spout: see `acker.streams.spouts.settler`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -14,8 +14,8 @@ from acker.errors import ValidationError
 from acker.ledger import ids, outcomes
 from acker.ledger.core import Core
 from acker.ledger.outcomes import Entry
-from acker.store.operation import Operation
-from acker.streams import schemas
+from acker.store.operation import Operation, abreast
+from acker.streams import gathers, schemas, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import late, roots
 from acker.streams.commits.contents import Commit
@@ -237,8 +237,16 @@ def emit_recorded(
     core: Core, how: Tracking, staging: Staging, batches: Sequence[pa.RecordBatch]
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
     """As `acker.streams.commits.roots.emit`, when the schema of the stream is recorded, or compared."""
-    yield from schemas.record(core, staging.stream, roots.anchored_schema(batches[0].schema, how))
-    return (yield from roots.emit(core, how, staging, batches))
+    schema = roots.anchored_schema(batches[0].schema, how)
+    looks: list[Operation[Any]] = [
+        schemas.record(core, staging.stream, schema),
+        subscriptions.staged_for(core, staging.stream),
+    ]
+    looks += [gathers.line(core, how.line)] if how.line and core.config.ackers else []
+    _, to, *line = yield from abreast(looks)
+    return (
+        yield from roots.emit(core, how, replace(staging, to=to), batches, line=line[0] if line else None)
+    )
 
 
 def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, KeptSlab]) -> Operation[pa.Table]:

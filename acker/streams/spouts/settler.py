@@ -39,15 +39,20 @@ def settle(
     on_outcomes: OnOutcomes | None = None,
     steps: int = _STEPS,
     readings: dict[str, SettleProgress] | None = None,
+    *,
+    claimed: bool = False,
 ) -> Stepped:
     """Settles what outcomes there are, in so many steps at most for a spout: one, or all that keep rows.
 
     on_outcomes: see `acker.streams.spouts.replays.step`. A spout whose outcomes were asked for so is left to
     who asks for them, until it is named without. readings: spout -> how far it was read, kept from one call
-    to the next. Raises what `step` or `on_outcomes` does, first for one of several spouts, when the others
-    are settled.
+    to the next. claimed: the call of a moment ago has said already that the caller takes these outcomes.
+    Raises what `step` or `on_outcomes` does, first for one of several spouts, when the others are settled.
     """
-    names = ledger.run(_claimed(ledger, spout, on_outcomes is not None))
+    if claimed and spout is not None and ledger.config.ackers:
+        names = [spout]
+    else:
+        names = ledger.run(_claimed(ledger, spout, on_outcomes is not None))
     known = {} if readings is None else readings
     for name in names:
         if name not in known or known[name].core is not ledger.core:
