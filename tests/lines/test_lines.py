@@ -107,16 +107,16 @@ def test_a_request_is_finished_by_each_task_also_without_rows(url: str) -> None:
     assert counters(job.ledger)["acked"] == 12
 
 
-def test_threads_work_on_a_line_until_they_are_stopped(valkey_url: str) -> None:
+def test_threads_work_on_thousands_of_requests_at_once_until_they_are_stopped(valkey_url: str) -> None:
     job = Job(open_ledger(Store(valkey_url), "t", ackers=2), group=16)
     for one in job.workers.values():
         one.end()
-    job.spout.write(pa.table({"id": [f"r{n}" for n in range(200)], "n": [n % 5 for n in range(200)]}))
+    job.spout.write(pa.table({"id": [f"r{n}" for n in range(3000)], "n": [n % 5 for n in range(3000)]}))
     done = 0
     with job.line.work(threads=2):
-        while done < 200:
+        while done < 3000:
             done += settler.settle(job.ledger).all
-    assert sorted(job.sums) == sorted(n % 5 for n in range(200))
+    assert sorted(job.sums) == sorted(n % 5 for n in range(3000))
     for stream in ("asks", "rows", "counts"):
         [left] = job.ledger.store.send([command("EXISTS", keys.Stream("t", stream).workers(0))])
         assert not left
