@@ -34,12 +34,14 @@ from acker.errors import (
     SpoutPendingFull,
     TrackRejected,
     UnknownFunction,
+    UnknownLine,
+    UnknownTopology,
     UnreadableRecord,
     ValidationError,
     shown,
 )
 from acker.ledger import ids
-from acker.ledger.client import Ledger
+from acker.ledger.client import Ledger, follow
 from acker.ledger.settings import check_number
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, Word, command
@@ -53,6 +55,8 @@ _LOOK = 1.0
 _UNTOLD = 1.0
 """Seconds after the time of a call when its caller sees to it, for then nobody who works has."""
 _GRACE = 2.0
+_FOLLOW = 2.5
+"""Seconds after which it is seen whether the topology has changed."""
 _PAGE = 500
 _log = logging.getLogger(__name__)
 
@@ -90,7 +94,7 @@ class Client:
         self._pending: dict[str, list[tuple[float, Future[Any]]]] = {}
         self._come = threading.Condition(self._lock)
         self._sending = self._waiting = False
-        self._last = b""
+        self._last, self._followed = b"", time.monotonic()
         _clients.add(self)
 
     def __getstate__(self) -> tuple[Ledger, Description]:
@@ -203,12 +207,23 @@ class Client:
         """Begins calls, in groups of so many; each has its future, whatever becomes of it."""
         try:
             self._await(calls)
+            self._follow()
             self._write(calls, group)
             for call in calls:
                 call.begun.set_result(None)
         except Exception as error:  # noqa: BLE001 - whoever waits is to know
             for call in calls:
                 self._end(call.request, error)
+
+    def _follow(self) -> None:
+        """Looks now and then whether the topology was configured or made anew."""
+        if time.monotonic() - self._followed >= _FOLLOW:
+            name = self.ledger.config.name
+            try:
+                self.ledger = follow(self.ledger, self.ledger.store, name, create=False)
+            except UnknownTopology as error:
+                raise UnknownFunction(f"function {self.function.name!r} has gone: {error}") from error
+            self._followed = time.monotonic()
 
     def _write(self, calls: Sequence[Call], group: int) -> None:
         caller, begun = secrets.token_hex(8), set[str]()
@@ -247,6 +262,11 @@ class Client:
             self.ledger.run(self._withdraw([one.request for one in new]))
             if isinstance(error, SpoutPendingFull | TrackRejected):
                 raise DRPCFull(f"function {name!r}: {error}") from error
+            if isinstance(error, UnknownLine):
+                raise UnknownFunction(
+                    f"function {name!r} has gone: it was removed, or the store has lost it. Who works on it "
+                    "registers it again"
+                ) from error
             raise
 
     def _ask(self, calls: Sequence[Call], caller: str) -> Operation[list[Reply]]:

@@ -235,7 +235,7 @@ class LinearDRPC:
     def register_in(self, ledger: Ledger) -> Line:
         """As `register`, by the topology's ledger."""
         what = self.description(ledger.config.name)
-        ledger.run(registry.register(what))
+        ledger.run(registry.check(what))  # all else that is refused is refused before it is there for callers
         ledger.run(_claim(ledger, self.name))
         gathers = [
             Gather(what.stream(place), one.tasks, one.by)
@@ -244,6 +244,7 @@ class LinearDRPC:
         ]
         line = Line(ledger, self.name, gathers)
         line.once = not self.idempotent
+        line.again = partial(self.register_in, line.ledger)
         for place, one in enumerate(self._steps):
             columns = CALL if place == 0 else pa.schema(list((self._columns[place - 1] or {}).items()))
             ledger.run(
@@ -259,6 +260,7 @@ class LinearDRPC:
             elif made is not None:
                 function = made if place else partial(_first, made)
                 line.add(FunctionStep(one.name, what.stream(place), function, out, pace))
+        ledger.run(registry.register(what))
         return line
 
     @contextmanager
@@ -267,7 +269,7 @@ class LinearDRPC:
         line = self.register(topology)
         stop = threading.Event()
         what = self.description(topology.ledger.config.name)
-        answering = threading.Thread(target=answers.run, args=(topology.ledger, what, stop), daemon=True)
+        answering = threading.Thread(target=answers.run, args=(line.ledger, what, stop), daemon=True)
         with line.work(threads):
             answering.start()
             try:

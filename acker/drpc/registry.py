@@ -72,22 +72,29 @@ class Description:
         return found
 
 
-def register(what: Description) -> Operation[None]:
-    """Registers a function; the same again changes nothing. FunctionConflict where it is there otherwise."""
-    [known, there] = yield [
+def check(what: Description) -> Operation[None]:
+    """Whether a function can be registered: FunctionConflict where it is there otherwise."""
+    [stored, known] = yield [
+        command("HGET", keys.FUNCTIONS, what.name),
         command("HLEN", keys.FUNCTIONS),
-        command("HEXISTS", keys.FUNCTIONS, what.name),
     ]
-    if known >= MOST and not there:
-        raise ValidationError(f"function: the store has {known}, its most: remove one")
-    yield [command("HSETNX", keys.FUNCTIONS, what.name, what.record())]
-    [stored] = yield [command("HGET", keys.FUNCTIONS, what.name)]
+    if stored is None:
+        if known >= MOST:
+            raise ValidationError(f"function: the store has {known}, its most: remove one")
+        return
     found = Description.parse(stored)
     if found != what:
         raise FunctionConflict(
             f"function {what.name!r} is registered otherwise, in topology {found.topology!r}: {found}; asked "
             f"for {what}. Take another name, or remove it when its calls are answered"
         )
+
+
+def register(what: Description) -> Operation[None]:
+    """Registers a function; the same again changes nothing. FunctionConflict where it is there otherwise."""
+    yield from check(what)
+    yield [command("HSETNX", keys.FUNCTIONS, what.name, what.record())]
+    yield from check(what)
 
 
 def find(name: str) -> Operation[Description]:

@@ -1,8 +1,8 @@
 """Changing the settings of a topology that is there.
 
-Bounds change at any time, all that are asked for at once. Tickers, settlers and services follow within
-seconds, Spark's queries at their next start. Topologies, spouts and bolts of plain Python go on with the
-settings that they have read.
+Bounds change at any time, all that are asked for at once. Tickers, settlers, services and who works on lines
+follow within seconds, Spark's queries at their next start. Topologies, spouts and bolts of plain Python go on
+with the settings that they have read.
 """
 
 from acker.errors import TopologyInUse, ValidationError

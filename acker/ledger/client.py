@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
-from acker.errors import TrackConflict, TrackRejected, UnreadableRecord
+from acker.errors import TrackConflict, TrackRejected, UnknownTopology, UnreadableRecord
 from acker.ledger import causes, config, counts, histogram, once, tick
 from acker.ledger import core as operations
-from acker.ledger.config import Settings
+from acker.ledger.config import SETTINGS, Settings
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids, IdsLike, as_ids
 from acker.ledger.outcomes import Entry, OutcomeReader, Place, confirm, message_ids
@@ -219,3 +219,16 @@ def follow(
         return found
     known.core.spouts = found.core.spouts
     return known
+
+
+def remake(known: Ledger) -> Ledger:
+    """As `follow`, for who works on; a topology that has gone, with its store or removed, is made anew.
+
+    Its settings are those that it had.
+    """
+    config, store = known.config, known.store
+    try:
+        return follow(known, store, config.name, create=False)
+    except UnknownTopology:
+        settings: Any = {setting: getattr(config, setting) for setting in SETTINGS}
+        return follow(known, store, config.name, **settings)

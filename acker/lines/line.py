@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from acker.errors import AckerError, ValidationError
-from acker.ledger.client import Ledger
+from acker.ledger.client import Ledger, remake
 from acker.ledger.config import check_name
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
@@ -19,6 +19,7 @@ from acker.lines.definition import Gather
 from acker.lines.steps import FunctionStep, GatherStep, pace_of
 from acker.lines.workers import Step, Worker
 from acker.store import keys
+from acker.store.operation import command
 from acker.streams import fairness
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,9 +39,12 @@ class Line:
     """
 
     def __init__(self, ledger: Ledger, name: str, gathers: Sequence[Gather]) -> None:
-        self.ledger = ledger
+        self.ledger = Ledger(ledger.store, ledger.core)  # its own: it follows the topology, others do not
         self.name = check_name(name, "line")
-        self.definition = ledger.run(definition.declare(ledger.core, name, definition.check(list(gathers))))
+        self._gathers = definition.check(list(gathers))
+        self.definition = ledger.run(definition.declare(ledger.core, name, self._gathers))
+        self.again: Callable[[], object] = self._declare
+        """Declares the line, and what belongs to it, in a store that has lost it."""
         self.once = False
         """Whether what a worker had begun when it died is not worked on again: its requests fail."""
         self._steps: dict[str, Step] = {}
@@ -113,6 +117,27 @@ class Line:
         """A worker for each step, for who runs them himself."""
         return [Worker(self.ledger, step, once=self.once) for step in self._steps.values()]
 
+    def _declare(self) -> None:
+        self.definition = self.ledger.run(definition.declare(self.ledger.core, self.name, self._gathers))
+        for step in self._steps.values():
+            if step.fair_by:
+                self.ledger.run(fairness.declare(self.ledger.core, step.reads, step.fair_by))
+
+    def keep(self) -> None:
+        """Follows the topology where it was configured or made anew; declares what the store has lost.
+
+        Raises LineConflict where the line was declared otherwise since.
+        """
+        ledger = self.ledger
+        found = remake(ledger)
+        if found is not ledger:
+            _log.warning("line %s goes on with the topology as it is now: %s", self.name, found.config)
+            ledger.core = found.core
+        [there] = ledger.store.send([command("HEXISTS", keys.lines(ledger.config.name), self.name)])
+        if not there:
+            _log.warning("line %s is declared again: the store has lost it, or it was removed", self.name)
+            self.again()
+
     @contextmanager
     def work(self, threads: int = 1) -> Iterator[None]:
         """Runs all steps, each in so many threads (1 to 64), and a coordinator, until the context is left."""
@@ -123,7 +148,7 @@ class Line:
         running = [self._thread(_run, worker, stop, self._listening(bell, worker)) for worker in workers]
         woken = bell.listen(OutcomeReader(self.ledger.core, SPOUT).keys())
         running.append(self._thread(coordinate, self.ledger, stop, woken))
-        running.append(self._thread(_look_after, workers, stop))
+        running.append(self._thread(_look_after, self, workers, stop))
         running.append(self._thread(bell.run))
         for thread in running:
             thread.start()
@@ -147,9 +172,12 @@ def coordinate(ledger: Ledger, stop: threading.Event, woken: threading.Event) ->
 
     woken: is set when there may be something to do; without, it looks five times a second.
     """
-    reader, pause = OutcomeReader(ledger.core, SPOUT), _PAUSE
-    gone, forgot = list[bytes](), time.monotonic()
+    core, pause = ledger.core, _PAUSE
+    reader, gone, forgot = OutcomeReader(core, SPOUT), list[bytes](), time.monotonic()
     while not _stopped(stop, woken, pause):
+        if ledger.core is not core:  # the topology has changed
+            core, gone = ledger.core, []
+            reader = OutcomeReader(core, SPOUT)
         try:
             found = ledger.run(coordinator.step(ledger.core, reader, gone))
             if time.monotonic() - forgot >= FORGET:
@@ -184,11 +212,16 @@ def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
         _log.warning("step %s: %s", worker.step.name, error)
 
 
-def _look_after(workers: Sequence[Worker], stop: threading.Event) -> None:
+def _look_after(line: Line, workers: Sequence[Worker], stop: threading.Event) -> None:
+    def attempt(action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - without this thread all count as dead
+            unforeseen = None if isinstance(error, AckerError) else error
+            _log.warning("line %s: %s", line.name, error, exc_info=unforeseen)
+
     while not stop.wait(leases.LEASE / 4):
+        attempt(line.keep)
         for worker in workers:
-            try:
-                worker.renew()
-                worker.recover()
-            except AckerError as error:
-                _log.warning("step %s: %s", worker.step.name, error)
+            attempt(worker.renew)
+            attempt(worker.recover)
