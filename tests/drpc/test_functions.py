@@ -126,12 +126,13 @@ def test_a_request_whose_time_is_over_is_off_the_queue(topology: Topology) -> No
     function = LinearDRPC("count").step("fan", late, columns=N).gather("count", Count)
     function.register(topology)
     client = topology.drpc("count")
-    future = client.submit(5, timeout=0.05)
+    call = client.begin(5, timeout=0.5)
+    call.begun.result(30)
     core, own = topology.ledger.core, keys.Function("t", "count")
     while not topology.ledger.run(calls.overdue(core, client.function)):
         pass
     with pytest.raises(DRPCTimeout, match="it waited for fan"):
-        future.result()
+        call.future.result(30)
     topology.ledger.run(answers.look_after(core, client.function))
     left = topology.ledger.store.send([command("HLEN", own.calls), command("ZCARD", own.deadlines)])
     assert left == [0, 0]
