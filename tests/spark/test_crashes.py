@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from acker.spark import Collector, bolt
 from acker.streams.commits import commit
-from tests.helpers import attempts, standalone
+from tests.helpers import attempts, requests, standalone
 from tests.helpers.attempts import BY, wait_for
 from tests.helpers.crashes import LINES, assert_exact, run, staged
 from tests.helpers.exactness import words
@@ -78,6 +78,32 @@ def test_speculative_copies_that_win_and_that_lose(
     assert_exact(pipeline, 1000)
 
 
+def test_a_driver_killed_in_the_commit_of_rows_that_gather_is_restarted_with_other_rows(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    line = requests.ask(pipeline, LINES)
+    assert run(pipeline, tmp_path / "killed", "--die", 3, "--partitions", 1, "--random") == -9
+    assert staged(pipeline) > 0
+    assert run(pipeline, tmp_path / "killed", "--partitions", 3, "--random") == 0
+    found, _ = requests.gather(pipeline, line, LINES)
+    assert len(found) == len(set(found)) == 2 * len({word[1:] for word in found})
+    assert 0 < len(found) < 1000
+
+
+def test_speculative_copies_of_who_writes_rows_that_gather(pipeline: Pipeline, tmp_path: Path) -> None:
+    line = requests.ask(pipeline, LINES)
+    (tmp_path / "gates").mkdir()
+    with standalone.cluster(tmp_path) as master:
+        more = ["--master", master, "--partitions", 3, "--gates", tmp_path / "gates"]
+        assert run(pipeline, tmp_path / "checkpoint", *more) == 0
+    lost = attempts.staged_by(pipeline.url)
+    assert {"<1.0", "<2.1"} <= {name[:4] for name in lost}
+    found, by = requests.gather(pipeline, line, LINES)
+    assert found == sorted(word for one in LINES for word in one.split())
+    assert {name[:4] for name in by} == {"<0.0", "<1.1", "<2.0"}
+    assert not lost & by
+
+
 class Kill:
     """Kills executors, once: the task's own, or the other one, whose shuffle files are lost with it."""
 
@@ -127,8 +153,11 @@ def executor() -> int:
     return pid
 
 
-@pytest.mark.parametrize("sink", ["bolt", "writer"])
-@pytest.mark.parametrize("own", [True, False], ids=["own", "other"])
+@pytest.mark.parametrize(
+    ("own", "sink"),
+    [(True, "bolt"), (False, "bolt"), (True, "writer"), (False, "writer"), (True, "gather")],
+    ids=["own-bolt", "other-bolt", "own-writer", "other-writer", "own-gather"],
+)
 def test_an_executor_killed_after_staging_or_with_shuffle_files_that_are_needed(
     pipeline: Pipeline, tmp_path: Path, own: bool, sink: str
 ) -> None:
@@ -143,8 +172,10 @@ def test_an_executor_killed_after_staging_or_with_shuffle_files_that_are_needed(
     def split_lines(batch: DataFrame, collector: Collector) -> None:
         collector.emit(made(batch), stream="words")
 
-    pipeline.spout(LINES, segments=4)
-    if sink == "bolt":
+    line = requests.ask(pipeline, LINES) if sink == "gather" else None
+    if line is None:
+        pipeline.spout(LINES, segments=4)
+    if sink != "writer":
         query = pipeline.query("split", "lines", split_lines, partitions=2)
     else:
         rows = made(pipeline.read_stream("lines", partitions=2))
@@ -154,5 +185,10 @@ def test_an_executor_killed_after_staging_or_with_shuffle_files_that_are_needed(
     assert (tmp_path / "killed").exists()
     lost = attempts.staged_by(pipeline.url)
     assert lost
+    if line is not None:
+        found, by = requests.gather(pipeline, line, LINES)
+        assert found == sorted(word for one in LINES for word in one.split())
+        assert not lost & by
+        return
     assert not lost & pipeline.attempts("words")
     assert_exact(pipeline, 1000)

@@ -1,29 +1,16 @@
 """Whatever Spark repeats, a batch takes effect once, and only what winning attempts did."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import concat, lit
 
 from acker.spark import Collector, bolt, staging
-from acker.store.operation import Operation
 from acker.streams.commits import commit as commits
 from tests.helpers.attempts import BY, Attempts, at_once, first_attempt, names_in, numbers, staged_by
-from tests.helpers.exactness import consume, words
+from tests.helpers.exactness import FailingAfterStaging, consume, cut, words
 from tests.helpers.pipeline import Diary, Pipeline
-
-
-class FailingAfterStaging(staging.StageTask):
-    """Stages all; then the first attempt of each task fails."""
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        staged = list(super().__call__(batches))
-        if first_attempt():
-            raise RuntimeError("on purpose")
-        yield from staged
 
 
 @pytest.mark.parametrize(
@@ -115,22 +102,6 @@ def test_an_exception_of_the_function_commits_nothing_and_the_batch_runs_again(p
     assert pipeline.counters()["failed"] == 5
     consume(pipeline, "words")
     assert pipeline.counters()["acked"] == 35
-
-
-whole_commit = commits.commit
-
-
-def cut(after: int) -> Callable[..., Operation[bool]]:
-    """A commit as of a process that ends after so many exchanges with the store."""
-
-    def commit(*arguments: Any) -> Operation[bool]:
-        operation = whole_commit(*arguments)
-        replies = None
-        for _ in range(after):
-            replies = yield operation.send(replies)  # type: ignore[arg-type]
-        raise RuntimeError("cut")
-
-    return commit
 
 
 @pytest.mark.parametrize("after", [1, 4, 6])

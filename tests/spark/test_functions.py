@@ -8,17 +8,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import redis
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples have it
 
 from acker.drpc import LinearDRPC, Out
-from acker.drpc.client import Client
+from acker.drpc.client import Call, Client
 from acker.errors import AckerError, DRPCFailed, ValidationError
-from acker.spark import Acker, SparkSteps, StepCollector, answering, gathered
+from acker.spark import Acker, SparkSteps, StepCollector, answering, gathered, staging
 from acker.spark.arrow import map_in_arrow
 from acker.spark.drpc import StepBolt
+from acker.streams import Stream
+from acker.streams.commits import commit
 from acker.testing import run_bolt
 from examples.reach import direct, generated
+from tests.helpers.attempts import wait_for
+from tests.helpers.exactness import FailingAfterStaging, cut
 from tests.helpers.pipeline import Diary, Pipeline
 
 SHARED, FOLLOWERS = generated(urls=8, people=30)
@@ -163,6 +168,104 @@ def test_a_request_has_one_result_that_json_has_and_else_fails_alone(pipeline: P
     assert not pipeline.without_time_to_live("given", "result", "failing", "staged")
 
 
+def ask(pipeline: Pipeline, function: LinearDRPC, args: object) -> Call:
+    """Begins a call, and returns when its rows have gathered for the last step."""
+    function.register(topology_of(pipeline))
+    call = Client(pipeline.ledger, function.name).begin(args)
+    call.begun.result()
+    last = function.description("t").stream(1)
+    with function.work(topology_of(pipeline)):
+        wait_for(lambda: pipeline.rows(last))
+    return call
+
+
+def run(pipeline: Pipeline, steps: SparkSteps, bolt: StepBolt, checkpoint: str = "") -> None:
+    """Has the bolt of a step work on what there is."""
+    writer = steps.read(pipeline.spark, bolt.name).writeStream.foreachBatch(bolt)
+    writer = writer.option("checkpointLocation", str(pipeline.directory / (checkpoint or bolt.name)))
+    pipeline.finish(writer.trigger(availableNow=True))
+
+
+def answer_of(pipeline: Pipeline, function: LinearDRPC, call: Call) -> Any:
+    """The answer, where nobody works on the last step any more."""
+    with function.work(topology_of(pipeline)):
+        return call.future.result(60)
+
+
+@pytest.mark.parametrize("after", [1, 3, 5, 7])
+def test_results_of_a_commit_that_is_cut_are_given_once_by_the_rerun_without_calling_the_function(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    function, calls = answers(), list[int]()
+    steps = steps_of(pipeline, function)
+
+    @steps.bolt("answer")
+    def answer(batch: DataFrame, collector: StepCollector) -> None:
+        calls.append(1)
+        rows, _ = gathered(batch)
+        collector.results(rows.select("_acker", F.lit(len(calls)).alias("result")))
+
+    call = ask(pipeline, function, "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "commit", cut(after))
+        with pytest.raises(Exception, match="cut"):
+            run(pipeline, steps, answer)
+    run(pipeline, steps, answer)
+    assert answer_of(pipeline, function, call) == 1
+    assert calls == [1]
+
+
+def test_results_of_attempts_that_fail_when_they_have_staged_them_leave_no_trace(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = answers()
+    steps = steps_of(pipeline, function)
+
+    @steps.bolt("answer")
+    def answer(batch: DataFrame, collector: StepCollector) -> None:
+        rows, _ = gathered(batch)
+        collector.results(rows.select("_acker", F.lit("once").alias("result")))
+
+    call = ask(pipeline, function, "a")
+    monkeypatch.setattr(staging, "StageTask", FailingAfterStaging)
+    run(pipeline, steps, answer)
+    assert pipeline.without_time_to_live("given") == []
+    [lost] = keys_of(pipeline, "given")
+    assert answer_of(pipeline, function, call) == "once"
+    assert keys_of(pipeline, "given") == [lost]
+
+
+def keys_of(pipeline: Pipeline, word: str) -> list[bytes]:
+    with redis.Redis.from_url(pipeline.url) as client:
+        return list(client.scan_iter(f"*{word}*"))
+
+
+def test_rows_that_are_given_back_while_a_query_answers_are_answered_by_another_one_alone(
+    pipeline: Pipeline,
+) -> None:
+    function = answers()
+    steps = steps_of(pipeline, function)
+    stream, diary = Stream(pipeline.ledger, "answers.answer"), Diary(pipeline.directory / "answers")
+
+    def answering_with(result: str, back: bool) -> StepBolt:
+        @steps.bolt("answer")
+        def answer(batch: DataFrame, collector: StepCollector) -> None:
+            rows, requests = gathered(batch)
+            collector.results(rows.select("_acker", F.lit(result).alias("result")))
+            diary.note([result, rows.count(), requests.count()])
+            for reader in stream.readers("answer") if back else ():
+                stream.give_back(reader, "answer")
+
+        return answer
+
+    call = ask(pipeline, function, "a")
+    with pytest.raises(Exception, match="ReaderFenced"):
+        run(pipeline, steps, answering_with("late", True), "first")
+    run(pipeline, steps, answering_with("new", False), "second")
+    assert answer_of(pipeline, function, call) == "new"
+    assert diary.read() == [["late", 1, 1], ["new", 1, 1]]
+
+
 VALUES: list[tuple[str, Any]] = [
     ("null", None),
     ("true", True),
@@ -294,7 +397,7 @@ def test_a_batch_with_a_mistake_gives_nothing_and_the_bolt_that_is_mended_goes_o
         rows, _ = gathered(batch)
         collector.results(rows.select("_acker", F.col("what").alias("result")))
 
-    def run(bolt: StepBolt, of: str = "") -> None:
+    def run_on(bolt: StepBolt, of: str = "") -> None:
         rows = steps.read(pipeline.spark, of or bolt.name, max_rows=10)
         writer = rows.writeStream.foreachBatch(bolt)
         writer = writer.option("checkpointLocation", str(pipeline.directory / (of or bolt.name)))
@@ -304,21 +407,21 @@ def test_a_batch_with_a_mistake_gives_nothing_and_the_bolt_that_is_mended_goes_o
     call = Client(pipeline.ledger, "f").begin("hello")
     call.begun.result()
     with pytest.raises(Exception, match=r"is not committed, for collector\.emit has failed in it"):
-        run(mistaken)
+        run_on(mistaken)
     with pytest.raises(
         Exception, match="the bolt of step 'last' of function 'f' was called with a batch of str"
     ):
-        run(steps.bolt("last")(nothing), of="first")
+        run_on(steps.bolt("last")(nothing), of="first")
     with function.work(topology_of(pipeline)):
-        run(first)
+        run_on(first)
         while not pipeline.rows("f.last"):
             pass
         with pytest.raises(Exception, match="rows that give results are anchored to 1 trees that are not of"):
-            run(foreign)
+            run_on(foreign)
         with pytest.raises(Exception, match=r"is not committed, for collector\.emit has failed in it"):
-            run(lost)
+            run_on(lost)
         assert not call.future.done()
-        run(last)
+        run_on(last)
         assert call.future.result() == "hello"
     expected = [
         "emit: step 'first' of function 'f' gives what string, _acker int64, got what string",
