@@ -37,18 +37,23 @@ def check(
 ) -> Operation[None]:  # fmt: skip
     """Raises AckerError where rows that were staged are not anchored, or to trees that no input has.
 
+    ReaderFenced, where that is because an input is not its reader's any more.
     hint: what the message says besides of rows without anchors. untracked: rows that have no tree were read
     besides of the inputs. Takes memory for the trees of one shard.
     """
-    results_too = [one for piece in staged for one in piece.results]
-    if not results_too and not any(
-        piece.segments or piece.failures or piece.unfailed or piece.treeless for piece in staged
+    if not any(
+        piece.segments or piece.failures or piece.results or piece.unfailed or piece.treeless
+        for piece in staged
     ):
         return
     read: list[_Input] = []
+    gone: Range | None = None
     for one in inputs:
         if isinstance(one, Range):
-            read += yield from _members(core, one)
+            found = yield from _members(core, one)
+            if not found and one.end > one.start:
+                gone = one
+            read += found
     roots = [one for one in inputs if isinstance(one, Roots)]
     if any(segment.shards for _, _, segment in read) or any(one.rows for one in roots):
         _check_anchored(staged, hint)
@@ -56,7 +61,20 @@ def check(
             some = yield from _some_treeless(core, read)
             if not some:
                 _refuse_treeless(staged)
+    try:
+        yield from _check_trees(core, staged, read, roots)
+    except AckerError:
+        if gone is None:
+            raise
+        raise subscriptions.fenced(gone.stream, gone.reader) from None
+
+
+def _check_trees(
+    core: Core, staged: Sequence[Staged], read: Sequence[_Input], roots: Sequence[Roots]
+) -> Operation[None]:
+    """Checks that what was staged is of trees that were read."""
     failing = yield from _failing(core, staged)
+    results_too = [one for piece in staged for one in piece.results]
     giving = np.array((yield from results.given(core, results_too)), dtype=np.int64)
     for shard in range(core.config.ackers):
         out = [
