@@ -14,6 +14,8 @@ from acker.streams.commits.staging import STAGING_TTL, Staged
 
 MOST_BYTES = 1 << 20
 """Bytes of JSON that arguments have at most, and a result."""
+MOST_LEVELS = 200
+"""Lists and dicts within each other that they have at most: what reads JSON has a limit, too."""
 _dumps = partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -31,7 +33,22 @@ def as_json(value: object, what: str, write: Callable[[Any], str] = _dumps) -> s
         ) from None
     if size > MOST_BYTES:
         raise TooLarge(f"{what}: expected at most {MOST_BYTES:,} bytes of JSON, got {size:,}")
+    if text.count("[") + text.count("{") > MOST_LEVELS and _deeper(value):
+        raise ValidationError(f"{what}: expected at most {MOST_LEVELS} lists and dicts within each other")
     return text
+
+
+def _deeper(value: object) -> bool:
+    """Whether a value has more levels than it may."""
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, list | tuple | dict)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return any(isinstance(one, list | tuple | dict) for one in level)
 
 
 class Out(Emitting):

@@ -1,6 +1,7 @@
 """Callers of functions: whatever they ask, and wherever they wait, each has an end to its wait."""
 
 import asyncio
+import json
 import logging
 import os
 import pickle
@@ -14,6 +15,7 @@ import pytest
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out, calls
 from acker.drpc import client as client_module
+from acker.drpc.steps import as_json
 from acker.errors import DRPCTimeout, UnreadableRecord, ValidationError
 from acker.store import keys
 from acker.store.operation import command
@@ -145,3 +147,15 @@ def test_who_listens_for_answers_goes_on_after_an_error_that_nobody_foresaw(
         monkeypatch.setattr(client, "_answered", failing)
         assert client.submit(3).result(30) == 3
         assert raising == []
+
+
+@pytest.mark.parametrize(("levels", "taken"), [(200, True), (201, False), (900, False)])
+def test_arguments_have_at_most_200_levels(levels: int, taken: bool) -> None:
+    value: Any = []
+    for place in range(levels - 1):
+        value = [value] if place % 2 else {"a": value}
+    if taken:
+        assert json.loads(as_json(value, "args")) == value
+    else:
+        with pytest.raises(ValidationError, match="at most 200 lists and dicts within each other"):
+            as_json(value, "args")
