@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -78,6 +79,8 @@ def show_function(
     known = store.run(registry.find(name))
     ledger = open_ledger(store, known.topology, create=False)
     if request:
+        if not re.fullmatch("[0-9a-f]{32}", request):
+            raise ValidationError(f"request: expected 32 hexadecimal digits, got {request!r:.100}")
         _show_call(known, request, ledger.run(calls.see(ledger.core, known, request)), as_json)
         return
     alive = ledger.run(calls.workers(ledger.core, known))
@@ -175,8 +178,15 @@ def _found(where: str) -> "LinearDRPC":
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise AckerError(f"function {where!r} cannot be imported: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the module is the user's: it may raise anything, SystemExit, too
+        said = (
+            str(error)
+            if isinstance(error, ImportError | AttributeError)
+            else f"{type(error).__name__}: {error}"
+        )
+        raise AckerError(f"function {where!r} cannot be imported: {said}") from error
     if not isinstance(found, LinearDRPC):
         raise ValidationError(f"function: expected {where} to be a LinearDRPC, got {found!r:.100}")
     return found

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from acker.errors import FunctionConflict, UnknownFunction, ValidationError
+from acker.ledger.config import check_name
 from acker.ledger.settings import check_number
 from acker.store import keys, records
 from acker.store.operation import Operation, command
@@ -98,7 +99,8 @@ def register(what: Description) -> Operation[None]:
 
 
 def find(name: str) -> Operation[Description]:
-    """A function of the store. Raises UnknownFunction and UnreadableRecord."""
+    """A function of the store. Raises UnknownFunction, UnreadableRecord, and ValidationError for no name."""
+    check_name(name, "function")
     [stored] = yield [command("HGET", keys.FUNCTIONS, name)]
     if stored is None:
         [known] = yield [command("HKEYS", keys.FUNCTIONS)]

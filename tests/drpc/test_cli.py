@@ -11,6 +11,7 @@ import pytest
 
 from acker.cli.app import run
 from acker.collectors.topology import Topology
+from tests.drpc.test_functions import counting
 
 COUNTING = "from tests.drpc.test_functions import counting\n\nfunction = counting()\nother = 3\n"
 
@@ -73,6 +74,9 @@ def test_a_function_is_worked_on_called_and_removed_by_commands(
         (["work", "nothing", "--topology", "t"], 2, "expected MODULE:NAME"),
         (["work", "tests.drpc:nothing", "--topology", "t"], 1, "cannot be imported"),
         (["work", "tests.drpc.test_cli:COUNTING", "--topology", "t"], 2, "to be a LinearDRPC"),
+        (["work", "..relative:function", "--topology", "t"], 1, "cannot be imported: TypeError"),
+        (["show", "\udcff"], 2, "function: expected 1 to 64 of"),
+        (["call", "", "1"], 2, "function: expected 1 to 64 of"),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -80,3 +84,34 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     assert run(["drpc", *words, "--url", valkey_url]) == status
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def broken(:", "SyntaxError: "),
+        ("raise RuntimeError('at import')", "RuntimeError: at import"),
+        ("import sys; sys.exit(7)", "SystemExit: 7"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_in_a_line(
+    valkey_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    said: str,
+) -> None:
+    (tmp_path / "broken_by_hand.py").write_text(text)
+    monkeypatch.setenv("ACKER_URL", valkey_url)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert run(["drpc", "work", "broken_by_hand:function", "--topology", "t"]) == 1
+    assert f"cannot be imported: {said}" in capsys.readouterr().err
+
+
+def test_a_request_that_is_none_is_refused(valkey_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    counting().register(Topology(valkey_url, "t", ackers=1))
+    for request in ("xx", "\udcff", "A" * 32):
+        assert run(["drpc", "show", "count", request, "--url", valkey_url]) == 2
+        assert "expected 32 hexadecimal digits" in capsys.readouterr().err
