@@ -91,6 +91,7 @@ class Client:
         self._own = keys.Function(self.ledger.config.name, self.function.name)
         self._lock = threading.Lock()
         self._asked: list[Call] = []
+        self._spouts: dict[int, StreamSpout] = {}
         self._pending: dict[str, list[tuple[float, Future[Any]]]] = {}
         self._come = threading.Condition(self._lock)
         self._sending = self._waiting = False
@@ -257,7 +258,8 @@ class Client:
             letters=False,
         )
         try:
-            StreamSpout(self.ledger, how).write(rows, timeout=0.0)
+            spout = self._spouts.setdefault(group, StreamSpout(self.ledger, how))
+            spout.write(rows, timeout=0.0)
         except AckerError as error:
             self.ledger.run(self._withdraw([one.request for one in new]))
             if isinstance(error, SpoutPendingFull | TrackRejected):

@@ -26,7 +26,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 THREADS = 64
 FORGET = 1.0
 """Seconds after which it is seen to that what is known of groups that have gone is not kept for long."""
-_PAUSE, _LONGEST_PAUSE = 0.01, 0.2
+_PAUSE = 0.2
+"""Seconds between two looks that nothing has called for: a bell rings for what comes."""
 _log = logging.getLogger(__name__)
 
 
@@ -186,7 +187,7 @@ def coordinate(ledger: Ledger, stop: threading.Event, woken: threading.Event) ->
         except AckerError as error:
             _log.warning("what gathers in lines of topology %s waits: %s", ledger.config.name, error)
             reader, found = OutcomeReader(ledger.core, SPOUT), 0
-        pause = 0 if found else min(_LONGEST_PAUSE, max(_PAUSE, 2 * pause))
+        pause = 0 if found else _PAUSE
 
 
 def _stopped(stop: threading.Event, woken: threading.Event, pause: float) -> bool:
@@ -205,7 +206,7 @@ def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
             unforeseen = None if isinstance(error, AckerError) else error
             _log.warning("step %s waits: %s", worker.step.name, error, exc_info=unforeseen)
             found = 0
-        pause = 0 if found else min(_LONGEST_PAUSE, max(_PAUSE, 2 * pause))
+        pause = 0 if found else _PAUSE
     try:
         worker.end()
     except AckerError as error:  # its lease ends

@@ -110,7 +110,11 @@ class Worker:
         yield from commits.commit(core, self.reader, self._number, Commit(staged, (what,), taken=True))
         if self._once:
             yield from leases.done(core, stream, self._slot, self.reader)
-        yield from subscriptions.forget(core, replace(what, start=0))  # no batch of it runs again
+        # No batch of it runs again.
+        if any(one.segment is segments.UNREAD for one in found):
+            yield from subscriptions.forget(core, replace(what, start=0))
+        else:
+            yield from subscriptions.note(core, what, found, forget=True)
         self._at, self._number = end, self._number + 1
         return len(found)
 

@@ -30,6 +30,8 @@ LARGEST_SEGMENT = 1 << 20
 """Rows that a segment can have at most."""
 SEGMENT_BYTES = 16 << 20
 """Bytes of rows, before compression, after which a writer starts another segment."""
+_THREADS_FROM = 1 << 20
+"""Bytes of rows from which on Arrow's threads are worth that they have to be woken."""
 _BATCH_ROWS = 65_536
 NOT_PYTHONS = (ValueError, OverflowError)
 """What values raise that Arrow and Spark have, and Python has not."""
@@ -208,7 +210,9 @@ def encode(batches: Sequence[pa.RecordBatch], compression: str) -> bytes:
     if compression not in COMPRESSIONS:
         raise ValidationError(f"compression: expected one of {', '.join(COMPRESSIONS)}, got {compression!r}")
     table = pa.Table.from_batches(batches).combine_chunks()
-    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    options = pa.ipc.IpcWriteOptions(
+        compression=None if compression == "none" else compression, use_threads=table.nbytes >= _THREADS_FROM
+    )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table, max_chunksize=_BATCH_ROWS)
@@ -222,7 +226,8 @@ def decode(payload: bytes) -> Iterator[pa.RecordBatch]:
     Text may be any bytes, as Spark's may: who makes Python's text of it has to see to that (`texts`).
     """
     try:
-        with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
+        options = pa.ipc.IpcReadOptions(use_threads=len(payload) >= _THREADS_FROM)
+        with pa.ipc.open_stream(pa.py_buffer(payload), options=options) as reader:
             check_names(reader.schema)
             checked = False
             for batch in reader:
