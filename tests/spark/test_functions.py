@@ -2,11 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import redis
 from pyspark.sql import DataFrame, Row
@@ -15,47 +13,28 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples h
 from acker.drpc import LinearDRPC, Out
 from acker.drpc.client import Call, Client
 from acker.errors import AckerError, DRPCFailed, ValidationError
-from acker.spark import Acker, SparkSteps, StepCollector, answering, gathered, staging
+from acker.spark import Acker, StepCollector, answering, gathered, staging
 from acker.spark.arrow import map_in_arrow
 from acker.spark.drpc import StepBolt
 from acker.store.operation import Operation
 from acker.streams import Stream
 from acker.streams.commits import commit, results
 from acker.testing import run_bolt
-from examples.reach import direct, generated
+from examples.reach import direct
 from tests.helpers.attempts import wait_for
 from tests.helpers.exactness import FailingAfterStaging, cut
 from tests.helpers.pipeline import Diary, Pipeline
-
-SHARED, FOLLOWERS = generated(urls=8, people=30)
-TEXT = pa.string()
-
-
-def sharers(row: dict[str, Any], out: Out) -> None:
-    for person in SHARED.get(row["args"], ()):
-        out.emit({"person": person})
-
-
-def reach(idempotent: bool = True) -> LinearDRPC:
-    """Every second step is worked on by a Spark job, the last one, too."""
-    return (
-        LinearDRPC("reach", idempotent=idempotent, timeout=500.0)
-        .step("sharers", sharers, columns={"person": TEXT})
-        .step("following", spark=True, columns={"follower": TEXT})
-        .gather("distinct", spark=True, tasks=3, by=["follower"], columns={"n": pa.int64()})
-        .gather("sum", spark=True)
-    )
-
-
-class Last:
-    def __init__(self, _: object) -> None:
-        pass
-
-    def execute(self, _: dict[str, Any]) -> None:
-        pass
-
-    def finished(self, out: Out) -> None:
-        out.result("python's")
+from tests.helpers.reach import (
+    FOLLOWERS,
+    SHARED,
+    TEXT,
+    answers_of,
+    bolts,
+    reach,
+    run,
+    steps_of,
+    topology_of,
+)
 
 
 def echo(row: dict[str, Any], out: Out) -> None:
@@ -66,17 +45,6 @@ def answers() -> LinearDRPC:
     """A Python step, and a Spark job that answers."""
     function = LinearDRPC("answers", timeout=500.0).step("echo", echo, columns={"what": TEXT})
     return function.gather("answer", spark=True)
-
-
-def steps_of(pipeline: Pipeline, function: LinearDRPC) -> SparkSteps:
-    return Acker(pipeline.url, "t").steps(function)
-
-
-def topology_of(pipeline: Pipeline) -> Any:
-    class Of:
-        ledger = pipeline.ledger
-
-    return Of()
 
 
 def ask(pipeline: Pipeline, function: LinearDRPC, args: object) -> Call:
@@ -90,60 +58,18 @@ def ask(pipeline: Pipeline, function: LinearDRPC, args: object) -> Call:
     return call
 
 
-def run(pipeline: Pipeline, steps: SparkSteps, bolt: StepBolt, checkpoint: str = "") -> None:
-    """Has the bolt of a step work on what there is."""
-    writer = steps.read(pipeline.spark, bolt.name).writeStream.foreachBatch(bolt)
-    writer = writer.option("checkpointLocation", str(pipeline.directory / (checkpoint or bolt.name)))
-    pipeline.finish(writer.trigger(availableNow=True))
-
-
 def answer_of(pipeline: Pipeline, function: LinearDRPC, call: Call) -> Any:
     """The answer, where nobody works on the last step any more."""
     with function.work(topology_of(pipeline)):
         return call.future.result(60)
 
 
-def answers_of(
-    pipeline: Pipeline, function: LinearDRPC, asked: Sequence[object], *bolts: StepBolt
-) -> list[Any]:
-    """The answers to requests that are asked at once, errors among them; queries work on them in turn."""
-    with function.work(topology_of(pipeline)), ThreadPoolExecutor() as pool:
-        client = Client(pipeline.ledger, function.name)
-        found = pool.submit(client.execute_many, asked, return_exceptions=True)
-        while not found.done():
-            for one in bolts:
-                run(pipeline, steps_of(pipeline, function), one)
-        return found.result()
-
-
-def reach_bolts(steps: SparkSteps) -> list[StepBolt]:
-    edges = json.dumps([[person, name] for person, names in FOLLOWERS.items() for name in names])
-
-    @steps.bolt("following")
-    def following(batch: DataFrame, collector: StepCollector) -> None:
-        known = batch.sparkSession.createDataFrame(json.loads(edges), "person string, follower string")
-        collector.emit(batch.join(known, "person").select("follower", "_acker"))
-
-    @steps.bolt("distinct")
-    def distinct(batch: DataFrame, collector: StepCollector) -> None:
-        rows, requests = gathered(batch)
-        counts = rows.groupBy("_acker").agg(F.countDistinct("follower").alias("n"))
-        collector.reset_timeout(requests)
-        collector.emit(requests.join(counts, "_acker", "left").fillna(0, ["n"]))
-
-    @steps.bolt("sum")
-    def add(batch: DataFrame, collector: StepCollector) -> None:
-        rows, _ = gathered(batch)
-        collector.results(rows.groupBy("_acker").agg(F.sum("n").alias("result")))
-
-    return [following, distinct, add]
-
-
 @pytest.mark.everywhere
+@pytest.mark.masters
 def test_spark_jobs_in_the_middle_and_at_the_end_answer_each_request(pipeline: Pipeline) -> None:
     shared = {**SHARED, "nobody-shared.com": []}
     function = reach()
-    found = answers_of(pipeline, function, list(shared), *reach_bolts(steps_of(pipeline, function)))
+    found = answers_of(pipeline, function, list(shared), *bolts(steps_of(pipeline, function)))
     assert found == [direct(url, shared, FOLLOWERS) for url in shared]
     assert max(found) > 10
 

@@ -13,7 +13,9 @@ from acker.store.client import Store
 from acker.streams import Stream
 from acker.streams.spouts import kept, settler
 from acker.streams.spouts.replays import Stepped
+from examples.reach import direct
 from tests.helpers.pipeline import Diary, Pipeline
+from tests.helpers.reach import FOLLOWERS, SHARED, answers_of, bolts, reach, steps_of
 from tests.helpers.servers import Servers, clean_database
 from tests.helpers.spouts import files, run, tracked
 
@@ -71,3 +73,11 @@ def test_a_chain_of_bolts_that_fails_holds_and_has_effects_once_is_exact(
     assert pipeline.ledger.run(kept.pending(pipeline.ledger.core, "s"))["pending"] == 0
     for stream in ("words", "post.held", "s.replays"):
         assert Stream(pipeline.ledger, stream).totals().segments == 0
+
+
+def test_a_function_of_steps_in_python_and_in_spark_answers_each_request_once(pipeline: Pipeline) -> None:
+    function = reach()
+    found = answers_of(pipeline, function, list(SHARED), *bolts(steps_of(pipeline, function)))
+    assert found == [direct(url, SHARED, FOLLOWERS) for url in SHARED]
+    assert set(pipeline.counters()) == {"tracked", "acked"}
+    assert pipeline.counters()["acked"] == 3 * len(SHARED)
