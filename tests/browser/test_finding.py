@@ -112,6 +112,11 @@ def test_any_id_is_looked_for_as_it_is_and_does_nothing(new_page: NewPage, world
             expect(rows).to_have_count(1)
             expect(rows).to_contain_text("pending")
         assert page.evaluate("window.hacked") is None
+        ledger.track(ids.new_anchors(1), ids.new_ids(1), [b"base64:/wA="], spout="s")
+        ask(page, "base64:/wA=")  # bytes that nobody has, or a text
+        expect(page.get_by_role("region", name="By message id")).to_have_count(2)
+        expect(page.get_by_text("Nothing is known of this message id.")).to_be_visible()
+        expect(rows).to_have_count(1)
         ask(page, "base64:?")
         expect(page.get_by_role("alert")).to_contain_text("message_id_base64")
     finally:

@@ -9,12 +9,16 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from acker.embedded import EmbeddedServer
+from acker.inspect.removal import remove
+from acker.ledger import ids
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from tests.helpers import patient
 from tests.helpers.api import OPERATE, READ, TOKENS, serving
 from tests.helpers.browser import NewPage, World
+from tests.helpers.graphs import chain
 from tests.helpers.ledgers import Trees
+from tests.helpers.streaming import emit
 
 
 def test_a_token_is_asked_for_kept_for_the_tab_and_its_scope_respected(
@@ -110,6 +114,36 @@ def test_it_says_that_the_store_is_away_and_what_an_empty_one_holds(
             with page.expect_response(re.compile("/api/v1/topologies/words$")):
                 pass
         assert not page.evaluate("window.flickered")
+
+
+def test_behind_a_path_every_view_asks_for_what_lies_there(new_page: NewPage, world: World) -> None:
+    ledger = world.ledger("below", ackers=1, message_timeout=3600.0)
+    chain(ledger, 2)
+    [anchor] = emit(ledger, 1, "stream-1")
+    ledger.track(ids.new_anchors(1), ids.new_ids(1), [b"a/b?c#d%2F"], spout="s")
+    with serving(world.url, root_path="/of/acker", log_level="error") as address:
+        bad: list[str] = []
+        page = new_page("/healthz", address)
+        page.on("request", lambda one: None if "/of/acker/" in one.url else bad.append(one.url))
+        page.on("response", lambda one: bad.append(one.url) if one.status >= 400 else None)
+        page.goto(f"{address}/of/acker/t/below")
+        page.locator('[data-node="stream:stream-1"]').click()
+        page.get_by_role("link", name="all that lies in streams").click()
+        expect(page.get_by_role("region", name="In streams").locator("tbody tr")).to_have_count(1)
+        page.get_by_role("searchbox").fill(str(anchor))
+        page.keyboard.press("Enter")
+        page.get_by_role("region", name="Tree of this anchor").get_by_role("link").first.click()
+        expect(page.get_by_role("region", name="Where it is")).to_contain_text("this place has all")
+        expect(page).to_have_url(f"{address}/of/acker/t/below/trees/{anchor}")
+        page.get_by_role("searchbox").fill("a/b?c#d%2F")
+        page.keyboard.press("Enter")
+        page.get_by_role("region", name="Attempts, spout s").get_by_role("link").click()
+        expect(page.get_by_role("region", name="Facts")).to_contain_text("a/b?c#d%2F")
+        page.reload()
+        expect(page.get_by_role("region", name="Facts")).to_contain_text("a/b?c#d%2F")
+        page.evaluate("() => Promise.all([...document.images].map(one => one.decode().catch(() => 0)))")
+        assert bad == []
+    ledger.run(remove("below", force=True))
 
 
 def test_the_page_is_served_under_a_strict_policy_and_paths_of_the_api_stay_theirs(world: World) -> None:

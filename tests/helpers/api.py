@@ -19,13 +19,24 @@ TOKENS = f"read:{READ} operate:{OPERATE}"
 
 
 @contextmanager
-def serving(url: str, host: str = "127.0.0.1", port: int = 0, **settings: object) -> Iterator[str]:
-    """Runs a service in a thread, on a free port unless one is given; gives its address."""
+def serving(
+    url: str, host: str = "127.0.0.1", port: int = 0, root_path: str = "", **settings: object
+) -> Iterator[str]:
+    """Runs a service in a thread, on a free port unless one is given; gives its address.
+
+    root_path: the path under which it is, which its address does not have.
+    """
     settings = {"timeout": patient.SECONDS / 2, **settings}
     app = create_app(Settings(url=url, **settings))  # type: ignore[arg-type]
     server = uvicorn.Server(
         uvicorn.Config(
-            app, host=host, port=port, log_config=None, server_header=False, timeout_graceful_shutdown=5
+            app,
+            host=host,
+            port=port,
+            root_path=root_path,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=5,
         )
     )
     thread = threading.Thread(target=server.run, daemon=True)

@@ -1,6 +1,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 import { Link, NavLink, Outlet, useLocation, useParams } from "react-router";
+import { PATH } from "../api/client";
 import { getToken, setToken, useAccess } from "../api/token";
 import { setTheme, THEMES, useTheme, type Theme } from "../hooks/theme";
 import { useTopology } from "../hooks/topology";
@@ -39,7 +40,7 @@ export function Layout() {
       <header>
         <div className="bar">
           <Link to="/" className="brand">
-            <img src="/icon.svg" alt="" width="22" height="22" /> acker
+            <img src={`${PATH}/icon.svg`} alt="" width="22" height="22" /> acker
           </Link>
           {topology !== undefined && (
             <span className="where">

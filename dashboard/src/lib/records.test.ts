@@ -1,5 +1,13 @@
 import { expect, test } from "vitest";
-import { addUp, anchorIn, messageIdQuery, messageIdText, type FoundAttempt, type Records } from "./records";
+import {
+  addUp,
+  anchorIn,
+  literally,
+  messageIdQuery,
+  messageIdText,
+  type FoundAttempt,
+  type Records,
+} from "./records";
 
 const T = (second: number) => `2026-11-23T10:00:0${second}.000Z`;
 
@@ -61,4 +69,10 @@ test("a message id is asked for as it was given", () => {
     const query = messageIdQuery(messageIdText({ message_id: text, message_id_base64: bytes }));
     expect([{ message_id: text }, { message_id_base64: bytes }]).toContainEqual(query);
   }
+});
+
+test("a text that begins as bytes do may be a message id itself", () => {
+  expect(literally("base64:AAé")).toBe("base64:YmFzZTY0OkFBw6k=");
+  expect(literally(" base64:")).toBe("base64:IGJhc2U2NDo=");
+  expect(literally("order base64:AA")).toBeNull();
 });

@@ -20,6 +20,13 @@ export function messageIdText(of: { message_id: string | null; message_id_base64
   return text !== null && text !== "" && !/^\s*base64:/.test(text) ? text : `base64:${bytes ?? ""}`;
 }
 
+/** A text that begins as bytes do, as a message id that is this very text; null for every other text. */
+export function literally(text: string): string | null {
+  if (!/^\s*base64:/.test(text)) return null;
+  const bytes = new TextEncoder().encode(text);
+  return `base64:${btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""))}`;
+}
+
 /** Where a record is looked for. */
 export function findPath(topology: string, of: Parameters<typeof messageIdText>[0]): string {
   return `/t/${topology}/find?${new URLSearchParams({ id: messageIdText(of) }).toString()}`;

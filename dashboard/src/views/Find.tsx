@@ -5,7 +5,7 @@ import { Status } from "../components/Mark";
 import { Empty, Loaded } from "../components/Notice";
 import { MessageId } from "../components/Text";
 import { useUrl } from "../hooks/url";
-import { anchorIn, messageIdText } from "../lib/records";
+import { anchorIn, literally, messageIdText } from "../lib/records";
 import { Search } from "./Search";
 
 const DEFAULTS = { id: "" };
@@ -21,6 +21,7 @@ export function Find() {
     enabled: anchor !== null,
     refetchOnWindowFocus: false,
   });
+  const literal = literally(id);
   const named = tree.data != null && tree.data.message_id_base64 !== null ? messageIdText(tree.data) : null;
   return (
     <>
@@ -42,6 +43,7 @@ export function Find() {
       )}
       {named !== null && named !== id && <Search topology={topology} id={named} />}
       {id !== "" && <Search topology={topology} id={id} />}
+      {literal !== null && <Search topology={topology} id={literal} />}
     </>
   );
 }
