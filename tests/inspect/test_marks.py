@@ -87,6 +87,18 @@ def test_what_steps_ack_is_counted_exactly_and_marked(
     ledger.store.run(remove("t", force=True))
 
 
+def test_a_call_marks_each_of_many_slabs_and_ages_each_tree_once(url: str) -> None:
+    ledger = opened(url, "t", ackers=1, message_timeout=600.0)
+    slabs = [track(ledger, size) for size in [2, 3] * 35 + [1] * 61]
+    unknown = ids.new_anchors(2)  # a slab without a header between the others
+    ack(ledger, np.concatenate([*slabs, unknown]), ids.new_ids(5 * 35 + 61 + 2), "a", 4)
+    one = totals(ledger)["a"]
+    assert (one.tuples, sum(one.ages.values())) == (5 * 35 + 61 + 2, 5 * 35 + 61)
+    for anchors in (*slabs[:70], unknown):
+        assert [found.batch for found in seen(ledger, anchors[0]) if found.at is not None] == [4]
+    ledger.store.run(remove("t", force=True))
+
+
 @pytest.mark.parametrize("count", [1, 5, 400])
 def test_acks_by_a_step_that_come_before_the_track_wait_for_it(ledger: Ledger, count: int) -> None:
     anchors, values = ids.new_anchors(count), ids.new_ids(count)
