@@ -1,30 +1,54 @@
--- Drops what has gathered for a group of which no request is left: nobody will work on it.
+-- Drops segments that wait in a stream that gathers. Their rows and vectors are the caller's: whoever would
+-- be given them must not ack them any more.
 --
 -- KEYS  1 subscriptions  hash (includes/streams.lua)
---       2 progress       hash (lua/note_arrivals.lua)
---       3 gathering      sorted set (lua/gather.lua)
---       ... gathered     stream of each task (lua/release.lua)
--- ARGV  1 ttl            seconds for which what comes for the group later is known to be late
---       ... place        "<group>:<task>" of each
--- Returns the records of the segments that waited, whose rows and vectors are the caller's to delete: each
--- is returned once.
--- Bounded: 64 tasks, and what a stream that gathers holds of one group.
+--       2 gathering      sorted set (lua/gather.lua)
+--       3 drops          stream (lua/drop_segments.lua)
+--       ... gathered, payload, owed  of each segment: where it waits, and those of lua/note_segments.lua
+-- ARGV  1 why       over which limit they are; empty: they came too late, for their requests are over
+--       2 most      drops that are kept
+--       3 slot      of the only subscription that they are dropped for; empty: for all
+--       ... place, entry, rows, bytes  of each segment: "<group>:<task>", and the id of its entry there
+-- Returns how many went. The same again changes nothing, and what was released meanwhile stays.
+-- Bounded by the caller: at most 100 segments a call, each for at most 64 subscriptions.
 --- @include "streams"
-if call('HEXISTS', KEYS[2], 'released') == 0 then
-  local now = call('TIME')
-  call('HSET', KEYS[2], 'released', string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000)))
-end
-call('HDEL', KEYS[2], 'over', 'acked')
-call('EXPIRE', KEYS[2], ARGV[1])
-local dropped = {}
-for k = 4, #KEYS do
-  for _, one in ipairs(call('XRANGE', KEYS[k], '-', '+', 'COUNT', 1000)) do
-    dropped[#dropped + 1] = one[2][2]
-    stream.count(KEYS[1], 'segments', -1)
-    stream.count(KEYS[1], 'waiting', -(tonumber(one[2][4]) or 0))
-    stream.count(KEYS[1], 'too_late', one[2][4])
+local slot, dropped, rows, emptied = ARGV[3], 0, 0, {}
+for k = 4, #KEYS, 3 do
+  local gathered, payload, owed, at = KEYS[k], KEYS[k + 1], KEYS[k + 2], 4 * (k - 4) / 3 + 3
+  local place, entry, of = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+  if #call('XRANGE', gathered, entry, entry) == 1 then
+    local states, others = call('HGETALL', owed), false
+    for s = 1, #states, 2 do
+      if slot ~= '' and states[s] ~= slot then others = others or states[s + 1] == '1' end
+      if slot == '' and states[s + 1] == '1' then stream.count(KEYS[1], 'dropped:' .. states[s], of) end
+    end
+    if others then
+      call('HDEL', owed, slot)
+    else
+      call('XDEL', gathered, entry)
+      call('UNLINK', payload, owed)
+      stream.count(KEYS[1], 'segments', -1)
+      stream.count(KEYS[1], 'bytes', 0 - ARGV[at + 4])
+      stream.count(KEYS[1], 'waiting', 0 - of)
+      dropped, rows, emptied[gathered] = dropped + 1, rows + of, place
+    end
   end
-  call('UNLINK', KEYS[k])
-  call('ZREM', KEYS[3], ARGV[k - 2])
+end
+for gathered, place in pairs(emptied) do
+  local first = call('XRANGE', gathered, '-', '+', 'COUNT', 1)[1]
+  if first then
+    call('ZADD', KEYS[2], 'XX', string.match(first[1], '^%d+'), place)
+  else
+    call('UNLINK', gathered)
+    call('ZREM', KEYS[2], place)
+  end
+end
+if dropped > 0 and slot == '' then
+  if ARGV[1] == '' then
+    stream.count(KEYS[1], 'too_late', rows)
+  else
+    stream.count(KEYS[1], 'dropped', dropped)
+    redis.pcall('XADD', KEYS[3], 'MAXLEN', ARGV[2], '*', 'segments', dropped, 'rows', rows, 'why', ARGV[1])
+  end
 end
 return dropped

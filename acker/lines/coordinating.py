@@ -6,6 +6,7 @@ something to do; this one looks a few times a second.
 
 import logging
 import threading
+import time
 from collections.abc import Iterable
 
 from acker.errors import AckerError
@@ -33,6 +34,7 @@ class Coordinating:
         self.names = None if names is None else [check_name(name, "topology") for name in names]
         self._known: dict[str, tuple[Ledger, OutcomeReader]] = {}
         self._trouble: dict[str, str] = {}
+        self._retained: dict[str, float] = {}
 
     def step(self) -> int:
         """Releases what it can now; returns how many outcomes it has read. Troubles are logged."""
@@ -63,6 +65,9 @@ class Coordinating:
             if not found:
                 break
         ledger.run(coordinator.forget(ledger.core, gone))
+        if time.monotonic() - self._retained.get(name, -coordinator.RETAIN) >= coordinator.RETAIN:
+            self._retained[name] = time.monotonic()
+            ledger.run(coordinator.retain(ledger.core))
         return total
 
     def run(self, stop: threading.Event) -> None:

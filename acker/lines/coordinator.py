@@ -24,9 +24,8 @@ from acker.lines import definition
 from acker.lines.definition import Definition
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast, command
-from acker.streams import gathers, lua, segments, subscriptions
+from acker.streams import gathers, lua, retention, segments, subscriptions, waiting
 from acker.streams.commits import commit as commits
-from acker.streams.commits import inputs, vectors
 from acker.streams.commits.commit import SHARED
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_deltas, stage_segment
@@ -35,6 +34,8 @@ from acker.streams.segments import ANCHORS, Segment
 
 WRITER = f"{SHARED}{SPOUT}"
 """The writer of all coordinators' commits: their numbers let one of several win."""
+RETAIN = 10.0
+"""Seconds after which `retain` is of use again."""
 _RELEASE = 64
 """Groups that one commit releases at most."""
 _PROGRESS_TTL = LATE_TTL
@@ -114,6 +115,13 @@ def forget(core: Core, gone: list[bytes]) -> Operation[None]:
     while gone:
         yield [command("EXPIRE", key, ttl, "LT") for key in gone[:_PAGE]]
         del gone[:_PAGE]
+
+
+def retain(core: Core) -> Operation[None]:
+    """Drops what streams that gather have over their limits: nobody else looks where nobody writes."""
+    for one in (yield from definition.lines(core)).values():
+        for gather in one.gathers:
+            yield from retention.retain(core, gather.stream)
 
 
 def _arrived(
@@ -201,9 +209,9 @@ def _release(core: Core, number: int, ready: Sequence[tuple[_Arrived, Ids]]) -> 
     streams = list(dict.fromkeys(one.stream for one, _ in ready))
     looks: list[Operation[Any]] = [_lengths(core, [one for one, _ in ready])]
     looks += [subscriptions.staged_for(core, stream) for stream in streams]
-    waiting, *found = yield from abreast(looks)
+    waits, *found = yield from abreast(looks)
     to = dict(zip(streams, found, strict=True))
-    lengths = iter(waiting)
+    lengths = iter(waits)
     going: list[tuple[_Arrived, Ids]] = []
     dropped: list[_Arrived] = []
     for one, acked in ready:
@@ -229,7 +237,7 @@ def _release(core: Core, number: int, ready: Sequence[tuple[_Arrived, Ids]]) -> 
         if not (yield from commits.commit(core, WRITER, number, what)):
             return None
     for one in dropped:
-        yield from _drop(core, one)
+        yield from waiting.close(core, one.stream, one.group, _tasks(one))
     return int(bool(going))
 
 
@@ -267,15 +275,3 @@ def _stage_gates(core: Core, one: _Arrived, acked: Ids) -> Operation[Segment]:
     requests, shards = stage_deltas(core, STAGING_TTL, anchors, sections.gates(anchors), token, 0, "1")
     yield requests
     return Segment(token, len(anchors), 0, 0, shards, (0,))
-
-
-def _drop(core: Core, one: _Arrived) -> Operation[None]:
-    """Drops what has gathered for a group that has no request left."""
-    own, tasks = keys.Stream(core.config.name, one.stream), one.line.gathers[one.section - 1].tasks
-    [found] = yield [lua.drop_gathered(own, one.group, range(tasks), LATE_TTL)]
-    spent = []
-    for segment in map(segments.readable, found):
-        spent += [own.payload(segment.token), own.owed(segment.token)]
-        spent += [key for key, _ in vectors.places(core, segment)]
-        yield [command("HINCRBY", own.subscriptions, "bytes", -segment.bytes)]
-    yield from inputs.unlink(core, spent)

@@ -175,6 +175,7 @@ def coordinate(ledger: Ledger, stop: threading.Event, woken: threading.Event) ->
     """
     core, pause = ledger.core, _PAUSE
     reader, gone, forgot = OutcomeReader(core, SPOUT), list[bytes](), time.monotonic()
+    retained = -coordinator.RETAIN
     while not _stopped(stop, woken, pause):
         if ledger.core is not core:  # the topology has changed
             core, gone = ledger.core, []
@@ -184,6 +185,9 @@ def coordinate(ledger: Ledger, stop: threading.Event, woken: threading.Event) ->
             if time.monotonic() - forgot >= FORGET:
                 forgot = time.monotonic()
                 ledger.run(coordinator.forget(ledger.core, gone))
+            if time.monotonic() - retained >= coordinator.RETAIN:
+                retained = time.monotonic()
+                ledger.run(coordinator.retain(ledger.core))
         except AckerError as error:
             _log.warning("what gathers in lines of topology %s waits: %s", ledger.config.name, error)
             reader, found = OutcomeReader(ledger.core, SPOUT), 0

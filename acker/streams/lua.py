@@ -95,11 +95,22 @@ def release(
     return script("release", own, [ttl, *_published(last), f"{group}:{task}", light], config.wait)
 
 
-def drop_gathered(stream: Stream, group: str, tasks: Sequence[int], ttl: int) -> Request:
-    """Drops what has gathered for tasks of a group."""
-    own = [stream.subscriptions, stream.progress(group), stream.gathering]
-    own += [stream.gathered(group, task) for task in tasks]
-    return script("drop_gathered", own, [ttl, *(f"{group}:{task}" for task in tasks)])
+def drop_gathered(
+    stream: Stream, why: str, slot: int | None, doomed: Sequence[tuple[bytes, str, str, Segment]]
+) -> Request:
+    """Drops segments that wait: the key where each does, its place, its entry. slot: for that alone."""
+    own = [stream.subscriptions, stream.gathering, stream.drops]
+    args: list[Word] = [why, MOST_DROPS, "" if slot is None else slot]
+    for gathered, place, entry, one in doomed:
+        own += [gathered, *_rows_of(stream, [one])]
+        args += [place, entry, one.rows, one.bytes]
+    return script("drop_gathered", own, args)
+
+
+def close_group(stream: Stream, group: str, tasks: Sequence[int], ttl: int) -> Request:
+    """Closes a group of which nothing waits."""
+    own = [stream.progress(group), *(stream.gathered(group, task) for task in tasks)]
+    return script("close_group", own, [ttl])
 
 
 def claim_segments(

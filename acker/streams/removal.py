@@ -35,7 +35,7 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
         left = [key for name in names for key in own.of_reader(slot, name)]
         of_slot = [own.readers(slot), own.beats(slot), own.returned(slot), own.workers(slot)]
         yield from inputs.unlink(core, [*left, *of_slot])
-    yield from inputs.unlink(core, [own.entries, own.schema, own.subscriptions, own.drops])
+    yield from inputs.unlink(core, [own.entries, own.schema, own.subscriptions, own.drops, own.volumes])
 
 
 def _remove_gathered(core: Core, own: keys.Stream) -> Operation[None]:
@@ -47,8 +47,13 @@ def _remove_gathered(core: Core, own: keys.Stream) -> Operation[None]:
         for name in waiting:
             group, _, task = name.decode("utf-8", "replace").partition(":")
             gathered = own.gathered(group, int(task) if task.isdecimal() else 0)
-            [found] = yield [command("XRANGE", gathered, "-", "+")]
-            yield from inputs.unlink(core, [key for entry in found for key in _segment(core, own, entry)])
+            start = "-"
+            while True:
+                [found] = yield [command("XRANGE", gathered, start, "+", "COUNT", _PAGE)]
+                if not found:
+                    break
+                yield from inputs.unlink(core, [key for entry in found for key in _segment(core, own, entry)])
+                start = f"({found[-1][0].decode()}"
             yield [command("UNLINK", gathered), command("ZREM", own.gathering, name)]
 
 

@@ -1,11 +1,13 @@
 """What a stream keeps, and how long: until each subscription acked it, but within limits of size and age.
 
 Over a limit the oldest segments are dropped, whoever has not acked them, and counted. Nothing is lost without
-a word: their tuples are never acked, so their trees expire and the spout replays them. A subscription whose
-reader is gone holds everything back until then; dropping the subscription ends that.
+a word: their tuples are never acked, so their trees expire, or fail at once where the stream gathers, and the
+spout replays them. A subscription whose reader is gone holds everything back until then; dropping the
+subscription ends that.
 """
 
 import logging
+from typing import NamedTuple
 
 from acker.errors import UnknownSubscription, UnreadableRecord, ValidationError
 from acker.ledger.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
@@ -13,10 +15,11 @@ from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import positive, seconds, whole
-from acker.streams import lua, segments, subscriptions, taking_back
+from acker.streams import lua, segments, subscriptions, taking_back, waiting
 from acker.streams.commits import inputs, vectors
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import GONE, Range, Taken
+from acker.streams.waiting import Waiting
 
 LONGEST_AGE = 28 * 86400.0
 """Seconds that a segment can be kept at most: what belongs to it is kept for 30 days."""
@@ -44,40 +47,82 @@ def limit(
 def retain(core: Core, stream: str) -> Operation[int]:
     """Drops what is over the limits, the oldest first, though never the newest; returns how many segments.
 
-    Where the limits, or what the stream holds, cannot be read, that is logged and nothing is dropped.
+    A stream that gathers drops what waits, too, and fails the requests that have rows in what it drops: no
+    step may take the others of theirs for all. Where the limits, or what the stream holds, cannot be read,
+    that is logged and nothing is dropped.
     """
     own = keys.Stream(core.config.name, stream)
     dropped = 0
     while True:
-        [facts, found, instant] = yield [
-            command("HMGET", own.subscriptions, "max_age", "max_bytes", "bytes", "segments"),
+        [facts, found, waits, instant] = yield [
+            command("HMGET", own.subscriptions, "max_age", "max_bytes", "bytes", "segments", "gather"),
             command("XRANGE", own.entries, "-", "+", "COUNT", _FLIGHT if dropped else 1),
+            command("ZRANGEBYSCORE", own.gathering, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, 1),
             Request(own.entries, ["TIME"]),
         ]
         now = seconds(instant)
         try:
-            oldest = now - positive(facts[0], f"stream {stream!r}, max_age", STREAM_MAX_AGE)
+            max_age = positive(facts[0], f"stream {stream!r}, max_age", STREAM_MAX_AGE)
             most = whole(facts[1], f"stream {stream!r}, max_bytes", STREAM_MAX_BYTES)
             over = whole(facts[2], f"stream {stream!r}, bytes") - most
             left = whole(facts[3], f"stream {stream!r}, segments")
         except UnreadableRecord as error:
             _log.error("%s: nothing of it is dropped", error)
             return dropped
-        doomed: list[tuple[bytes, Segment]] = []
+        every = [_Kept(entry.decode(), segments.readable(fields[1])) for entry, fields in found]
+        gathers = facts[4] is not None
+        since = min([mark[0] / 1000 for mark in waiting.marks(waits)], default=now)
+        if gathers and (over > 0 or since < now - max_age):
+            every = yield from _with_waiting(core, stream)
         why = "over max_bytes" if over > 0 else "older than max_age"
-        for entry, fields in found:
-            segment = segments.readable(fields[1])
-            if left - len(doomed) < 2 or (int(entry.split(b"-")[0]) / 1000 >= oldest and over <= 0):
+        doomed = list[_Kept]()
+        for one in every:
+            if left - len(doomed) < 2 or (one.since >= now - max_age and over <= 0):
                 break
-            doomed.append((entry, segment))
-            over -= segment.bytes
+            doomed.append(one)
+            over -= one.segment.bytes
         if not doomed:
             return dropped
         # Their vectors go first: what a batch cannot read any more, it must not ack.
-        spent = [key for _, segment in doomed for key, _ in vectors.places(core, segment)]
-        yield from inputs.unlink(core, spent)
-        [reply] = yield [lua.drop_segments(own, why, doomed)]
-        dropped += int(reply)
+        if gathers:
+            limit = f"{most:,} bytes" if why == "over max_bytes" else f"{max_age:,.0f} s"
+            reason = f"stream {stream} dropped rows of the request: {why} ({limit})"
+            yield from waiting.fail(core, stream, [one.segment for one in doomed], reason)
+        else:
+            spent = [key for one in doomed for key, _ in vectors.places(core, one.segment)]
+            yield from inputs.unlink(core, spent)
+        released = [(one.entry.encode(), one.segment) for one in doomed if not one.place]
+        [reply] = (yield [lua.drop_segments(own, why, released)]) if released else [0]
+        own_waits = [Waiting(one.place, one.entry, one.segment) for one in doomed if one.place]
+        gone = int(reply) + (yield from waiting.drop(core, stream, own_waits, why))
+        dropped += gone
+        if not gone:  # it was released meanwhile, or somebody else has dropped it
+            return dropped
+
+
+class _Kept(NamedTuple):
+    """A segment that a stream holds, and its entry; place: where it waits for others of its requests."""
+
+    entry: str
+    segment: Segment
+    place: str = ""
+
+    @property
+    def since(self) -> float:
+        """When it was published, or came there, in Unix seconds."""
+        return int(self.entry.split("-")[0]) / 1000
+
+
+def _with_waiting(core: Core, stream: str) -> Operation[list[_Kept]]:
+    """The oldest segments of a stream that gathers, in their order: those that wait, and those released."""
+    key = keys.Stream(core.config.name, stream).entries
+    [found] = yield [command("XRANGE", key, "-", "+", "COUNT", _FLIGHT)]
+    every = [_Kept(entry.decode(), segments.readable(fields[1])) for entry, fields in found]
+    end = every[-1].since if len(every) == _FLIGHT else float("inf")
+    waits, until = yield from waiting.oldest(core, stream)
+    every += [_Kept(one.entry, one.segment, one.place) for one in waits]
+    every = [one for one in every if one.since <= min(end, until)]
+    return sorted(every, key=lambda one: one.since)[:_FLIGHT]
 
 
 def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Operation[int]:
@@ -92,7 +137,9 @@ def unsubscribe(core: Core, stream: str, name: str, *, ack: bool = False) -> Ope
         raise UnknownSubscription(f"stream {stream!r} has no subscription {name!r}")
     what = Range(stream, slot, "", 0, 0)
     failed = None if ack else f"subscription {name} of stream {stream} was dropped"
-    done, rows, start = 0, 0, "0-0"
+    # Before its entries: what waits may be released meanwhile, and is among them then.
+    done, rows = yield from waiting.leave(core, stream, slot, failed)
+    start = "0-0"
     while True:
         [found] = yield [command("XRANGE", own.entries, f"({start}", "+", "COUNT", _FLIGHT)]
         if not found:

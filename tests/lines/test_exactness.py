@@ -18,8 +18,9 @@ from acker.lines import Gather, Line, Out, Request, coordinator
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store.client import Store
-from acker.streams import fairness
+from acker.streams import fairness, retention
 from acker.streams.commits.roots import Tracking
+from acker.streams.places.drops import drops
 from acker.streams.reader import StreamReader
 from acker.streams.segments import ANCHORS
 from acker.streams.spouts import replays
@@ -238,3 +239,23 @@ def test_a_store_that_is_set_back_never_finishes_a_request_without_all_its_rows(
         acked, losses = acked + len(flow.acked), losses + turns.losses
     assert acked > 20
     assert losses > 100
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_streams_that_drop_what_they_have_no_room_for_finish_no_request_without_all_its_rows(
+    valkey_url: str, valkey_raw: "redis.Redis", seed: int
+) -> None:
+    """Requests fail for the limits of streams, at any moment, and are tried again."""
+    turns = Undisturbed(seed, valkey_raw, 3000, (1,))
+    flow = Flow(valkey_url, turns, (1, 2, 3)[seed % 3], pause=10**6, ackers=1 + seed % 2)
+
+    def limit() -> None:
+        narrow = not turns.calm and turns.chance.random() < 0.5
+        for stream in ("rows", "counts"):
+            flow.ledger.run(retention.limit(flow.ledger.core, stream, max_bytes=2_000 if narrow else 10**9))
+
+    flow.tick = limit  # type: ignore[method-assign]
+    flow.run(rounds=80)
+    assert not flow.wrong
+    assert flow.acked == set(flow.written)
+    assert flow.ledger.run(drops(flow.ledger.core))
