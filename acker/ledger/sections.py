@@ -24,6 +24,7 @@ SPOUT = "acker.sections"
 """The spout that owns all sections of all lines but the last of each, which the line's own spout has."""
 
 _TAG = 3 << 61
+_FIRST_BYTE = _TAG >> 56
 _LINE_AT, _SECTION_AT = 56, 53
 _LINE = 31 << _LINE_AT
 _SECTION = 7 << _SECTION_AT
@@ -86,6 +87,11 @@ def place_of(slab: bytes) -> tuple[int, int]:
     """The line and the section of a slab."""
     first = np.array([ids.anchor_at(slab, 0)], np.int64)
     return int(lines(first)[0]), int(sections(first)[0])
+
+
+def of_line(slab: bytes) -> bool:
+    """Whether a slab is of trees of a line, by its name."""
+    return _FIRST_BYTE <= slab[0] < _FIRST_BYTE + (1 << 5)
 
 
 def gates(anchors: Ids) -> Ids:

@@ -92,13 +92,17 @@ class Worker:
         gone = {one.token for one, payload in zip(members, payloads, strict=True) if payload is None}
         plan = yield from stale.planned(core, stream, members, gone, judged)
         what = replace(what, skipped=plan.token, planned=subscriptions.digest(members))
-        read: list[Read] = []
-        for segment, payload, shards in zip(members, payloads, acked, strict=True):
+        decoded: list[tuple[list[pa.RecordBatch], bool]] = []
+        for segment, payload in zip(members, payloads, strict=True):
             # What is gone, or cannot be read, is lost: no bundle is whole without it.
             rows: list[pa.RecordBatch] = []
             if payload is not None:
                 rows = yield from inputs.rows(core, stream, segment, self._slot, payload)
-            lost = bool(segment.rows) and not rows
+            decoded.append((rows, bool(segment.rows) and not rows))
+        # What is lost has lost its vectors, too, and was not acked for that.
+        missing = [set[int]() if lost else its for its, (_, lost) in zip(acked, decoded, strict=True)]
+        read: list[Read] = []
+        for segment, (rows, lost), shards in zip(members, decoded, _by_bundle(members, missing), strict=True):
             rows = yield from stale.fresh(core, stream, segment, self._slot, rows, plan.left)
             rows = [_without(one, shards, core.config.ackers) for one in rows] if shards else rows
             read.append(Read(segment, rows, lost))
@@ -155,19 +159,24 @@ class Worker:
 
 
 def _acked(core: Core, slot: int, members: Sequence[Segment]) -> Operation[list[set[int]]]:
-    """For each segment the shards in which it was acked before, or a segment of the same bundle was.
-
-    A store that was set back gives segments again. Who has acked one has published before what was made of
-    all of its bundle: what has no vector to be acked by is not worked on a second time.
-    """
+    """For each segment the shards in which it was acked before: it has no vector there to be acked by."""
     places = [vectors.places(core, segment, slot) for segment in members]
     asked = [place for own in places for place in own]
     replies = (yield [command("EXISTS", key) for key, _ in asked]) if asked else []
     there = {place for place, found in zip(asked, replies, strict=True) if found}
+    return [{shard for key, shard in own if (key, shard) not in there} for own in places]
+
+
+def _by_bundle(members: Sequence[Segment], acked: Sequence[set[int]]) -> list[set[int]]:
+    """For each segment the shards in which it was acked before, or a segment of the same bundle was.
+
+    A store that was set back gives segments again. Who has acked one has published before what was made of
+    all of its bundle: it is not worked on a second time.
+    """
     found: list[set[int]] = []
     bundle: set[int] = set()
-    for segment, own in zip(members, places, strict=True):
-        bundle.update(shard for key, shard in own if (key, shard) not in there)
+    for segment, shards in zip(members, acked, strict=True):
+        bundle.update(shards)
         found.append(bundle)
         if not segment.to or segment.to.startswith(LAST):
             bundle = set()

@@ -24,6 +24,9 @@ from acker.streams.waiting import Waiting
 LONGEST_AGE = 28 * 86400.0
 """Seconds that a segment can be kept at most: what belongs to it is kept for 30 days."""
 _FLIGHT = 64
+_SPENT_TTL = 86_400
+"""Seconds for which the vectors of what a stream that gathers has dropped are there: without, that would look
+as acked to who has it in hand."""
 _log = logging.getLogger(__name__)
 
 
@@ -83,18 +86,24 @@ def retain(core: Core, stream: str) -> Operation[int]:
             over -= one.segment.bytes
         if not doomed:
             return dropped
-        # Their vectors go first: what a batch cannot read any more, it must not ack.
         if gathers:
             limit = f"{most:,} bytes" if why == "over max_bytes" else f"{max_age:,.0f} s"
             reason = f"stream {stream} dropped rows of the request: {why} ({limit})"
             yield from waiting.fail(core, stream, [one.segment for one in doomed], reason)
         else:
+            # Their vectors go first: what a batch cannot read any more, it must not ack.
             spent = [key for one in doomed for key, _ in vectors.places(core, one.segment)]
             yield from inputs.unlink(core, spent)
         released = [(one.entry.encode(), one.segment) for one in doomed if not one.place]
         [reply] = (yield [lua.drop_segments(own, why, released)]) if released else [0]
         own_waits = [Waiting(one.place, one.entry, one.segment) for one in doomed if one.place]
         gone = int(reply) + (yield from waiting.drop(core, stream, own_waits, why))
+        if gathers:
+            segments_of = [one.segment for one in doomed]
+            there = yield [command("EXISTS", own.payload(segment.token)) for segment in segments_of]
+            lost = [segment for segment, exists in zip(segments_of, there, strict=True) if not exists]
+            spent = [key for segment in lost for key, _ in vectors.places(core, segment)]
+            yield [command("EXPIRE", key, _SPENT_TTL, "LT") for key in spent]
         dropped += gone
         if not gone:  # it was released meanwhile, or somebody else has dropped it
             return dropped

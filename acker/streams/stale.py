@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.ledger import ids
+from acker.ledger import ids, sections
 from acker.ledger.core import Core
 from acker.ledger.ids import SLAB_TREES, Ids
 from acker.store import keys
@@ -35,7 +35,7 @@ _ALL = np.ones(SLAB_TREES, dtype=np.bool_)
 _FIRST_OF_ONE = b"\x80"
 """Names of slabs of one are not below it; those of all others are."""
 _HEADER_BYTES = 27
-_TRACKED = 2
+_WAITING, _TRACKED = 1, 2
 _FLIGHT = 64
 _ONES = 1000
 
@@ -177,7 +177,7 @@ def _look(
         *(command("GET", own.vector(slab)) for slab in slabs),
     ]
     for slab, header, vector in zip(slabs, headers, words, strict=True):
-        if header is None or (_tracked(header) and vector is None):
+        if header is None or (_tracked(header) and vector is None) or _came_late(slab, header):
             ended[slab] = _ALL
         elif _tracked(header) and len(vector) % 8 == 0:
             done = np.frombuffer(vector, dtype="<u8") == 0
@@ -196,6 +196,11 @@ def _look_at_ones(
         for slab, header in zip(gone, headers, strict=True):
             if header is None or _tracked(header):
                 ended[slab] = _ALL
+
+
+def _came_late(slab: bytes, header: Reply) -> bool:
+    """Whether a slab waits for its track, and had it: trees of lines are tracked before they have rows."""
+    return sections.of_line(slab) and len(header) == _HEADER_BYTES and header[0] == _WAITING
 
 
 def _tracked(header: Reply) -> bool:

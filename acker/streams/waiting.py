@@ -84,9 +84,10 @@ def oldest(core: Core, stream: str) -> Operation[tuple[list[Waiting], float]]:
 
 
 def fail(core: Core, stream: str, members: Sequence[Segment], reason: str) -> Operation[None]:
-    """Fails the requests that have rows in segments, in all their sections: nothing there can be acked then.
+    """Fails the requests that have rows in segments, in all sections: an ack comes too late then.
 
-    members: that wait, or were released and not acked by all.
+    members: that wait, or were released and not acked by all. Their vectors stay: without them a segment
+    looks as acked, and with it all of its bundle.
     """
     own = keys.Stream(core.config.name, stream)
     cause = Cause(reason)
@@ -104,7 +105,6 @@ def fail(core: Core, stream: str, members: Sequence[Segment], reason: str) -> Op
             its = vectors.places(core, segment, owed[0])
             yield from inputs.fail_once(core, its, anchors, [cause.text()] * len(anchors), needed=False)
             yield from _fail_others(core, anchors, cause)
-        yield from inputs.unlink(core, [key for key, _ in vectors.places(core, segment)])
 
 
 def _states(reply: Reply) -> list[tuple[bytes, bytes]]:
@@ -170,10 +170,11 @@ def leave(core: Core, stream: str, slot: int, reason: str | None) -> Operation[t
                 states = yield [command("HGET", own.owed(one.segment.token), slot) for one in found]
                 its = [one for one, state in zip(found, states, strict=True) if state == b"1"]
                 members = [one.segment for one in its]
+                acked = [place for one in members for place in vectors.places(core, one, slot)]
                 if reason is not None:
                     yield from fail(core, stream, members, reason)
+                    yield from inputs.unlink(core, [key for key, _ in acked])
                 else:
-                    acked = [place for one in members for place in vectors.places(core, one, slot)]
                     yield from vectors.apply(core, acked, "2")
                 yield from drop(core, stream, its, slot=slot)
                 done, rows = done + len(its), rows + sum(one.rows for one in members)

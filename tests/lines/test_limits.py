@@ -17,6 +17,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams import Stream, removal, retention, waiting
+from acker.streams.commits import vectors
 from acker.streams.commits.roots import Roots
 from acker.streams.places.drops import drops
 from acker.streams.spouts import settler
@@ -126,6 +127,22 @@ def test_no_step_is_given_a_part_of_a_request(job: Job, valkey_raw: "redis.Redis
     [said] = reasons(job, lost)
     assert "over max_bytes" in said
     end(job, valkey_raw)
+
+
+def test_what_is_gone_with_its_vectors_is_lost_and_not_taken_for_acked(
+    job: Job, valkey_raw: "redis.Redis"
+) -> None:
+    """A segment without vectors was acked, and with it its bundle: but not one whose rows are gone."""
+    roots = job.ask(5)
+    job.workers["fan"].work()
+    [(_, place), *_] = job.ledger.run(waiting.places(job.ledger.core, "rows"))
+    [one] = job.ledger.run(waiting.at(job.ledger.core, "rows", place.decode()))
+    valkey_raw.delete(keys.Stream("t", "rows").payload(one.segment.token))
+    for key, _ in vectors.places(job.ledger.core, one.segment):
+        assert valkey_raw.delete(key)
+    job.work()
+    assert job.sums == []
+    assert len(reasons(job, roots)) == 1
 
 
 @pytest.mark.parametrize("ack", [False, True])

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker.ledger import ids
+from acker.ledger import ids, sections
 from acker.ledger.client import Ledger
 from acker.store import keys
 from acker.streams import Stream, stale
@@ -58,6 +58,17 @@ def test_rows_of_trees_that_have_expired_are_dropped_and_counted_once(ledger: Le
         for shard in ledger.core.shards:
             client.delete(shard.slabs.decode())
     assert read(ledger, batch) == []
+
+
+def test_rows_of_requests_that_are_over_are_dropped_also_where_others_came_late_for_them(
+    ledger: Ledger,
+) -> None:
+    """What comes late for a forgotten tree waits for its track; one of a line had that before its rows."""
+    for anchors, given in ((ids.anchors_from(sections.new_first(1), 2), 0), (ids.new_anchors(2), 2)):
+        name = f"rows-{given}"
+        commit(ledger, given, Commit((stage(ledger, anchors, name),)))
+        assert len(read(ledger, take(ledger, name))) == given
+        assert dropped(ledger, name) == 2 - given
 
 
 def test_rows_of_trees_that_somebody_failed_are_dropped_and_the_others_are_read(ledger: Ledger) -> None:
