@@ -64,6 +64,10 @@ class TopologyInUse(AckerError):
     """A topology has trees in flight, or outcomes that are not confirmed: it is neither removed nor timed."""
 
 
+class FunctionInUse(AckerError):
+    """A function has calls without answer, or workers that are alive: it is not removed."""
+
+
 class SpoutInUse(AckerError):
     """A spout that was to be removed has trees in flight, outcomes not confirmed, or rows that are kept."""
 

@@ -14,7 +14,7 @@ from acker.cli import options
 from acker.cli.options import Json, Timeout, Url
 from acker.cli.output import duration, row, show, show_json, table
 from acker.cli.tick import stop_on_signals, wait_until
-from acker.errors import AckerError, ValidationError, needing_pyarrow
+from acker.errors import AckerError, UnknownTopology, ValidationError, needing_pyarrow
 from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.operation import command
@@ -194,19 +194,22 @@ def _found(where: str) -> "LinearDRPC":
 
 def remove(
     name: Name,
-    force: Annotated[bool, typer.Option("--force", help="Also with calls that nobody has answered.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also with calls without answer, which fail, and with workers.")] = False,
     url: Url = "",
     timeout: Timeout = 10.0,
 ) -> None:
-    """Forget a function, so that another may have its name; its line and streams stay with the topology."""
-    from acker.drpc import registry
+    """Remove a function with its line and streams, so that another may have its name."""
+    with needing_pyarrow("to remove functions"):
+        from acker.drpc import registry, retiring
 
     store = options.store(url, timeout)
     known = store.run(registry.find(name))
-    [waiting] = store.send([command("HLEN", keys.Function(known.topology, name).calls)])
-    if waiting and not force:
-        raise AckerError(f"function {name!r} has {waiting:,} calls without answer: wait for them, or --force")
-    store.run(registry.remove(known))
+    try:
+        ledger = open_ledger(store, known.topology, create=False)
+    except UnknownTopology:
+        store.run(registry.remove(known))
+    else:
+        retiring.retire(ledger, known, force=force)
     show(f"removed function {name}")
 
 

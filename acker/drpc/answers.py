@@ -39,13 +39,13 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
     ringing = threading.Thread(target=bell.run, daemon=True)
     ringing.start()
     readings: dict[str, SettleProgress] = {}
-    often = ledger.config.message_timeout / 4
     looked = kept = recovered = 0.0
     while not stop.is_set():
+        often = ledger.config.message_timeout / 4
         woken.wait(min(_PAUSE, often))
         woken.clear()
         try:
-            told = partial(_answer_outcomes, ledger, what)
+            told = partial(answer_outcomes, ledger, what)
             now = time.monotonic()
             due = now - looked >= min(_LOOK, often)
             settler.settle(ledger, what.name, told, readings=readings, claimed=not due)
@@ -58,14 +58,16 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
             if now - recovered >= ledger.config.message_timeout / 2:
                 recovered = now
                 settler.recover(ledger, what.name)
-        except AckerError as error:
-            _log.warning("answers of function %s wait: %s", what.name, error)
+        except Exception as error:  # noqa: BLE001 - nobody would be answered any more
+            unforeseen = None if isinstance(error, AckerError) else error
+            _log.warning("answers of function %s wait: %s", what.name, error, exc_info=unforeseen)
             stop.wait(_PAUSE)
     bell.end()
     ringing.join()
 
 
-def _answer_outcomes(ledger: Ledger, what: Description, table: pa.Table) -> None:
+def answer_outcomes(ledger: Ledger, what: Description, table: pa.Table) -> None:
+    """Answers the requests whose outcomes are final."""
     found = []
     for row in table.to_pylist():
         if row["final"]:
