@@ -194,7 +194,9 @@ def _found(where: str) -> "LinearDRPC":
 
 def remove(
     name: Name,
-    force: Annotated[bool, typer.Option("--force", help="Also with calls without answer, which fail, and with workers.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also with calls without answer, which fail, and with workers.")
+    ] = False,
     url: Url = "",
     timeout: Timeout = 10.0,
 ) -> None:

@@ -221,7 +221,9 @@ class Client:
         if time.monotonic() - self._followed >= _FOLLOW:
             name = self.ledger.config.name
             try:
-                self.ledger = follow(self.ledger, self.ledger.store, name, create=False)
+                known, self.ledger = self.ledger, follow(self.ledger, self.ledger.store, name, create=False)
+                if self.ledger is not known:
+                    self._spouts = {}
             except UnknownTopology as error:
                 raise UnknownFunction(f"function {self.function.name!r} has gone: {error}") from error
             self._followed = time.monotonic()
