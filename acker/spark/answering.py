@@ -129,7 +129,7 @@ def _writer(kind: DataType, name: str) -> Write:
 
 def _variant(value: dict[str, bytes]) -> str:
     text = VariantVal(value["value"], value["metadata"]).toJson()
-    json.loads(text, parse_constant=_refuse)
+    as_json(json.loads(text, parse_constant=_refuse), RESULT)  # it may have any number of levels
     return text
 
 

@@ -211,7 +211,8 @@ VALUES: list[tuple[str, Any]] = [
     ("array(map('k', array(named_struct('d', 1.25BD))))", [{"k": [{"d": 1.25}]}]),
     ('parse_json(\'{"a": [1, "x", null]}\')', {"a": [1, "x", None]}),
 ]
-BAD = ["cast('nan' as double)", "array(cast('-infinity' as double))", "cast(x'636166e9' as string)"]
+DEEP = "parse_json(repeat('[', 201) || repeat(']', 201))"
+BAD = [DEEP, "cast('nan' as double)", "array(cast('-infinity' as double))", "cast(x'636166e9' as string)"]
 REFUSED = [
     ("current_date()", "JSON has no date, the type of result"),
     ("array(now())", "JSON has no timestamp, the type of result.element"),
