@@ -179,6 +179,18 @@ def test_marks_outlive_a_reset_and_go_with_their_generation(ledger: Ledger, raw:
     assert list(raw.scan_iter("*:marks:*")) == []
 
 
+def test_the_marks_of_the_last_four_rotations_are_known_of_a_slab_that_is_reset_again_and_again(
+    ledger: Ledger,
+) -> None:
+    anchors = track(ledger, 50)
+    for rotation in range(6):
+        ack(ledger, anchors, ids.new_ids(50), f"s{rotation}", rotation)
+        ledger.reset_timeout(anchors[:1])
+        known = [one.batch for one in seen(ledger, anchors[0]) if one.at is not None]
+        assert sorted(known) == list(range(max(0, rotation - 3), rotation + 1))
+        ledger.tick(force=True)
+
+
 def test_a_topology_may_keep_no_marks(url: str, raw: "redis.Redis") -> None:
     ledger = open_ledger(Store(url), "t", ackers=1, marks="off")
     anchors = track(ledger, 5)
