@@ -136,11 +136,15 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A segment, and its rows that are worked on. lost: all that it had is gone, or cannot be read."""
+    """A segment, and its rows that are worked on. lost: all that it had is gone, or cannot be read.
+
+    incomplete: of a segment that ends a bundle, the trees of which the bundle has not all rows.
+    """
 
     segment: Segment
     rows: list[pa.RecordBatch]
     lost: bool = False
+    incomplete: Collection[int] = ()
 
 
 class FunctionStep:
@@ -208,7 +212,7 @@ class GatherStep:
             for row in _rows(one.rows):
                 anchor = row.pop(ANCHORS)
                 row.pop(FINISHED, None)
-                if lost and last:
+                if (lost or anchor in one.incomplete) and last:
                     made.fail(anchor, FailedException(_LOST), self.name, batch)
                 elif anchor not in made.failed:
                     work = partial(self._work, living, anchor, task, None if last else row)

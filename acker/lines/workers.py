@@ -1,8 +1,8 @@
 """Workers: who runs a step of a line in plain Python takes segments, works, and commits."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -104,8 +104,11 @@ class Worker:
         read: list[Read] = []
         for segment, (rows, lost), shards in zip(members, decoded, _by_bundle(members, missing), strict=True):
             rows = yield from stale.fresh(core, stream, segment, self._slot, rows, plan.left)
-            rows = [_without(one, shards, core.config.ackers) for one in rows] if shards else rows
-            read.append(Read(segment, rows, lost))
+            broken = shards.some if segment.to.startswith(LAST) else frozenset[int]()
+            without = (shards.all | shards.some) - broken
+            rows = [_split(one, without, core.config.ackers)[0] for one in rows] if without else rows
+            ended = [_split(one, broken, core.config.ackers)[1] for one in rows] if broken else []
+            read.append(Read(segment, rows, lost, frozenset(anchor for one in ended for anchor in one)))
         if self._once:
             begun = f"{what.start} {what.end} {self._number}"
             yield from leases.beat(core, stream, self._slot, self.reader, begun=begun)
@@ -167,26 +170,37 @@ def _acked(core: Core, slot: int, members: Sequence[Segment]) -> Operation[list[
     return [{shard for key, shard in own if (key, shard) not in there} for own in places]
 
 
-def _by_bundle(members: Sequence[Segment], acked: Sequence[set[int]]) -> list[set[int]]:
+@dataclass(slots=True)
+class _Acked:
+    """Shards in which a bundle was acked before: all segments that have vectors there, or only some."""
+
+    all: set[int] = field(default_factory=set)
+    some: frozenset[int] = frozenset()
+
+
+def _by_bundle(members: Sequence[Segment], acked: Sequence[set[int]]) -> list[_Acked]:
     """For each segment the shards in which it was acked before, or a segment of the same bundle was.
 
     A store that was set back gives segments again. Who has acked one has published before what was made of
-    all of its bundle: it is not worked on a second time.
+    all of its bundle: it is not worked on a second time. Where only some have no vectors, the store may as
+    well have lost these: such a bundle is not whole.
     """
-    found: list[set[int]] = []
-    bundle: set[int] = set()
+    found: list[_Acked] = []
+    bundle, left = _Acked(), set[int]()
     for segment, shards in zip(members, acked, strict=True):
-        bundle.update(shards)
+        bundle.all |= shards
+        left |= {*segment.shards} - shards
+        bundle.some = frozenset(bundle.all & left)
         found.append(bundle)
         if not segment.to or segment.to.startswith(LAST):
-            bundle = set()
+            bundle, left = _Acked(), set[int]()
     return found
 
 
-def _without(rows: pa.RecordBatch, shards: set[int], ackers: int) -> pa.RecordBatch:
-    """Rows but for those whose trees are in some shards."""
+def _split(rows: pa.RecordBatch, shards: Set[int], ackers: int) -> tuple[pa.RecordBatch, list[int]]:
+    """Rows but for those whose trees are in some shards, and the anchors of these."""
     if ANCHORS not in rows.schema.names or not pa.types.is_int64(rows.schema.field(ANCHORS).type):
-        return rows
+        return rows, []
     anchors = rows.column(ANCHORS).fill_null(0).to_numpy()
     out = np.isin(ids.shards_of(ids.split(anchors)[0], ackers), list(shards)) & (anchors != 0)
-    return rows.filter(pa.array(~out))
+    return rows.filter(pa.array(~out)), anchors[out].tolist()

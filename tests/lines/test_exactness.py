@@ -15,17 +15,18 @@ from acker.ledger.client import open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT, within
 from acker.lines import Gather, Line, Out, Request, coordinator
-from acker.lines.steps import FunctionStep
+from acker.lines.steps import FunctionStep, GatherStep
 from acker.lines.workers import Worker
+from acker.store import keys
 from acker.store.client import Store
 from acker.streams import fairness, retention
 from acker.streams.commits.roots import Tracking
 from acker.streams.places.drops import drops
 from acker.streams.reader import StreamReader
 from acker.streams.segments import ANCHORS
-from acker.streams.spouts import replays
+from acker.streams.spouts import replays, settler
 from acker.streams.spouts.spout import StreamSpout
-from tests.helpers.turns import Moment, Turns, moment, set_back
+from tests.helpers.turns import Moment, Turns, moment, set_back, tag
 
 TASKS = 3
 
@@ -228,6 +229,51 @@ def test_rows_that_a_store_has_given_and_forgot_so_are_worked_on_once(
     assert ledger.counters()["tracked"] == 2
 
 
+@pytest.mark.parametrize("lost", [(), (0,), (0, 1)])
+def test_rows_that_only_some_nodes_know_of_are_worked_on_once_by_the_attempt_that_is_acked(
+    valkey_url: str, valkey_raw: "redis.Redis", lost: tuple[int, ...]
+) -> None:
+    """A step's stream is set back to before that was read, and shards with it or not, on other nodes."""
+    ledger = open_ledger(Store(valkey_url), "t", ackers=2)
+    Line(ledger, "line", [Gather("made")])
+
+    def fan(row: dict[str, Any], out: Out) -> None:
+        out.emit("made", {"id": row["id"]})
+
+    found = Counter[str]()
+
+    class Note:
+        def __init__(self, _: Request) -> None:
+            self.rows: list[str] = []
+
+        def execute(self, row: dict[str, Any]) -> None:
+            self.rows.append(row["id"])
+
+        def finished(self, _: Out) -> None:
+            found.update(self.rows)
+
+    note = Worker(ledger, GatherStep("note", "made", Note))
+    fans = [Worker(ledger, FunctionStep("fan", "numbers", fan)) for _ in range(2)]
+    for one in (*fans, note):
+        assert not one.work()
+    names = [f"r{n}" for n in range(20)]
+    how = Tracking("requests", "numbers", "id", line="line", group=1, attempts=1000)
+    StreamSpout(ledger, how).write(pa.table({"id": names}))
+    before = moment(valkey_raw)
+    assert fans[0].work()
+    shards = [ledger.core.shards[number].slabs for number in lost]
+    set_back(valkey_raw, before, {tag(key) for key in [keys.Stream("t", "numbers").entries, *shards]})
+    assert fans[1].work()
+    acked = 0
+    for _ in range(10):
+        fans[1].work()
+        ledger.run(coordinator.step(ledger.core, OutcomeReader(ledger.core, SPOUT)))
+        note.work()
+        acked += settler.settle(ledger).acked
+    assert acked == len(names)
+    assert found == Counter(names)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("lanes")
 @pytest.mark.parametrize("fair_by", ["", ANCHORS])
@@ -274,7 +320,7 @@ def test_of_nodes_that_lose_moments_which_others_keep_no_request_is_acked_withou
 ) -> None:
     """As of a cluster. A request that is not acked may be finished without rows: it is tried again."""
     acked = losses = 0
-    for seed in range(12):
+    for seed in range(8):
         valkey_raw.flushall()
         turns = Turns(seed, valkey_raw, 1500, (1, 2, 3, 5, 8, 13, 21, 34), whole=False)
         flow = Flow(valkey_url, turns, group=(1, 2, 3)[seed % 3], pause=200, ackers=1 + seed % 2)
@@ -282,5 +328,5 @@ def test_of_nodes_that_lose_moments_which_others_keep_no_request_is_acked_withou
         wanted = {name: {(TASKS, flow.written[name] ** 2)} for name in flow.acked}
         assert flow.answers == wanted, seed
         acked, losses = acked + len(flow.acked), losses + turns.losses
-    assert acked > 100
-    assert losses > 50
+    assert acked > 50
+    assert losses > 30
