@@ -1,6 +1,7 @@
 """The parts of `acker demo`: its sink, the check of it all, and what is shown."""
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from acker.cli import demo
 from acker.demo.check import Check, check
 from acker.demo.options import Faults
 from acker.demo.progress import Progress, Rate
@@ -202,14 +204,39 @@ def test_a_dead_letter_that_is_missing_double_or_unexplained_is_found_out(result
 # What is shown
 
 
-def test_the_report_is_one_object(result: Result) -> None:
-    poisoned(result)
-    report = Report(
+def report_of(result: Result) -> Report:
+    return Report(
         url="redis://127.0.0.1:1/0", topology="t", status=result.status, counters=result.counters,
         dead=tuple(result.dead),
         latencies=(0.5, 1.0, None), wall=12.34567, startup=5.0, most_frequent=(("be", 2),),
         check=result.check(),
     )  # fmt: skip
+
+
+def test_the_table_at_the_end_names_the_step_that_has_failed_each_dead_letter(
+    result: Result, capsys: pytest.CaptureFixture[str]
+) -> None:
+    poisoned(result)
+    first, second, third = result.dead
+    result.dead[:] = [
+        replace(first, step="count"),
+        replace(second, step="split"),
+        replace(third, status="expired", reason="in stream words for subscription count"),
+    ]
+    demo._show(report_of(result))
+    shown = re.sub(" +", " ", capsys.readouterr().out)
+    for line in (
+        "always, failed by count 1",
+        "always, failed by split 1",
+        "in stream words for subscription count 1",
+    ):
+        assert line in shown
+    assert report_of(result).dump()["dead_letters"]["records"][1]["step"] == "split"  # type: ignore[index]
+
+
+def test_the_report_is_one_object(result: Result) -> None:
+    poisoned(result)
+    report = report_of(result)
     found = json.loads(json.dumps(report.dump()))
     assert (found["lines"], found["trees"], found["replays"]) == (4, 10, 6)
     assert found["outcomes"] == {"acked": 1, "failed": 9, "expired": 0, "rejected": 0}
