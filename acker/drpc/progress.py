@@ -24,7 +24,8 @@ _TREES = 10
 class State(StrEnum):
     """How far a step is with a call.
 
-    working: its section is the first that is not over. waiting: one before it is not. failed: it has failed
+    working: its section is the first that is not over. waiting: the request's group is not done with one
+    before it. failed: it has failed
     the call, or was not done when its time was over. dropped: the call ended before it was done.
     """
 
@@ -184,5 +185,5 @@ def _steps(what: Description, seen: RequestSeen) -> list[StepSeen]:
         for name in steps:
             waits = earlier.gathered if earlier and name == steps[0] else ()
             found.append(StepSeen(name, place + 1, state, since, waits))
-        before = before and over
+        before = before and own is not None and own.passed
     return found

@@ -43,6 +43,7 @@ def _section(one: Section) -> dict[str, Any]:
         "anchor": str(one.anchor),
         "tree": None if one.tree is None else forms.tree(one.tree),
         "over": one.over,
+        "passed": one.passed,
         "released": one.released,
         "released_at": None if one.released_at is None else instant(one.released_at),
         "gathered": [asdict(each) for each in one.gathered],

@@ -81,9 +81,14 @@ class Section:
         return self.released_at is not None
 
     @property
+    def passed(self) -> bool:
+        """Whether the section after it has begun, or would have: all of the group are done with this one."""
+        return self.released or self.tree is None
+
+    @property
     def over(self) -> bool:
         """Whether nothing of the request is left to be done in the section, as far as the ledger knows."""
-        return self.released or self.tree is None or self.tree.state == "finished"
+        return self.passed or (self.tree is not None and self.tree.state == "finished")
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class SectionState(Answer):
     anchor: Id = Field(description="Of the request's tree there.")
     tree: Tree | None = Field(description="null where the ledger does not know it (any more).")
     over: bool = Field(description="Whether nothing of the request is left there, as far as is known.")
+    passed: bool = Field(description="Whether all of the group are done with it, as far as is known.")
     released: bool = Field(description="Whether the group's rows have gone on, or were dropped.")
     released_at: Instant | None = Field(description="Since when; null where they have not.")
     gathered: list[Gathered] = Field(description="What waits there, of all requests of the group.")

@@ -16,6 +16,7 @@ class Holder(Answer):
     step: str = Field(description="Empty before the first batch of the query is done.")
     application: str
     query_name: str
+    alive: bool | None = Field(description="Of a worker of a line; null for any other reader.")
     text: str = Field(description="Who it is, for people.")
 
 
@@ -73,7 +74,10 @@ class Why(Answer):
         description="Of a tree that is not over, the latest first; none in slabs of one."
     )
     trace: list[TraceEvent] = Field(description="What became of it so far, where it is traced.")
-    rest: str = Field(description="Where not complete: what else there may be, for people.")
+    rest: str = Field(
+        description="Where not complete: what else there may be, for people. Of a section of a line: that "
+        "the one before is not over."
+    )
     looked_at: Count = Field(description="Segments looked at, on all pages so far.")
     segments: Count = Field(description="Segments that there are, about.")
     cursor: Cursor | None = Field(description="Of the next page; null at the end.")

@@ -14,6 +14,7 @@ from acker.ledger.core import Core
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator, leases
+from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
@@ -22,7 +23,8 @@ from acker.streams import StreamWriter, gathers, schemas, segments
 from acker.streams.commits import members
 from acker.streams.commits.roots import Roots, Tracking
 from acker.streams.gathers import Gathering
-from acker.streams.places.why import why
+from acker.streams.places.stuck import stuck
+from acker.streams.places.why import GATED, why
 from acker.streams.spouts import settler
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.stream import Stream
@@ -294,11 +296,35 @@ def test_rows_of_a_bundle_that_are_lost_fail_their_requests(
     found = job.ledger.run(why(job.ledger.core, int(roots.anchors(2)[0])))
     assert {one.held_by for one in found.places} == {"waits there until all rows of its request are written"}
     assert "in stream rows for subscription count, waits there until" in found.places[0].text()
+    # What is left of the ack value is the section's gate, which is no tuple: these are all.
+    assert (found.complete, found.rest) == (True, GATED)
+    last = job.ledger.run(why(job.ledger.core, int(roots.anchors(3)[0])))
+    assert (last.places, last.complete, last.rest) == ((), True, GATED)
     valkey_raw.delete(keys.Stream("t", "rows").payload(found.places[0].segment).decode())
     job.work()
     assert job.sums == []
     settler.settle(job.ledger)
     assert counters(job.ledger)["failed"] == 2
+
+
+def test_who_has_the_rows_of_a_worker_is_told_and_whether_it_is_alive(
+    job: Job,
+) -> None:
+    roots = job.ask(5)
+    worker = job.workers["fan"]
+    told = list[str]()
+
+    def look(row: dict[str, Any], out: Any) -> None:
+        core = job.ledger.core
+        [place] = job.ledger.run(why(core, int(roots.anchors(1)[0]))).places
+        [share] = job.ledger.run(stuck(core)).stuck[0].shares
+        assert place.taken_by == share.holder
+        assert place.taken_by is not None
+        told.append(place.taken_by.text())
+
+    worker.step = FunctionStep("fan", "asks", look)
+    worker.work()
+    assert told == [f"worker {worker.reader}, which is alive"]
 
 
 def test_a_worker_that_is_taken_for_dead_commits_nothing_any_more(

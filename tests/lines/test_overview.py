@@ -70,12 +70,14 @@ def test_a_request_tells_how_far_each_section_is(job: Job) -> None:
     ]  # fmt: skip
     job.workers["fan"].work()
     assert states(job, anchor)[0] == ("rows", "finished", False, 3)
+    first, *_ = job.ledger.run(request(job.ledger.core, anchor)).sections
+    assert (first.over, first.passed) == (True, False)  # until all of its group are
     waits = job.ledger.run(request(job.ledger.core, anchor)).sections[0].gathered
     assert all(0 <= (one.age or 0.0) < 60 for one in waits)
     job.coordinate()
     assert states(job, anchor)[:2] == [("rows", None, True, 0), ("counts", "pending", False, 0)]
     first, second, _ = job.ledger.run(request(job.ledger.core, anchor)).sections
-    assert (first.over, second.over) == (True, False)
+    assert (first.over, first.passed, second.over) == (True, True, False)
     assert first.tree is None
     assert second.tree is not None
     assert second.tree.tracked_at <= (first.released_at or 0.0) < second.tree.tracked_at + 60

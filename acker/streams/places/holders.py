@@ -1,15 +1,15 @@
 """Who has taken segments: each task that reads them notes for which batch of which query that is."""
 
 import logging
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 
 from acker.errors import UnreadableRecord
 from acker.inspect.steps import Step
 from acker.ledger.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, Request, command
-from acker.store.replies import pairs
+from acker.store.replies import milliseconds, pairs
 from acker.streams.subscriptions import HOLD_TTL, Range
 
 _PAGE = 1_000
@@ -25,6 +25,7 @@ class Holder:
     its streaming query, or what names a run of a batch job; "" where no task of its has begun to read. batch:
     the number of the batch, None where that is not known. step, application, query_name: as the step that the
     query runs has said, "" before its first batch is done. Several bolts of a query are joined by a comma.
+    alive: of a worker of a line, whether it counts as alive; None for any other reader.
     """
 
     reader: str
@@ -34,12 +35,16 @@ class Holder:
     step: str = ""
     application: str = ""
     query_name: str = ""
+    alive: bool | None = None
 
     def text(self) -> str:
         """Who it is, for people."""
         job, named, run = self.query.partition(":")
         if named:
             return f"job {job}, run {run}"
+        if self.alive is not None:
+            gone = "which gives no sign of life: others get it" if not self.alive else "which is alive"
+            return f"worker {self.reader}, {gone}"
         name = self.step or (f"query {self.query_name or self.query}" if self.query else "")
         if not name:
             return f"reader {self.reader}, none of whose tasks has begun to read"
@@ -81,10 +86,22 @@ def find(
                 break
             start = f"({page[-1][0].decode()}"
         if numbers:
-            [noted] = yield [command("GET", own.holder(slot, reader))]
-            for entry, number in numbers.items():
-                found[entry] = named(stream, reader, number, noted, at_work)
+            who = yield from taker(core, Range(stream, slot, reader, 0, 0), at_work)
+            found |= {entry: who(number) for entry, number in numbers.items()}
     return found
+
+
+def taker(core: Core, read: Range, at_work: Iterable[Step]) -> Operation[Callable[[int], Holder]]:
+    """Who the reader of a range is, for each number of a segment among those that it took."""
+    own = keys.Stream(core.config.name, read.stream)
+    [noted, until, instant] = yield [
+        command("GET", own.holder(read.slot, read.reader)),
+        command("HGET", own.workers(read.slot), read.reader),
+        Request(own.entries, ["TIME"]),
+    ]
+    alive = None if until is None else until.isdigit() and int(until) >= milliseconds(instant)
+    known = list(at_work)
+    return lambda number: replace(named(read.stream, read.reader, number, noted, known), alive=alive)
 
 
 def named(stream: str, reader: str, number: int, noted: bytes | None, at_work: Iterable[Step]) -> Holder:

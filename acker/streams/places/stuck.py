@@ -12,6 +12,7 @@ from acker.store.replies import pairs, seconds
 from acker.streams import segments
 from acker.streams.places import holders, search
 from acker.streams.places.holders import Holder
+from acker.streams.subscriptions import Range
 
 MOST_SEGMENTS = 10_000
 """Segments of one subscription that a call looks at."""
@@ -167,8 +168,8 @@ def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]
         if total.segments:
             holder = None
             if reader:
-                [noted] = yield [command("GET", own.holder(slot, reader))]
-                holder = holders.named(stream, reader, total.first, noted, at_work)
+                who = yield from holders.taker(core, Range(stream, slot, reader, 0, 0), at_work)
+                holder = who(total.first)
             oldest = max(0.0, now - total.since / 1000)
             shares.append(Share(holder, total.segments, total.rows, oldest))
     return tuple(sorted(shares, key=lambda share: -share.oldest))

@@ -6,13 +6,15 @@ missing. A tuple that is in no stream is one that a bolt in plain Python has, or
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from acker.inspect import failures, marks, steps, traces
 from acker.inspect.ended import Recent
 from acker.inspect.marks import Seen
 from acker.inspect.pages import tree as tree_of
 from acker.inspect.traces import TraceEvent
 from acker.inspect.trees import Tree
-from acker.ledger import ids
+from acker.ledger import ids, sections
 from acker.ledger.core import Core
 from acker.store.operation import Operation
 from acker.streams.places import drops, place, search
@@ -24,6 +26,7 @@ IN_NO_STREAM = (
     "some of its tuples are in no stream: a bolt in plain Python has them, a job has emitted them outside "
     "acker, or they were lost, as by a stream's limits"
 )
+GATED = "it goes on when all requests of its group are done with the section before"
 MOVED = "the tree has gone on while it was looked at, each time: ask again"
 NO_TRACK = "its track has not come yet"
 UNKNOWN = "the store knows no such tree: it was acked long ago, or never tracked, or the store has lost it"
@@ -35,7 +38,8 @@ class Why:
 
     tree: None where the store does not know it (any more). ended: how it has failed or expired, where that is
     kept. places: those of its tuples in streams. complete: whether these are all of its tuples; None where
-    that is not known, and `rest` says why; where False, `rest` says what else there may be.
+    that is not known, and `rest` says why; where False, `rest` says what else there may be. Of a section of
+    a line the section before may not be over: then `rest` says so, and it is no tuple.
     seen: which steps have acked tuples of its slab, the latest first; of a tree that is not over. trace: what
     became of it, where it is traced (`acker.inspect.traces`).
     looked_at, segments: how many segments were looked at so far, of how many that streams hold. cursor: for
@@ -91,13 +95,22 @@ def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation
     if more:
         rest = f"looked at {begun.looked:,} of about {most:,} segments"
     elif not moved:
-        complete = begun.xor == begun.value
-        rest = "" if complete else NO_TRACK if tree.state == "waiting" else IN_NO_STREAM
+        left = begun.xor ^ begun.value
+        gated = left != 0 and left == _gate(anchor)
+        complete = left == 0 or gated
+        rest = GATED if gated else "" if complete else NO_TRACK if tree.state == "waiting" else IN_NO_STREAM
         if rest == IN_NO_STREAM and (lately := (yield from drops.since(core, known.named, tree.age))):
             rest = f"{rest}: {lately.text()}"
     next_page = begun.text(anchor) if more else None
     [seen] = yield from marks.seen(core, core.shards[tree.shard], [ids.slab_of(anchor)])
     return Why(anchor, tree, None, shown, complete, rest, begun.looked, most, next_page, tuple(seen))
+
+
+def _gate(anchor: int) -> int:
+    """What keeps a tree open until the section before its own is over; 0 for one of no such section."""
+    own = np.array([anchor], np.int64)
+    later = sections.lines(own)[0] > 0 and sections.sections(own)[0] > 1
+    return int(sections.gates(own)[0]) if later else 0
 
 
 def _ended(core: Core, anchor: int, tree: Tree | None) -> Operation[Why]:

@@ -1208,7 +1208,7 @@ export interface components {
             since: string | null;
             /**
              * State
-             * @description `working`: its section is the first that is not over; `waiting`: one before is not. `failed`: it has failed the call, or was not done when its time was over; `dropped`: the call ended before it was done.
+             * @description `working`: its section is the first that is not over; `waiting`: the group is not done with one before. `failed`: it has failed the call, or was not done when its time was over; `dropped`: the call ended before it was done.
              * @enum {string}
              */
             state: "finished" | "working" | "waiting" | "failed" | "dropped";
@@ -2292,6 +2292,11 @@ export interface components {
          * @description Who has taken segments of a subscription and not acked them.
          */
         Holder: {
+            /**
+             * Alive
+             * @description Of a worker of a line; null for any other reader.
+             */
+            alive: boolean | null;
             /** Application */
             application: string;
             /**
@@ -2953,6 +2958,11 @@ export interface components {
              * @description Whether nothing of the request is left there, as far as is known.
              */
             over: boolean;
+            /**
+             * Passed
+             * @description Whether all of the group are done with it, as far as is known.
+             */
+            passed: boolean;
             /**
              * Released
              * @description Whether the group's rows have gone on, or were dropped.
@@ -4188,7 +4198,7 @@ export interface components {
             places: components["schemas"]["Place"][];
             /**
              * Rest
-             * @description Where not complete: what else there may be, for people.
+             * @description Where not complete: what else there may be, for people. Of a section of a line: that the one before is not over.
              */
             rest: string;
             /**
