@@ -6,9 +6,14 @@ import { PATH, Problem } from "./api/client";
 import { Layout } from "./components/Layout";
 import "./style.css";
 import { Broken } from "./views/Broken";
+import { Call } from "./views/Call";
 import { DeadLetters } from "./views/DeadLetters";
 import { Find } from "./views/Find";
+import { FunctionView } from "./views/Function";
+import { Functions } from "./views/Functions";
 import { Letter } from "./views/Letter";
+import { LineRequest } from "./views/LineRequest";
+import { Lines } from "./views/Lines";
 import { NotFound } from "./views/NotFound";
 import { Outcomes } from "./views/Outcomes";
 import { Overview } from "./views/Overview";
@@ -46,10 +51,15 @@ const router = createBrowserRouter(
             { path: "t/:topology/trees", Component: Trees },
             { path: "t/:topology/trees/:anchor", Component: Tree },
             { path: "t/:topology/stuck", Component: Stuck },
+            { path: "t/:topology/lines", Component: Lines },
+            { path: "t/:topology/lines/:anchor", Component: LineRequest },
             { path: "t/:topology/find", Component: Find },
             { path: "t/:topology/outcomes", Component: Outcomes },
             { path: "t/:topology/dead-letters", Component: DeadLetters },
             { path: "t/:topology/dead-letters/:id", Component: Letter },
+            { path: "functions", Component: Functions },
+            { path: "functions/:function", Component: FunctionView },
+            { path: "functions/:function/:request", Component: Call },
             { path: "*", Component: NotFound },
           ],
         },

@@ -44,7 +44,7 @@ def test_a_token_is_asked_for_kept_for_the_tab_and_its_scope_respected(
             expect(page.get_by_text("need one of scope operate")).to_be_visible()
             for button in page.get_by_role("button", name=re.compile("^(Fail|Reset|Replay)")).all():
                 expect(button).to_be_disabled()
-                expect(button).to_have_accessible_description(re.compile("Your token only allows looking"))
+                expect(button).to_have_accessible_description(re.compile("Your token allows no changes"))
             expect(page.get_by_role("checkbox")).to_have_count(0)
             assert axe(page) == []
         page.goto(f"{address}/t/guarded/trees")

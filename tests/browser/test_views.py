@@ -31,6 +31,8 @@ VIEWS = {
     "in streams": "/t/words/stuck",
     "outcomes": "/t/words/outcomes",
     "dead letters": "/t/letters/dead-letters",
+    "lines": "/t/words/lines",
+    "functions": "/functions",
     "nothing": "/nothing",
 }
 

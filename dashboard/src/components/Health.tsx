@@ -1,6 +1,6 @@
 import { Link } from "react-router";
 import type { Schemas } from "../api/client";
-import { count, duration, instant, percent } from "../lib/format";
+import { capital, count, duration, instant, percent } from "../lib/format";
 
 /** Whether a topology needs a human, in a word and a shape. known: whether that is so now. */
 export function HealthBadge({ health, known }: { health: Schemas["Health"]; known: boolean }) {
@@ -55,10 +55,6 @@ export function TroubleLine({ health }: { health: Schemas["Health"] }) {
       {others.length > 0 && `, and ${others.length} more`}
     </a>
   );
-}
-
-function capital(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** How full something is, as a bar and in per cent. */

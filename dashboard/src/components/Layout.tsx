@@ -13,13 +13,14 @@ const VIEWS = [
   ["", "Charts"],
   ["trees", "Trees in flight"],
   ["stuck", "In streams"],
+  ["lines", "Lines"],
   ["outcomes", "Failures"],
   ["dead-letters", "Dead letters"],
 ] as const;
 
 /** What surrounds every view. */
 export function Layout() {
-  const { topology } = useParams();
+  const { topology, function: name } = useParams();
   const access = useAccess();
   const theme = useTheme();
   const queries = useQueryClient();
@@ -30,8 +31,9 @@ export function Layout() {
     // A new view begins where its content does, for the keyboard and for who hears the page.
     if (before.current !== pathname) main.current?.focus({ preventScroll: true });
     before.current = pathname;
-    document.title = topology ? `${topology} · acker` : "acker";
-  }, [pathname, topology]);
+    const shown = topology ?? name;
+    document.title = shown ? `${shown} · acker` : "acker";
+  }, [pathname, topology, name]);
   return (
     <>
       <a className="skip" href="#main">
@@ -45,6 +47,16 @@ export function Layout() {
           {topology !== undefined && (
             <span className="where">
               <span aria-hidden="true">/</span> <Link to={`/t/${topology}`}>{topology}</Link>
+            </span>
+          )}
+          {topology === undefined && (
+            <NavLink to="/functions" end className="where">
+              Functions
+            </NavLink>
+          )}
+          {name !== undefined && (
+            <span className="where">
+              <span aria-hidden="true">/</span> <Link to={`/functions/${name}`}>{name}</Link>
             </span>
           )}
           <span className="spring" />

@@ -22,12 +22,12 @@ export function Mark({ kind }: { kind: Kind }) {
   );
 }
 
-/** A shape and its word. */
-export function Status({ kind }: { kind: Kind }) {
+/** A shape and its word, by default that of the kind. */
+export function Status({ kind, word = kind }: { kind: Kind; word?: string }) {
   return (
     <span className={`status ${kind}`}>
       <Mark kind={kind} />
-      {kind}
+      {word}
     </span>
   );
 }

@@ -1,4 +1,4 @@
-/** Buttons of an operator, which a token that allows only to look disables, and why. */
+/** Buttons of an operator, which a token that allows no changes disables, and why. */
 
 import type { ReactNode } from "react";
 import { useReadOnly } from "../hooks/scope";
@@ -35,7 +35,7 @@ export function ReadOnly() {
   if (!useReadOnly()) return null;
   return (
     <span id={WHY} className="faint">
-      Your token only allows looking: changes need one of scope operate.
+      Your token allows no changes: they need one of scope operate.
     </span>
   );
 }

@@ -56,3 +56,8 @@ export function plural(number: number, one: string, many = `${one}s`): string {
 export function stepBatch({ step, batch }: { step: string; batch: number }): string {
   return step !== "" && batch >= 0 ? `${step}, batch ${count(batch)}` : step;
 }
+
+/** A text with its first letter in capitals, as a sentence begins. */
+export function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

@@ -1,10 +1,15 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
-import { client, data, Problem, type Schemas } from "../api/client";
+import { callIn } from "../api/calls";
+import type { Schemas } from "../api/client";
+import { treeAt } from "../api/trees";
 import { Status } from "../components/Mark";
 import { Empty, Loaded } from "../components/Notice";
 import { MessageId } from "../components/Text";
+import { useIsOfLine } from "../hooks/line";
 import { useUrl } from "../hooks/url";
+import { CALL_KINDS, callPath, REQUEST } from "../lib/functions";
+import { requestPath, SECTIONS } from "../lib/lines";
 import { anchorIn, literally, messageIdText } from "../lib/records";
 import { Search } from "./Search";
 
@@ -21,8 +26,12 @@ export function Find() {
     enabled: anchor !== null,
     refetchOnWindowFocus: false,
   });
+  const ofLine = useIsOfLine(topology, anchor);
   const literal = literally(id);
-  const named = tree.data != null && tree.data.message_id_base64 !== null ? messageIdText(tree.data) : null;
+  const named =
+    tree.data != null && tree.data.message_id_base64 !== null && tree.data.spout !== SECTIONS
+      ? messageIdText(tree.data)
+      : null;
   return (
     <>
       <div className="title">
@@ -38,9 +47,15 @@ export function Find() {
             ) : (
               <p className="faint">No tree of this anchor is known.</p>
             )}
+            {ofLine && (
+              <p>
+                It is of a line: <Link to={requestPath(topology, anchor)}>how far its request is</Link>
+              </p>
+            )}
           </Loaded>
         </section>
       )}
+      {REQUEST.test(id.trim()) && <CallOf topology={topology} request={id.trim()} />}
       {named !== null && named !== id && <Search topology={topology} id={named} />}
       {id !== "" && <Search topology={topology} id={id} />}
       {literal !== null && <Search topology={topology} id={literal} />}
@@ -48,22 +63,27 @@ export function Find() {
   );
 }
 
-async function treeAt(
-  topology: string,
-  anchor: string,
-  signal: AbortSignal,
-): Promise<Schemas["TreeState"] | null> {
-  try {
-    return await data(
-      client.GET("/api/v1/topologies/{topology}/trees/{anchor}", {
-        params: { path: { topology, anchor } },
-        signal,
-      }),
-    );
-  } catch (error) {
-    if (error instanceof Problem && error.kind === "unknown-tree") return null;
-    throw error;
-  }
+/** The call of a function of the topology that has an id, if there is one. */
+function CallOf({ topology, request }: { topology: string; request: string }) {
+  const found = useQuery({
+    queryKey: ["records", topology, "call", request],
+    queryFn: ({ signal }) => callIn(topology, request, signal),
+    refetchOnWindowFocus: false,
+  });
+  if (!found.data) return null;
+  const [name, { call }] = found.data;
+  return (
+    <section aria-label="Call of this id">
+      <h2>Call</h2>
+      <p className="panel toolbar">
+        <Status kind={CALL_KINDS[call.status]} word={call.status} />
+        <Link className="mono wrap" to={callPath(name, request)}>
+          {request}
+        </Link>
+        <span className="faint">of function {name}</span>
+      </p>
+    </section>
+  );
 }
 
 function TreeLine({ topology, of }: { topology: string; of: Schemas["TreeState"] }) {

@@ -6,10 +6,13 @@ import { Status } from "../components/Mark";
 import { Empty, Loaded } from "../components/Notice";
 import { OperatorButton, ReadOnly } from "../components/Operator";
 import { RefreshControl } from "../components/RefreshControl";
+import { Rows } from "../components/Rows";
 import { MessageId, Reason } from "../components/Text";
+import { useIsOfLine } from "../hooks/line";
 import { useRefresh } from "../hooks/refresh";
 import { useTopology } from "../hooks/topology";
 import { duration, instant, stepBatch } from "../lib/format";
+import { requestPath, sectionOf, SECTIONS } from "../lib/lines";
 import { findPath, messageIdText } from "../lib/records";
 import { TreeAction, type Action } from "./actions";
 import { Search } from "./Search";
@@ -72,7 +75,7 @@ export function Tree() {
             </div>
           )}
           {flies && <Where topology={topology} anchor={anchor} />}
-          {found.data && found.data.message_id_base64 !== null && (
+          {found.data && found.data.message_id_base64 !== null && found.data.spout !== SECTIONS && (
             <Search
               // Another state is a reason to look again.
               key={found.data.outcome?.status ?? found.data.tree?.state}
@@ -99,22 +102,33 @@ export function Tree() {
 
 function Facts({ topology, of }: { topology: string; of: Schemas["TreeState"] }) {
   const { tree } = of;
+  const ofLine = useIsOfLine(topology, of.anchor);
   const rows: [string, ReactNode][] = [
     ["State", <Status key="" kind={of.outcome?.status ?? tree?.state ?? "finished"} />],
-    ["Message id", <MessageId key="" of={of} whole />],
-    [
-      "Message id, base64",
-      <span key="" className="mono wrap">
-        {of.message_id_base64 ?? duration(null)}
-      </span>,
-    ],
-    ["Spout", of.spout ?? "none yet"],
   ];
-  if (of.message_id_base64 !== null)
+  if (of.spout !== SECTIONS)
+    rows.push(
+      ["Message id", <MessageId key="" of={of} whole />],
+      [
+        "Message id, base64",
+        <span key="" className="mono wrap">
+          {of.message_id_base64 ?? duration(null)}
+        </span>,
+      ],
+    );
+  rows.push(["Spout", of.spout ?? "none yet"]);
+  if (of.message_id_base64 !== null && of.spout !== SECTIONS)
     rows.push([
       "Record",
       <Link key="" to={findPath(topology, of)}>
         its attempts and dead letters
+      </Link>,
+    ]);
+  if (ofLine)
+    rows.push([
+      "Line",
+      <Link key="" to={requestPath(topology, of.anchor)}>
+        its request, of which this is section {sectionOf(of.anchor)}
       </Link>,
     ]);
   if (tree !== null)
@@ -133,14 +147,7 @@ function Facts({ topology, of }: { topology: string; of: Schemas["TreeState"] })
   return (
     <section aria-label="Facts">
       <h2>Facts</h2>
-      <dl className="panel rows">
-        {rows.map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
+      <Rows rows={rows} />
     </section>
   );
 }

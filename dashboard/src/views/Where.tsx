@@ -1,32 +1,16 @@
-import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ColumnDef } from "@tanstack/react-table";
-import { client, data, type Schemas } from "../api/client";
+import type { Schemas } from "../api/client";
 import { DataTable } from "../components/DataTable";
 import { Loaded } from "../components/Notice";
-import { count, duration, instant } from "../lib/format";
+import { useWhere } from "../hooks/where";
+import { capital, count, duration, instant } from "../lib/format";
 import { printable } from "../lib/text";
 
 type Place = Schemas["Place"];
 
-/** Where the tuples of a tree are. It reads what streams hold, so it is asked once, and again when told to. */
+/** Where the tuples of a tree are. */
 export function Where({ topology, anchor }: { topology: string; anchor: string }) {
-  const found = useInfiniteQuery({
-    queryKey: ["why", topology, anchor],
-    queryFn: ({ signal, pageParam }) =>
-      data(
-        client.GET("/api/v1/topologies/{topology}/trees/{anchor}/why", {
-          params: {
-            path: { topology, anchor },
-            query: { rows: true, ...(pageParam && { cursor: pageParam }) },
-          },
-          signal,
-        }),
-      ),
-    initialPageParam: "",
-    getNextPageParam: (last) => last.cursor,
-    refetchInterval: false,
-    refetchOnWindowFocus: false,
-  });
+  const found = useWhere(topology, anchor);
   const pages = found.data?.pages ?? [];
   const last = pages.at(-1);
   const places = pages.flatMap((page) => page.places);
@@ -109,12 +93,15 @@ function Timeline({ events }: { events: Schemas["TraceEvent"][] }) {
 
 /** What was found, in a sentence. */
 function said(last: Schemas["Why"], places: number): string {
-  if (last.complete)
-    return places === 1
-      ? "this place has all of its tuples."
-      : `these ${count(places)} places have all of its tuples.`;
-  const sentence = last.rest.charAt(0).toUpperCase() + last.rest.slice(1);
-  return `${printable(sentence)}.`;
+  const rest = last.rest === "" ? "" : `${capital(printable(last.rest))}.`;
+  if (!last.complete) return rest;
+  const all =
+    places === 0
+      ? "there is no tuple of it."
+      : places === 1
+        ? "this place has all of its tuples."
+        : `these ${count(places)} places have all of its tuples.`;
+  return `${all} ${rest}`.trim();
 }
 
 const SEEN: ColumnDef<Schemas["Seen"]>[] = [

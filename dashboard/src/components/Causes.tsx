@@ -1,0 +1,60 @@
+import type { ColumnDef } from "@tanstack/react-table";
+import type { Schemas } from "../api/client";
+import { CALL_KINDS } from "../lib/functions";
+import { count, plural } from "../lib/format";
+import { DataTable } from "./DataTable";
+import { Mark, Status } from "./Mark";
+import { Reason } from "./Text";
+
+type Cause = Schemas["CallCause"];
+
+/** Why calls had no result, all causes of a time. */
+export function Causes({ of }: { of: Schemas["CallCounts"] }) {
+  if (of.causes.length === 0) return <p className="faint">None: every call had a result.</p>;
+  return (
+    <DataTable
+      caption="Causes"
+      rows={of.causes}
+      columns={COLUMNS}
+      id={(one) => `${one.status} ${one.steps.join()} ${one.cause}`}
+      stack
+    />
+  );
+}
+
+/** The most frequent ones, in few words. */
+export function CauseLines({ of, most }: { of: Schemas["CallCounts"]; most: number }) {
+  if (of.causes.length === 0) return null;
+  return (
+    <ul className="causes" aria-label="Why calls had no result">
+      {of.causes.slice(0, most).map((one) => (
+        <li key={`${one.status} ${one.steps.join()} ${one.cause}`}>
+          <Mark kind={CALL_KINDS[one.status]} />
+          <b>{count(one.calls)}</b>
+          <CauseText of={one} />
+        </li>
+      ))}
+      {of.causes.length > most && (
+        <li className="faint">and {plural(of.causes.length - most, "more cause")}</li>
+      )}
+    </ul>
+  );
+}
+
+function CauseText({ of }: { of: Cause }) {
+  return of.cause === "" ? <span className="faint">other causes</span> : <Reason text={of.cause} />;
+}
+
+const COLUMNS: ColumnDef<Cause>[] = [
+  { header: "Calls", cell: ({ row }) => count(row.original.calls), meta: { number: true, width: "w-short" } },
+  {
+    header: "How",
+    cell: ({ row: { original } }) => <Status kind={CALL_KINDS[original.status]} word={original.status} />,
+    meta: { width: "w-state" },
+  },
+  {
+    header: "Where",
+    cell: ({ row }) => row.original.steps.join(", ") || <span className="faint">unknown</span>,
+  },
+  { header: "Why", cell: ({ row }) => <CauseText of={row.original} />, meta: { width: "w-wide" } },
+];

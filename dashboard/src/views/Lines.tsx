@@ -1,0 +1,97 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ColumnDef } from "@tanstack/react-table";
+import { useMemo } from "react";
+import { Link, useParams } from "react-router";
+import { client, data, type Schemas } from "../api/client";
+import { DataTable } from "../components/DataTable";
+import { Empty, Loaded } from "../components/Notice";
+import { RefreshControl } from "../components/RefreshControl";
+import { useRefresh } from "../hooks/refresh";
+import { count, duration, NOTHING } from "../lib/format";
+import { requestPath } from "../lib/lines";
+
+interface Row {
+  line: string;
+  of: Schemas["GatherState"];
+}
+
+/** The lines of a topology, and what waits in their gathers. */
+export function Lines() {
+  const { topology = "" } = useParams();
+  const refresh = useRefresh();
+  const found = useQuery({
+    queryKey: ["lines", topology],
+    queryFn: ({ signal }) =>
+      data(client.GET("/api/v1/topologies/{topology}/lines", { params: { path: { topology } }, signal })),
+    refetchInterval: refresh.interval,
+  });
+  const columns = useMemo(() => gatherColumns(topology), [topology]);
+  const lines = found.data?.lines ?? [];
+  return (
+    <>
+      <div className="title">
+        <h1>Lines</h1>
+        <RefreshControl refresh={refresh} updatedAt={found.dataUpdatedAt} error={found.error} />
+      </div>
+      <p className="faint">
+        A stream of a line gathers: its rows wait until all of their request that will ever come are written.
+        A request is found by the anchor of any of its trees, in the box above.{" "}
+        <Link to={`/functions?topology=${topology}`}>Functions of this topology</Link>
+      </p>
+      <Loaded query={found} what="lines">
+        {lines.length === 0 && (
+          <Empty>
+            <p>The topology has no line.</p>
+            <p>
+              One is declared by <code>Line(ledger, "reach", [Gather("followers")])</code>, or with a{" "}
+              <Link to={`/functions?topology=${topology}`}>function</Link>.
+            </p>
+          </Empty>
+        )}
+        {lines.length > 0 && (
+          <DataTable
+            caption="Gathers of lines"
+            rows={lines.flatMap((line) => line.gathers.map((of): Row => ({ line: line.line, of })))}
+            columns={columns}
+            id={({ of }) => of.stream}
+            stack
+          />
+        )}
+      </Loaded>
+    </>
+  );
+}
+
+function gatherColumns(topology: string): ColumnDef<Row>[] {
+  return [
+    { header: "Line", cell: ({ row: { original } }) => <span className="wrap">{original.line}</span> },
+    {
+      header: "Gathers",
+      cell: ({ row: { original } }) => <span className="wrap">{original.of.stream}</span>,
+      meta: { width: "w-wide" },
+    },
+    {
+      header: "Tasks",
+      cell: ({ row: { original } }) =>
+        original.of.by.length === 0
+          ? count(original.of.tasks)
+          : `${count(original.of.tasks)}, by ${original.of.by.join(", ")}`,
+    },
+    {
+      header: "Groups waiting",
+      cell: ({ row: { original } }) => `${count(original.of.groups)}${original.of.more ? " or more" : ""}`,
+      meta: { number: true },
+    },
+    { header: "Rows", cell: ({ row }) => count(row.original.of.rows), meta: { number: true } },
+    {
+      header: "Oldest waits for",
+      cell: ({ row: { original } }) =>
+        original.of.oldest_request === null ? (
+          NOTHING
+        ) : (
+          <Link to={requestPath(topology, original.of.oldest_request)}>{duration(original.of.oldest)}</Link>
+        ),
+      meta: { number: true },
+    },
+  ];
+}
