@@ -13,8 +13,8 @@ from acker.ledger.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from benchmarks.servers import client
 

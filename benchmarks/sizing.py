@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from acker.ledger import ids
 from acker.ledger.client import Ledger
-from acker.streams.commits.roots import Tracking
 from acker.streams.reader import StreamReader
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.settler import settle
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.writer import StreamWriter

@@ -45,7 +45,7 @@ from acker.ledger.client import Ledger, follow
 from acker.ledger.settings import check_number
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, Word, command
-from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 
 _TOGETHER = 1_024

@@ -17,8 +17,9 @@ from acker.spark.microbatches import Batch
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams.commits import roots
+from acker.streams.spouts.options import replays_stream
 
-REPLAYS = roots.replays_stream("")
+REPLAYS = replays_stream("")
 _REFRESH = 60.0
 """Seconds after which what waits is noted anew: that alone makes Spark plan a batch."""
 _HOW = (

@@ -10,11 +10,11 @@ from acker.ledger.config import SETTINGS, Settings, check_name
 from acker.ledger.near import meant
 from acker.ledger.settings import choice, flag, number, of, text
 from acker.store.client import TIMEOUTS, Store
-from acker.streams.commits.roots import OPTIONS as SPOUTS
-from acker.streams.commits.roots import Tracking
 from acker.streams.commits.staging import STAGING_TTL, Staging
 from acker.streams.retention import LONGEST_AGE
 from acker.streams.segments import COMPRESSIONS, LARGEST_SEGMENT, SEGMENT_ROWS
+from acker.streams.spouts.options import OPTIONS as SPOUTS
+from acker.streams.spouts.options import Tracking
 from acker.streams.subscriptions import DEFAULT
 
 BATCH_WRITE = "writing a DataFrame that is not streaming"
@@ -31,7 +31,7 @@ class Options:
     settings: those of the topology (`acker.ledger.config.TopologyConfig`), each an option of its own. With
     any of them the topology is made where there is none, and compared where there is one
     (TopologyConfigError); without, it must be there (UnknownTopology). spouts: those of a spout
-    (`acker.streams.commits.roots.Tracking`), each an option of its own, too. subscription_named: whether
+    (`acker.streams.Tracking`), each an option of its own, too. subscription_named: whether
     `subscription` is given. `OPTIONS` tells of the others.
     """
 

@@ -29,11 +29,12 @@ from acker.spark.versions import arrow_schema, spark_schema
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams import schemas
-from acker.streams.commits.roots import anchored_schema, outcomes_stream, replays_stream
+from acker.streams.commits.roots import anchored_schema
 from acker.streams.spouts import dead_letters as letters
 from acker.streams.spouts import kept
 from acker.streams.spouts.letter_filter import Filter
 from acker.streams.spouts.letter_json import plain
+from acker.streams.spouts.options import outcomes_stream, replays_stream
 from acker.streams.spouts.replays import OUTCOMES
 from acker.streams.spouts.settler import Settler
 
@@ -63,7 +64,7 @@ def track(
     A row whose message id is null or over 1 KiB is a dead letter at once, or with bad_message_id="untracked"
     goes on without a tree.
     settings: attempts, attempt, outcomes, max_spout_pending, offset, partition, bad_message_id, backoff,
-    max_backoff, as of `acker.streams.commits.roots.Tracking`, and those of the data source. Raises
+    max_backoff, as of `acker.streams.Tracking`, and those of the data source. Raises
     ValidationError, and SchemaMismatch for rows that lack a column which the spout's rows had.
     """
     collector = None if rows.isStreaming else AT_WORK.get()

@@ -23,9 +23,10 @@ from acker.store.replies import pairs
 from acker.streams import lua, segments
 from acker.streams.commits import origins, roots
 from acker.streams.commits.commit import RECORD_TTL
-from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staged, Staging
 from acker.streams.segments import ANCHORS
+from acker.streams.spouts.options import Tracking
 from acker.streams.subscriptions import Range
 
 HASH = "_acker_hash"

@@ -1,8 +1,8 @@
 """Streams between jobs, for Python processes without Spark: needs pyarrow (`pip install 'acker[spark]'`)."""
 
-from acker.streams.commits.roots import Tracking
 from acker.streams.reader import StreamReader
 from acker.streams.segments import Segment
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.stream import Stream
 from acker.streams.writer import Batch, StreamWriter

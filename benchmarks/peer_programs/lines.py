@@ -15,7 +15,7 @@ import pyarrow as pa
 from acker import Topology
 from acker.ledger.client import Ledger
 from acker.lines import Gather, Line, Out, Request
-from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from benchmarks.peer_programs.marks import Marks
 

@@ -12,8 +12,8 @@ from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams import StreamReader
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers import guide, patient
 from tests.helpers.api import READ

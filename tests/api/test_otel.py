@@ -24,7 +24,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
 from acker.store.client import Store
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from api import otel
 from api.service import Service

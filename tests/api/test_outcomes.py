@@ -10,8 +10,8 @@ from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import StreamReader
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.ledgers import Trees, confirm_all
 

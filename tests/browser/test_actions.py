@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 
 from acker.ledger.client import Ledger
 from acker.streams import StreamReader
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.browser import NewPage, World, bury
 from tests.helpers.ledgers import Trees

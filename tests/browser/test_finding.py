@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 from acker.inspect.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import Ledger
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.browser import HOSTILE, NewPage, World
 from tests.helpers.kept_rows import fail, lines

@@ -12,7 +12,7 @@ from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.streams import StreamReader
-from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
 

@@ -7,8 +7,8 @@ import pytest
 
 from acker.cli import find
 from acker.ledger.client import Ledger
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from api.models.records import Records
 from tests.helpers.cli import HOSTILE, Acker, good, one_error, track

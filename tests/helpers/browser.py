@@ -9,8 +9,8 @@ from playwright.sync_api import Page
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import StreamReader
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 
 HOSTILE = (b"<script>window.hacked=1</script>", b"\xff\x00bytes", "gpj\u202eexe.png".encode(), b"")

@@ -9,8 +9,8 @@ from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
 from acker.ledger.ids import as_ids
 from acker.streams import StreamReader
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, kept
+from acker.streams.spouts.options import Tracking
 
 HOW = Tracking("s", "lines", "id", attempts=3, attempt="attempt")
 

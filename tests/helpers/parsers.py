@@ -31,10 +31,11 @@ from acker.streams import retention, schemas, segments, subscriptions, taking_ba
 from acker.streams.commits import vectors
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
-from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.roots import Roots
 from acker.streams.gathers import Gathering
 from acker.streams.segments import Segment
 from acker.streams.spouts import dead_letters, finding, kept, letter_pages, letter_store
+from acker.streams.spouts.options import Tracking
 from acker.streams.subscriptions import Range
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from acker.lines import Gather, Line, Out, Request
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.attempts import BY
 from tests.helpers.pipeline import Pipeline

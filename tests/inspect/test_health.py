@@ -15,7 +15,7 @@ from acker.inspect.totals import ShardTotals, Totals
 from acker.ledger.client import Ledger
 from acker.ledger.config import TopologyConfig
 from acker.store import keys
-from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import consume, lines, rows
 from tests.helpers.ledgers import Trees, opened

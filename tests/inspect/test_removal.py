@@ -23,9 +23,9 @@ from acker.store.client import Store
 from acker.store.operation import Operation, command
 from acker.streams import StreamWriter
 from acker.streams.commits import giving_back
-from acker.streams.commits.roots import Tracking
 from acker.streams.segments import new_token
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
 from tests.helpers.ledgers import Trees, confirm_all, opened, reported

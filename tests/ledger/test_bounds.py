@@ -15,8 +15,8 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON
 from acker.store.client import Store
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import kept
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.leaks import assert_no_leaks
 from tests.helpers.ledger_state import age_writers, shard_key

@@ -20,11 +20,11 @@ from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams import fairness, retention
-from acker.streams.commits.roots import Tracking
 from acker.streams.places.drops import drops
 from acker.streams.reader import StreamReader
 from acker.streams.segments import ANCHORS
 from acker.streams.spouts import replays, settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.turns import Moment, Turns, moment, set_back, tag
 

@@ -16,7 +16,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams import fairness, subscriptions
-from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.streaming import counters
 

@@ -28,8 +28,8 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Reply
 from acker.store.operation import Request as Asked
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.cuts import Killed, killed_after
 from tests.helpers.leaks import assert_settled

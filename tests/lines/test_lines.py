@@ -21,11 +21,12 @@ from acker.store.client import Store
 from acker.store.operation import Operation, command
 from acker.streams import StreamWriter, gathers, schemas, segments
 from acker.streams.commits import members
-from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.roots import Roots
 from acker.streams.gathers import Gathering
 from acker.streams.places.stuck import stuck
 from acker.streams.places.why import GATED, why
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.stream import Stream
 from tests.helpers.leaks import assert_settled

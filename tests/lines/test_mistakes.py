@@ -17,7 +17,7 @@ from acker.lines import Gather, Line, Out, columns
 from acker.lines.workers import Worker
 from acker.store.client import Store
 from acker.streams import schemas
-from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.servers import wait_until
 

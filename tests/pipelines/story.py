@@ -23,8 +23,8 @@ from acker.errors import AckerError, FailedException, UnknownStream
 from acker.ledger.client import Ledger
 from acker.spark import bolt, job, track
 from acker.streams import Stream, StreamReader
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, kept, settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.pipelines.ends import CRASH, end_of
 from tests.pipelines.operators import APART, KINDS, SCHEMA

@@ -9,9 +9,9 @@ import pytest
 from acker.errors import ValidationError
 from acker.spark import dead_letters
 from acker.spark.versions import LEARNS_OFFSETS
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters as letters
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.pipeline import Pipeline
 

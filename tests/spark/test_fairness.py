@@ -17,8 +17,8 @@ from acker.spark.collector import Collector
 from acker.spark.options import Options
 from acker.store.client import Store
 from acker.streams import fairness, schemas
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 
 BIG, SMALL, SMALL_ONES = 20_000, 5, 100

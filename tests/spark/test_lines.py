@@ -16,9 +16,9 @@ from acker.lines import Gather, Line, Out, Request
 from acker.spark import Bolt, bolt, gathered
 from acker.spark.collector import Collector
 from acker.store.client import Store
-from acker.streams.commits.roots import Tracking
 from acker.streams.gathers import Gathering, tasks_of
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.attempts import wait_for
 from tests.helpers.pipeline import Diary, Pipeline

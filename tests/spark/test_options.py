@@ -12,9 +12,9 @@ from acker.ledger.config import SETTINGS
 from acker.spark import bolt, spouts
 from acker.spark.options import OPTIONS, Options
 from acker.store.client import TIMEOUTS, Store
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.dead_letters import Filter
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers import guide
 

@@ -10,7 +10,8 @@ from acker.ledger.client import Ledger
 from acker.spark import microbatches, tracking
 from acker.store import keys
 from acker.streams import lua
-from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.roots import Roots
+from acker.streams.spouts.options import Tracking
 
 HOW = Tracking("s", "s.replays", "id")
 AT = microbatches.Batch("query", 7, "run")

@@ -18,7 +18,7 @@ from acker.ledger.slabs import NewSlab
 from acker.store.client import Store
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Tracking
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.durability import replica_of
 from tests.helpers.ledgers import Trees, counted, opened, reported

@@ -26,9 +26,9 @@ from acker.store import keys, scripts
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Tracking
 from acker.streams.places.why import why
 from acker.streams.spouts import dead_letters, settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.api import calling, serving
 from tests.helpers.ledgers import Trees, confirm_all

@@ -18,8 +18,8 @@ from acker.store.client import Store
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, kept, settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import Range
 from tests.helpers.new_server import NewServer

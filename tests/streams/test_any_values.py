@@ -9,8 +9,8 @@ from acker.ledger.client import Ledger
 from acker.streams import segments
 from acker.streams.commits import staging
 from acker.streams.commits.columns import message_ids
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import consume, letters

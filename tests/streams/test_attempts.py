@@ -22,9 +22,9 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Request
 from acker.streams import StreamReader
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import attempts, backoff, dead_letters, replays, settler
 from acker.streams.spouts.attempts import Attempt, decisive, with_attempt
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, letters, lines, pending, rows

@@ -16,9 +16,9 @@ from acker.ledger import config
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams.commits import commit as commits
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.dead_letters import Filter
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows

@@ -11,9 +11,9 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.aio import AsyncStore
 from acker.store.client import Store
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, finding, letter_pages, settler
 from acker.streams.spouts.finding import Found, FoundAttempt, FoundRecord
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, fail, lines, rows
 from tests.helpers.ledgers import Trees, confirm_all

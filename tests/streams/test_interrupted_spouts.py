@@ -11,9 +11,9 @@ from acker.ledger.outcomes import OutcomeReader
 from acker.store.client import Store
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Tracking
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import kept, lost, replays, settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows

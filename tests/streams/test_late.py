@@ -14,9 +14,9 @@ from acker.streams.commits import commit as commits
 from acker.streams.commits import staging
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.late import Late
-from acker.streams.commits.roots import Tracking
 from acker.streams.commits.staging import Staged
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import letters, lines, rows
 from tests.helpers.streaming import counters, emit, interleave, run_cut, stage, take

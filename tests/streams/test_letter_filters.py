@@ -13,9 +13,9 @@ from acker.ledger import config
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.store.keys import Spout
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import dead_letters, letter_pages, letter_store, settler
 from acker.streams.spouts.dead_letters import Filter, Group
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import consume, letters, lines, pending, rows
 from tests.helpers.leaks import assert_settled

@@ -12,8 +12,9 @@ from acker.ledger.client import Ledger
 from acker.streams import schemas, segments
 from acker.streams.commits import commit, members, roots, staging
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import FAILED, Staged, Staging
+from acker.streams.spouts.options import Tracking
 from acker.streams.subscriptions import Range
 from tests.helpers.streaming import counters, emit, stage, take
 

@@ -19,9 +19,9 @@ from acker.streams import StreamReader
 from acker.streams.commits import commit, roots, staging
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.effects import EFFECT
-from acker.streams.commits.roots import Tracking
 from acker.streams.commits.staging import FAILED, Staging
 from acker.streams.spouts import dead_letters, replays, settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import RERUN_TTL
 from tests.helpers.kept_rows import consume, letters, lines, pending, rows

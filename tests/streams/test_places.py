@@ -17,7 +17,6 @@ from acker.store.client import Store
 from acker.streams import Stream, retention
 from acker.streams.commits.commit import commit as committing
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Tracking
 from acker.streams.commits.staging import Staging
 from acker.streams.places import holders, search
 from acker.streams.places import stuck as stuck_places
@@ -25,6 +24,7 @@ from acker.streams.places import why as looking
 from acker.streams.places.search import Walk
 from acker.streams.places.stuck import StuckPage, stuck
 from acker.streams.places.why import Why, why
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import emit_recorded
 from acker.streams.subscriptions import Range
 from tests.helpers.places import unexplained

@@ -7,9 +7,10 @@ import pytest
 from acker import Topology
 from acker.streams import schemas, segments
 from acker.streams.commits import roots, staging, vectors
-from acker.streams.commits.roots import KEPT_ROWS, Tracking
+from acker.streams.commits.roots import KEPT_ROWS
 from acker.streams.commits.staging import Staging
 from acker.streams.segments import ANCHORS, SEGMENT_ROWS
+from acker.streams.spouts.options import Tracking
 from tests.helpers.servers import raw_client
 
 pytestmark = pytest.mark.cluster(slow=True)

@@ -13,8 +13,8 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.spark import settling
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import kept, lost, settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.settler import Settler
 from acker.streams.spouts.spout import StreamSpout

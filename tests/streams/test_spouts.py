@@ -16,9 +16,10 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import dead_letters, settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import Stepped, emit_recorded
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows

@@ -18,8 +18,8 @@ from acker.ledger.journal import Messages
 from acker.store.client import Store
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Tracking
 from acker.streams.places.why import why
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.streaming import commit, consume, emit, record_requests, run_cut, stage, take
 

@@ -12,8 +12,8 @@ from acker.inspect.stream_totals import stream_totals
 from acker.ledger.client import Ledger
 from acker.store import keys
 from acker.streams import Stream, StreamWriter, retention, subscriptions, taking_back
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import kept, settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import Stepped, writer_of
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import Range

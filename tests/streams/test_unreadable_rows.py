@@ -12,9 +12,9 @@ from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts import kept, lost, settler
 from acker.streams.spouts.kept import Settled
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import consume, fail, letters, lines, pending, rows

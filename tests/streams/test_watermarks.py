@@ -8,9 +8,10 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import dead_letters, kept, lost, replays, settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import consume, fail, letters, lines, rows

@@ -15,10 +15,9 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import UnreadableRecord, ValidationError
 from acker.ledger import counts, ids, sections
-from acker.ledger.config import check_name
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.settings import check_number, choice, flag, number, of, text
+from acker.ledger.settings import check_number
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.streams import gathers, lua, segments
@@ -28,87 +27,16 @@ from acker.streams.commits.vectors import VectorPlace
 from acker.streams.gathers import Gathers
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.spouts import attempts
+from acker.streams.spouts.options import BAD_MESSAGE_IDS, MOST_ATTEMPTS, Tracking
 
 _log = logging.getLogger(__name__)
 
-LONGEST_BACKOFF = 86_400.0
-MOST_ATTEMPTS = 1_000
 MOST_SLABS = 1_000
 """Most slabs of roots: what one call of lua/keep.lua takes."""
 KEPT_ROWS = 131_072
 """Most rows of a piece: it is kept until the last of them is settled, and read as a whole for a replay."""
-BAD_MESSAGE_IDS = ("dead_letter", "untracked")
 _SLOT = 0
 """Roots have one reader, the commit that tracks them: their vectors are as a first subscription's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tracking:
-    """How rows become roots, and how they are tried.
-
-    spout: whose. stream: where a replay of a row is published. message_id: the column of the spout's own name
-    of a row (up to 1,024 bytes, as text). letters: whether a row that had its last attempt becomes a dead
-    letter; False is for who learns why it failed (`acker.drpc`). `OPTIONS` tells of the others. Raises
-    ValidationError.
-    """
-
-    spout: str
-    stream: str
-    message_id: str
-    attempts: int = number(3, 1, MOST_ATTEMPTS, "How often a row is tried until it is a dead letter.")
-    attempt: str = text("", "column", "Adds the number of the attempt (int, from 1).")
-    outcomes: bool = flag(False, "Whether outcomes are written to the stream `<spout>.outcomes`.")
-    max_spout_pending: int | None = number(
-        None, 1, 10**9, "Most rows of the spout that have no outcome; without, any number."
-    )
-    offset: str = text(
-        "", "column", "A row's place in its source, a whole number from 0: for the watermark of what is done."
-    )
-    partition: str = text("", "column", "In which part of its source that place is, as text.")
-    bad_message_id: str = choice(
-        BAD_MESSAGE_IDS, "What becomes of a row whose message id is null or over 1 KiB: it is a dead letter "
-        "at once, or goes on without a tree."
-    )  # fmt: skip
-    backoff: float = number(
-        0.0, 0.0, LONGEST_BACKOFF, "Seconds from the outcome of a row's first attempt to its second, doubled "
-        "for each further one; it waits for half of that or more, at random."
-    )  # fmt: skip
-    max_backoff: float = number(300.0, 0.0, LONGEST_BACKOFF, "Seconds of the longest such wait.")
-    line: str = text("", "name", "The line that each row is a request of (`acker.lines`).")
-    group: int | None = number(
-        None,
-        1,
-        ids.SLAB_TREES,
-        "Most requests that go through a line together; without, as many as a slab has.",
-    )
-    letters: bool = True
-
-    def __post_init__(self) -> None:
-        check_name(self.spout, "spout")
-        check_name(outcomes_stream(self.spout), "spout, with .outcomes")
-        check_name(self.stream, "stream")
-        if not self.message_id:
-            raise ValidationError(f"message_id: expected the name of a column, got {self.message_id!r}")
-        if self.partition and not self.offset:
-            raise ValidationError("partition: expected with offset, which is missing")
-        if self.group is not None and not self.line:
-            raise ValidationError("group: expected with line, which is missing")
-        for name, one in OPTIONS.items():
-            one.check(getattr(self, name), name)
-
-
-OPTIONS = of(Tracking)
-"""The options of a spout, in their order."""
-
-
-def outcomes_stream(spout: str) -> str:
-    """The name of the stream of a spout's outcomes."""
-    return f"{spout}.outcomes"
-
-
-def replays_stream(spout: str) -> str:
-    """The name of the stream to which rows that were only tracked are replayed."""
-    return f"{spout}.replays"
 
 
 @dataclass(frozen=True, slots=True)

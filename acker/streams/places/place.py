@@ -12,12 +12,12 @@ from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import seconds
 from acker.streams import segments
-from acker.streams.commits import roots
 from acker.streams.places import holders
 from acker.streams.places.holders import Holder
 from acker.streams.places.lying import Found
 from acker.streams.places.search import Streams
 from acker.streams.segments import ANCHORS
+from acker.streams.spouts.options import replays_stream
 
 MOST_ROWS = 100
 """Places whose rows are counted in one call, and row numbers that are named of each."""
@@ -109,7 +109,7 @@ def shown(
 
 def _held_by(core: Core, stream: str, slot: int, at_work: Sequence[Step]) -> Operation[str]:
     """Whose own stream it is: that of rows which a bolt holds, or of a spout's replays; "" for any other."""
-    if any(stream == roots.replays_stream(spout) for spout in core.spouts):
+    if any(stream == replays_stream(spout) for spout in core.spouts):
         return f"waits to be replayed by spout {stream.rpartition('.')[0]}"
     bolt = stream.rpartition(".")[0]
     if not any(bolt == step.name and step.kind != "spout" for step in at_work):

@@ -14,8 +14,8 @@ from acker.ledger.outcomes import Entry, OutcomeReader
 from acker.store import keys
 from acker.store.operation import Operation, Request
 from acker.store.replies import seconds
-from acker.streams.commits.roots import Tracking
 from acker.streams.spouts.kept import KeptSlab, places, slabs_of
+from acker.streams.spouts.options import Tracking
 
 _FRACTION = 2**64
 _LOOKS = 5_000

@@ -25,11 +25,12 @@ from acker.streams import segments
 from acker.streams.commits import commit
 from acker.streams.commits.columns import trackable
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staged, Staging
 from acker.streams.spouts import kept, letter_store
 from acker.streams.spouts.kept import Settled
 from acker.streams.spouts.letter_store import Head, StoredRow
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import emit_recorded, writer_of
 
 _RACES = 5

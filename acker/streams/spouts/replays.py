@@ -19,13 +19,14 @@ from acker.streams import gathers, schemas, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import late, roots
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_segment
 from acker.streams.segments import SEGMENT_BYTES
 from acker.streams.spouts import attempts, backoff, kept
 from acker.streams.spouts.attempts import Attempt
 from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.spouts.kept import KeptSlab, Settled
+from acker.streams.spouts.options import Tracking, outcomes_stream
 from acker.streams.undone import undone
 
 STEP_TREES = 200_000
@@ -282,7 +283,7 @@ def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, KeptSlab]) -
 
 
 def _stage_outcomes(core: Core, spout: str, table: pa.Table) -> Operation[list[Staged]]:
-    how = Staging(roots.outcomes_stream(spout), ttl=STAGING_TTL)
+    how = Staging(outcomes_stream(spout), ttl=STAGING_TTL)
     yield from schemas.record(core, how.stream, OUTCOMES)
     segment = yield from stage_segment(core, how, table.combine_chunks().to_batches())
     return [Staged(how.stream, (segment,))]

@@ -10,9 +10,10 @@ from acker.inspect.at_work import AtWork
 from acker.ledger.client import Ledger
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots, Tracking
+from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import emit_recorded
 
 _log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 class StreamSpout:
     """Emits rows to a stream, tracks them, and keeps them until they are acked or dead letters.
 
-    how: `acker.streams.commits.roots.Tracking`. Somebody has to settle (`acker.streams.spouts.settler`), as
+    how: `acker.streams.Tracking`. Somebody has to settle (`acker.streams.spouts.settler`), as
     to tick. Its rows are as durable as the store. It remembers nothing itself, so it may die between two
     writes.
     """

@@ -1,0 +1,81 @@
+"""The options of a spout whose rows the store keeps: how they become trees, and how often they are tried."""
+
+from dataclasses import dataclass
+
+from acker.errors import ValidationError
+from acker.ledger import ids
+from acker.ledger.config import check_name
+from acker.ledger.settings import choice, flag, number, of, text
+
+LONGEST_BACKOFF = 86_400.0
+MOST_ATTEMPTS = 1_000
+BAD_MESSAGE_IDS = ("dead_letter", "untracked")
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """How rows become roots, and how they are tried.
+
+    spout: whose. stream: where a replay of a row is published. message_id: the column of the spout's own name
+    of a row (up to 1,024 bytes, as text). letters: whether a row that had its last attempt becomes a dead
+    letter; False is for who learns why it failed (`acker.drpc`). `OPTIONS` tells of the others. Raises
+    ValidationError.
+    """
+
+    spout: str
+    stream: str
+    message_id: str
+    attempts: int = number(3, 1, MOST_ATTEMPTS, "How often a row is tried until it is a dead letter.")
+    attempt: str = text("", "column", "Adds the number of the attempt (int, from 1).")
+    outcomes: bool = flag(False, "Whether outcomes are written to the stream `<spout>.outcomes`.")
+    max_spout_pending: int | None = number(
+        None, 1, 10**9, "Most rows of the spout that have no outcome; without, any number."
+    )
+    offset: str = text(
+        "", "column", "A row's place in its source, a whole number from 0: for the watermark of what is done."
+    )
+    partition: str = text("", "column", "In which part of its source that place is, as text.")
+    bad_message_id: str = choice(
+        BAD_MESSAGE_IDS, "What becomes of a row whose message id is null or over 1 KiB: it is a dead letter "
+        "at once, or goes on without a tree."
+    )  # fmt: skip
+    backoff: float = number(
+        0.0, 0.0, LONGEST_BACKOFF, "Seconds from the outcome of a row's first attempt to its second, doubled "
+        "for each further one; it waits for half of that or more, at random."
+    )  # fmt: skip
+    max_backoff: float = number(300.0, 0.0, LONGEST_BACKOFF, "Seconds of the longest such wait.")
+    line: str = text("", "name", "The line that each row is a request of (`acker.lines`).")
+    group: int | None = number(
+        None,
+        1,
+        ids.SLAB_TREES,
+        "Most requests that go through a line together; without, as many as a slab has.",
+    )
+    letters: bool = True
+
+    def __post_init__(self) -> None:
+        check_name(self.spout, "spout")
+        check_name(outcomes_stream(self.spout), "spout, with .outcomes")
+        check_name(self.stream, "stream")
+        if not self.message_id:
+            raise ValidationError(f"message_id: expected the name of a column, got {self.message_id!r}")
+        if self.partition and not self.offset:
+            raise ValidationError("partition: expected with offset, which is missing")
+        if self.group is not None and not self.line:
+            raise ValidationError("group: expected with line, which is missing")
+        for name, one in OPTIONS.items():
+            one.check(getattr(self, name), name)
+
+
+OPTIONS = of(Tracking)
+"""The options of a spout, in their order."""
+
+
+def outcomes_stream(spout: str) -> str:
+    """The name of the stream of a spout's outcomes."""
+    return f"{spout}.outcomes"
+
+
+def replays_stream(spout: str) -> str:
+    """The name of the stream to which rows that were only tracked are replayed."""
+    return f"{spout}.replays"
