@@ -15,7 +15,7 @@ from acker.collectors.session import Session
 from acker.errors import AckerError
 from acker.ledger import config, ids
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes import Entry, OutcomeReader, Place, SlabOutcome
+from acker.ledger.outcomes import Entry, OutcomeReader, Receipt, SlabOutcome
 from acker.store.client import Store
 
 WAIT = 0.1
@@ -28,7 +28,7 @@ _HURRY_ROUND_TRIPS = 8
 _log = logging.getLogger(__name__)
 
 
-class _Receipt:
+class _Unconfirmed:
     """An entry of the store's outcomes, and the anchors of its trees that the caller has not confirmed yet.
 
     whole: all of its trees were gone through.
@@ -36,7 +36,7 @@ class _Receipt:
 
     __slots__ = ("entry", "left", "whole")
 
-    def __init__(self, entry: Place) -> None:
+    def __init__(self, entry: Receipt) -> None:
         self.entry = entry
         self.left: set[int] = set()
         self.whole = False
@@ -61,8 +61,8 @@ class Inbox:
     def forget(self) -> None:
         """Drops all that it has in memory: in a forked child all of it is the parent's."""
         self.pending.forget()
-        self._receipts: dict[int, _Receipt] = {}
-        self._entries: list[tuple[Entry, _Receipt]] = []
+        self._unconfirmed: dict[int, _Unconfirmed] = {}
+        self._entries: list[tuple[Entry, _Unconfirmed]] = []
         self._reading = threading.Lock()
         self._reader: OutcomeReader | None = None
         self._asked_at = 0.0
@@ -72,11 +72,11 @@ class Inbox:
         with self._outbox.lock:
             if slab := self.pending.known(ids.slab_of(outcome.anchor)):
                 self.pending.confirm(slab, ids.index_of(outcome.anchor))
-            receipt = self._receipts.get(outcome.anchor)
-            if receipt is not None:
-                receipt.left.discard(outcome.anchor)
-                self._confirm_if_done(receipt)
-                self._receipts.pop(outcome.anchor, None)
+            unconfirmed = self._unconfirmed.get(outcome.anchor)
+            if unconfirmed is not None:
+                unconfirmed.left.discard(outcome.anchor)
+                self._confirm_if_done(unconfirmed)
+                self._unconfirmed.pop(outcome.anchor, None)
 
     # Reading
 
@@ -172,12 +172,12 @@ class Inbox:
     def _absorb(self, ledger: Ledger, wait: float) -> int:
         reader = self.register(ledger)
         if not self._entries:
-            before = reader.place
+            before = reader.position
             try:
                 found_now = ledger.outcomes(reader, wait)
-                self._entries = [(entry, _Receipt(entry.place)) for entry in found_now]
+                self._entries = [(entry, _Unconfirmed(entry.receipt)) for entry in found_now]
             except BaseException:
-                reader.place = before  # what an interrupt has taken from here is read again
+                reader.position = before  # what an interrupt has taken from here is read again
                 raise
         read = len(self._entries)
         named = {outcome.slab for entry, _ in self._entries for outcome in entry.slabs}
@@ -185,13 +185,13 @@ class Inbox:
             unknown = [name for name in named if self.pending.known(name) is None]
         found = ledger.message_ids(unknown) if unknown else {}
         with self._outbox.lock:
-            for entry, receipt in self._entries:
-                self._report(entry, receipt, found)
+            for entry, unconfirmed in self._entries:
+                self._report(entry, unconfirmed, found)
             self._entries = []
             self._outbox.changed.notify_all()
         return read
 
-    def _report(self, entry: Entry, receipt: _Receipt, found: dict[bytes, list[bytes]]) -> None:
+    def _report(self, entry: Entry, unconfirmed: _Unconfirmed, found: dict[bytes, list[bytes]]) -> None:
         """Reports the trees of an entry, but trees that were reported before.
 
         That was by the own timer, before an interrupt, or before the store lost its latest moments.
@@ -201,19 +201,19 @@ class Inbox:
             if slab is None and (message_ids := found.get(outcome.slab)):
                 slab = self.pending.adopt(outcome.slab, message_ids)
             if slab is not None:
-                self._report_slab(entry, outcome, slab, receipt)
-        receipt.whole = True
+                self._report_slab(entry, outcome, slab, unconfirmed)
+        unconfirmed.whole = True
         # Where the caller is done with all of it, the store has not got that, or has lost it.
-        self._confirm_if_done(receipt)
+        self._confirm_if_done(unconfirmed)
 
-    def _report_slab(self, entry: Entry, outcome: SlabOutcome, slab: Slab, receipt: _Receipt) -> None:
+    def _report_slab(self, entry: Entry, outcome: SlabOutcome, slab: Slab, unconfirmed: _Unconfirmed) -> None:
         message_ids = slab.message_ids
         for index in outcome.of(len(slab.marks)):
             mark, anchor = slab.marks[index], slab.anchor(index)
             # What was reported already is confirmed when the caller confirms that.
             if mark != CONFIRMED:
-                self._receipts[anchor] = receipt
-                receipt.left.add(anchor)
+                self._unconfirmed[anchor] = unconfirmed
+                unconfirmed.left.add(anchor)
             if mark == PENDING:
                 why, taken = entry.cause, outcome.latency
                 found = Outcome(
@@ -228,10 +228,10 @@ class Inbox:
                 )
                 self.pending.report(slab, index, found)
 
-    def _confirm_if_done(self, receipt: _Receipt) -> None:
+    def _confirm_if_done(self, unconfirmed: _Unconfirmed) -> None:
         assert self._reader is not None
-        if receipt.whole and not receipt.left:
-            self._outbox.confirm(self._reader, receipt.entry)
+        if unconfirmed.whole and not unconfirmed.left:
+            self._outbox.confirm(self._reader, unconfirmed.entry)
 
     def _look_after_due(self, away: AckerError | None) -> None:
         """The spout's own timer: asks for trees that it has heard nothing of, and expires what is lost."""

@@ -22,7 +22,7 @@ from acker.errors import AckerError, StoreError, StoreUnavailable, UnreadableRec
 from acker.inspect.at_work import AtWork
 from acker.ledger import once, traces
 from acker.ledger.client import Ledger
-from acker.ledger.outcomes import OutcomeReader, Place
+from acker.ledger.outcomes import OutcomeReader, Receipt
 from acker.ledger.submissions import unreadable
 from acker.ledger.traces import Event
 
@@ -71,7 +71,7 @@ class Outbox:
         self.closed = False
         self._thread: threading.Thread | None = None
         self.buffer = Buffer()
-        self._confirms: dict[tuple[OutcomeReader, Place], None] = {}
+        self._confirms: dict[tuple[OutcomeReader, Receipt], None] = {}
         self._parts: list[Sending] = []
         self._unreadable: list[int] = []
         self._events: list[Event] = []
@@ -138,7 +138,7 @@ class Outbox:
             self.adding(len(named))
             self.buffer.resets.update(named)
 
-    def confirm(self, reader: OutcomeReader, entry: Place) -> None:
+    def confirm(self, reader: OutcomeReader, entry: Receipt) -> None:
         """Buffers the confirmation of an entry of a spout's outcomes; its reader learns when it is done."""
         with self.lock:
             self.adding(1)
@@ -319,7 +319,7 @@ class Outbox:
 
     def _send_confirms(self) -> None:
         with self.lock:
-            entries: dict[OutcomeReader, list[Place]] = {}
+            entries: dict[OutcomeReader, list[Receipt]] = {}
             for reader, entry in self._confirms:
                 entries.setdefault(reader, []).append(entry)
         for reader, own in entries.items():

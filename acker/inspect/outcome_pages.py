@@ -20,7 +20,7 @@ from acker.ledger.causes import Cause
 from acker.ledger.core import FLIGHT_SHARDS, Core
 from acker.ledger.ids import anchor_at
 from acker.ledger.journal import KEY_SECONDS, name_of
-from acker.ledger.outcomes import Entry, Place, SlabOutcome, Status
+from acker.ledger.outcomes import Entry, Receipt, SlabOutcome, Status
 from acker.store import keys
 from acker.store.operation import Operation, command
 
@@ -55,7 +55,7 @@ class EndedTree:
 class EntryOutcomes:
     """Trees of one entry. last: whether these are its last, so that its receipt is due."""
 
-    place: Place
+    entry: Receipt
     status: Status
     cause: Cause
     at: float
@@ -65,7 +65,7 @@ class EntryOutcomes:
     @property
     def receipt(self) -> str | None:
         """What confirms the entry; None where it has trees that are not shown yet."""
-        return receipt(self.place) if self.last else None
+        return receipt_text(self.entry) if self.last else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class _Room:
         self.size -= len(message_id or b"")
 
 
-def nothing_skipped(_: Place) -> bool:
+def nothing_skipped(_: Receipt) -> bool:
     """No entry is left out."""
     return False
 
@@ -117,7 +117,7 @@ def page(
     *,
     limit: int = PAGE,
     cursor: str | None = None,
-    skip: Callable[[Place], bool] = nothing_skipped,
+    skip: Callable[[Receipt], bool] = nothing_skipped,
 ) -> Operation[OutcomesPage]:
     """Outcomes of a spout that are not confirmed, at most `limit` trees (1 to `PAGE`).
 
@@ -153,7 +153,7 @@ def _read_shard(
     at: _Position,
     room: _Room,
     shown: list[EntryOutcomes],
-    skip: Callable[[Place], bool],
+    skip: Callable[[Receipt], bool],
 ) -> Operation[_Position]:
     """Tells entries of a shard from a position on, until there is no room or no entry; where it came to."""
     stream, from_id = core.shards[number].outcomes(spout), b"%d-%d" % at.entry
@@ -164,10 +164,10 @@ def _read_shard(
         if unreadable:
             yield from outcomes.drop(core, spout, unreadable)
         for entry in entries:
-            began = _id(entry.place) == at.entry and entry.place.digest == at.digest
+            began = _id(entry.receipt) == at.entry and entry.receipt.digest == at.digest
             if not began:
-                at = _Position(at.first, at.turn, _id(entry.place), entry.place.digest)
-            if skip(entry.place):
+                at = _Position(at.first, at.turn, _id(entry.receipt), entry.receipt.digest)
+            if skip(entry.receipt):
                 skipped += 1
             else:
                 at, part = yield from _tell(core, spout, entry, at, room)
@@ -195,12 +195,13 @@ def _tell(
         part = entry.slabs[slab : slab + _SLABS]
         known = yield from outcomes.message_ids(core, [one.slab for one in part])
         # Message ids go in the step that confirms their entry, which another reader may do meanwhile.
-        if len(known) < len(part) and not (yield from _is_there(core, spout, entry.place)):
+        if len(known) < len(part) and not (yield from _is_there(core, spout, entry.receipt)):
             return replace(at, slab=len(entry.slabs), index=0), None
         for one in part:
             for number, tree in _trees(one, known.get(one.slab), index):
                 if not room:
-                    some = EntryOutcomes(entry.place, entry.status, entry.cause, entry.at, trees, last=False)
+                    shown = entry.receipt, entry.status, entry.cause, entry.at, trees
+                    some = EntryOutcomes(*shown, last=False)
                     return replace(at, slab=slab, index=number), some
                 trees.append(tree)
                 room.take(tree.message_id)
@@ -210,14 +211,14 @@ def _tell(
     if not trees:
         room.take(None)  # where nothing is left to tell of an entry, too, a page ends
     last = slab >= len(entry.slabs)
-    rest = EntryOutcomes(entry.place, entry.status, entry.cause, entry.at, trees, last)
+    rest = EntryOutcomes(entry.receipt, entry.status, entry.cause, entry.at, trees, last)
     return replace(at, slab=slab, index=0), rest
 
 
-def _is_there(core: Core, spout: str, place: Place) -> Operation[bool]:
+def _is_there(core: Core, spout: str, receipt: Receipt) -> Operation[bool]:
     """Whether an entry is not confirmed."""
-    [found] = yield [command("XRANGE", core.shards[place.shard].outcomes(spout), place.id, place.id)]
-    return any(entry.place == place for entry in outcomes.parse_all(place.shard, found)[0])
+    [found] = yield [command("XRANGE", core.shards[receipt.shard].outcomes(spout), receipt.id, receipt.id)]
+    return any(entry.receipt == receipt for entry in outcomes.parse_all(receipt.shard, found)[0])
 
 
 def _trees(
@@ -239,19 +240,19 @@ def _trees(
 # Receipts
 
 
-def receipt(place: Place) -> str:
+def receipt_text(receipt: Receipt) -> str:
     """The name of an entry for who confirms it."""
-    return f"{place.shard}-{place.id.decode()}-{place.digest.decode()}"
+    return f"{receipt.shard}-{receipt.id.decode()}-{receipt.digest.decode()}"
 
 
-def place_of(core: Core, text: str) -> Place:
+def receipt_of(core: Core, text: str) -> Receipt:
     """The entry that a receipt names; ValidationError where it can be none of this topology."""
     parts = text.split("-") if _RECEIPT.match(text) else []
     if not parts or int(parts[0]) >= len(core.shards) or max(int(parts[1]), int(parts[2])) > _MOST_ID:
         raise ValidationError(
             f"receipt: expected one that came with outcomes of this topology, got {text!r:.100}"
         )
-    return Place(int(parts[0]), b"%d-%d" % (int(parts[1]), int(parts[2])), parts[3].encode())
+    return Receipt(int(parts[0]), b"%d-%d" % (int(parts[1]), int(parts[2])), parts[3].encode())
 
 
 def confirm(core: Core, spout: str, receipts: Sequence[str], key: str | None = None) -> Operation[int]:
@@ -260,7 +261,7 @@ def confirm(core: Core, spout: str, receipts: Sequence[str], key: str | None = N
     key: names the call for an hour, in which it is answered the same. Raises ValidationError before anything
     has changed, and KeyConflict for a key that was used for something else.
     """
-    places = list(dict.fromkeys(place_of(core, text) for text in receipts))
+    places = list(dict.fromkeys(receipt_of(core, text) for text in receipts))
     if key is None:
         return (yield from outcomes.confirm(core, spout, places))
     replies = keys.replies(core.config.name, name_of(core, key))
@@ -305,5 +306,5 @@ def _decoded(cursor: str, shards: int) -> _Position:
     return _Position(first, turn, (milliseconds, sequence), digest, slab, index)
 
 
-def _id(place: Place) -> tuple[int, int]:
-    return outcomes.id_parts(place.id)
+def _id(receipt: Receipt) -> tuple[int, int]:
+    return outcomes.id_parts(receipt.id)

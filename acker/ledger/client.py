@@ -10,7 +10,7 @@ from acker.ledger import core as operations
 from acker.ledger.config import SETTINGS, Settings
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids, IdsLike, as_ids
-from acker.ledger.outcomes import Entry, OutcomeReader, Place, confirm, message_ids
+from acker.ledger.outcomes import Entry, OutcomeReader, Receipt, confirm, message_ids
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import Call, Failed, Submission, Ticked, Updated, unreadable
 from acker.store.client import Store
@@ -164,7 +164,7 @@ class Ledger:
                 if found := reader.take(reply):
                     return found
 
-    def confirm(self, spout: str, entries: Sequence[Place]) -> int:
+    def confirm(self, spout: str, entries: Sequence[Receipt]) -> int:
         """Confirms entries of a spout's outcomes (`Entry.place`); returns how many trees."""
         return self.run(confirm(self.core, spout, entries))
 

@@ -45,7 +45,7 @@ class SlabOutcome:
         )
 
 
-class Place(NamedTuple):
+class Receipt(NamedTuple):
     """Where an entry is, and a digest of what it says.
 
     A store that lost its latest moments, and whose clock is behind, gives an id again: what was read under it
@@ -61,7 +61,7 @@ class Place(NamedTuple):
 class Entry:
     """One entry of a spout's outcomes: where it is, what it says and when (Unix seconds)."""
 
-    place: Place
+    receipt: Receipt
     status: Status
     cause: Cause
     at: float
@@ -97,8 +97,8 @@ def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
         if status not in ("acked", "failed", "expired"):
             raise ValueError(status)
         cause = Cause.decode(values[b"reason"])
-        place = Place(shard, entry_id, digest(values))
-        return Entry(place, status, cause, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
+        receipt = Receipt(shard, entry_id, digest(values))
+        return Entry(receipt, status, cause, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
     except (KeyError, ValueError, OverflowError, struct.error) as error:
         raise UnreadableRecord(
             f"outcome {entry_id!r} of shard {shard} is not readable: {error!r:.200}"
@@ -111,16 +111,16 @@ def id_parts(entry_id: bytes) -> tuple[int, int]:
     return int(milliseconds), int(sequence)
 
 
-def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[Place]]:
+def parse_all(shard: int, entries: Reply) -> tuple[list[Entry], list[Receipt]]:
     """Entries of a shard's stream; and the places of others, which cannot be read, for `drop`."""
-    found, unreadable = list[Entry](), list[Place]()
+    found, unreadable = list[Entry](), list[Receipt]()
     for entry_id, fields in entries:
         try:
             found.append(parse(shard, entry_id, fields))
         except UnreadableRecord as error:
             _log.error("%s", error)
             said = digest(pairs(fields))
-            unreadable.append(Place(shard, entry_id, b"!" + said))
+            unreadable.append(Receipt(shard, entry_id, b"!" + said))
     return found, unreadable
 
 
@@ -139,19 +139,19 @@ class OutcomeReader:
         self.spout = spout
         self._last = [b"0-0"] * len(core.shards)
         self._held: list[set[bytes]] = [set() for _ in core.shards]
-        self._unreadable: list[Place] = []
+        self._unreadable: list[Receipt] = []
 
     def keys(self) -> list[bytes]:
         """The streams of all shards."""
         return [shard.outcomes(self.spout) for shard in self.core.shards]
 
     @property
-    def place(self) -> list[bytes]:
+    def position(self) -> list[bytes]:
         """The last entry that was read of each shard: set again, what came after it is read again."""
         return list(self._last)
 
-    @place.setter
-    def place(self, last: list[bytes]) -> None:
+    @position.setter
+    def position(self, last: list[bytes]) -> None:
         self._last = list(last)
         for held, before in zip(self._held, last, strict=True):
             # What is read again counts as read then; the store may not have it any more.
@@ -174,10 +174,10 @@ class OutcomeReader:
         numbers = {key: number for number, key in enumerate(self.keys())}
         return self._taken((numbers[key], entries) for key, entries in reply)
 
-    def confirmed(self, places: Iterable[Place]) -> None:
+    def confirmed(self, receipts: Iterable[Receipt]) -> None:
         """Notes that the store has confirmed entries."""
-        for place in places:
-            self._held[place.shard].discard(place.id)
+        for receipt in receipts:
+            self._held[receipt.shard].discard(receipt.id)
 
     def begin_again(self, shards: Iterable[int]) -> None:
         """Has the next readings begin with the oldest entries of shards."""
@@ -218,7 +218,7 @@ class OutcomeReader:
                 command("XRANGE", stream, b"-", b"+", b"COUNT", READ_ENTRIES) for stream in streams
             ]
             again = self._taken(zip(missed, entries_of, strict=True))
-            found = [entry for entry in found if entry.place.shard not in missed] + again
+            found = [entry for entry in found if entry.receipt.shard not in missed] + again
         return found
 
     def _taken(self, read: Iterable[tuple[int, Reply]]) -> list[Entry]:
@@ -234,12 +234,12 @@ class OutcomeReader:
         return found
 
 
-def confirm(core: Core, spout: str, entries: Sequence[Place]) -> Operation[int]:
+def confirm(core: Core, spout: str, entries: Sequence[Receipt]) -> Operation[int]:
     """Confirms entries; returns how many trees. Confirming again changes nothing."""
     trees, most = 0, CONFIRM_ENTRIES
-    left: dict[int, list[Place]] = {}
-    for place in entries:
-        left.setdefault(place.shard, []).append(place)
+    left: dict[int, list[Receipt]] = {}
+    for receipt in entries:
+        left.setdefault(receipt.shard, []).append(receipt)
     while left:
         shards = list(left)[:CONFIRM_SHARDS]
         replies = yield from core.ask(
@@ -258,7 +258,7 @@ def confirm(core: Core, spout: str, entries: Sequence[Place]) -> Operation[int]:
     return trees
 
 
-def drop(core: Core, spout: str, unreadable: Sequence[Place]) -> Operation[bool]:
+def drop(core: Core, spout: str, unreadable: Sequence[Receipt]) -> Operation[bool]:
     """Drops entries that cannot be read, and counts them (`parse_all` names them).
 
     Returns whether that was done: where the store refuses it now, what can be read is reported all the same.

@@ -75,7 +75,7 @@ def step(core: Core, reader: OutcomeReader, gone: list[bytes] | None = None) -> 
 
     gone: gets what is known of groups that have gone on, for `forget`.
     """
-    before = reader.place
+    before = reader.position
     looks: list[Operation[Any]] = [commits.next_number(core, WRITER), definition.lines(core)]
     number, known = yield from abreast(looks)
     entries = yield from reader.read()
@@ -88,10 +88,10 @@ def step(core: Core, reader: OutcomeReader, gone: list[bytes] | None = None) -> 
     for first in range(0, len(ready), _RELEASE):
         released = yield from _release(core, number, ready[first : first + _RELEASE])
         if released is None:
-            reader.place = before  # another coordinator was quicker: look again
+            reader.position = before  # another coordinator was quicker: look again
             return len(entries)
         number += released
-    places = [entry.place for entry in entries]
+    places = [entry.receipt for entry in entries]
     yield from outcomes.confirm(core, SPOUT, places)
     reader.confirmed(places)
     if gone is not None and len(gone) < _MOST_GONE:
@@ -262,7 +262,7 @@ def _stage_last(core: Core, staging: Staging, one: _Arrived, acked: Ids) -> Oper
     rows = pa.RecordBatch.from_pydict({ANCHORS: pa.array(anchors), FINISHED: pa.array([True] * len(anchors))})
     made = yield from abreast(
         [
-            stage_segment(core, staging, [rows], gathers.place(one.group, task, last=True))
+            stage_segment(core, staging, [rows], gathers.destination(one.group, task, last=True))
             for task in range(_tasks(one))
         ]
     )

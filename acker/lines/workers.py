@@ -163,7 +163,7 @@ class Worker:
 
 def _acked(core: Core, slot: int, members: Sequence[Segment]) -> Operation[list[set[int]]]:
     """For each segment the shards in which it was acked before: it has no vector there to be acked by."""
-    places = [vectors.places(core, segment, slot) for segment in members]
+    places = [vectors.keys_of(core, segment, slot) for segment in members]
     asked = [place for own in places for place in own]
     replies = (yield [command("EXISTS", key) for key, _ in asked]) if asked else []
     there = {place for place, found in zip(asked, replies, strict=True) if found}

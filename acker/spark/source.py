@@ -18,7 +18,7 @@ from acker.spark.letters import DeadLetterReader, DeadLetterStreamReader
 from acker.spark.options import BATCH_WRITE, READ, WRITE, Options
 from acker.spark.reading import Reader, StreamReader
 from acker.spark.versions import spark_schema
-from acker.spark.writing import StreamWriter, Writer
+from acker.spark.writing import BatchWriter, StreamingWriter
 from acker.streams import schemas
 from acker.streams.gathers import FINISHED
 
@@ -54,13 +54,13 @@ class AckerSource(DataSource):
         kind = DeadLetterStreamReader if self._checked.dead_letters else StreamReader
         return kind(self._used(READ), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """For `DataFrame.write`."""
-        return Writer(self._appending(overwrite, WRITE, BATCH_WRITE), schema)
+        return BatchWriter(self._appending(overwrite, WRITE, BATCH_WRITE), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamingWriter:  # noqa: N802 - Spark's name
         """For `DataFrame.writeStream`."""
-        return StreamWriter(self._appending(overwrite, WRITE), schema)
+        return StreamingWriter(self._appending(overwrite, WRITE), schema)
 
     def _appending(self, overwrite: bool, *uses: str) -> Options:
         if overwrite:

@@ -191,7 +191,7 @@ def _outcomes(ledger: Ledger) -> dict[int, Cause | None]:
                 [names] = ledger.message_ids([slab.slab]).values()
                 picked = names if slab.indexes is None else [names[index] for index in slab.indexes]
                 found.update((int(name), cause) for name in picked)
-        ledger.confirm(_SPOUT, [entry.place for entry in entries])
+        ledger.confirm(_SPOUT, [entry.receipt for entry in entries])
     return found
 
 

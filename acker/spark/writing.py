@@ -226,7 +226,7 @@ class _Stager:
         self.ledger.run(commits.discard(core, self._what(messages, ())))
 
 
-class Writer(Shipped, DataSourceArrowWriter):
+class BatchWriter(Shipped, DataSourceArrowWriter):
     """Writes a DataFrame: published when all tasks are done, all or nothing; a named run of it, once."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -248,7 +248,7 @@ class Writer(Shipped, DataSourceArrowWriter):
         self._stager.abort(self._writer, 0, messages)
 
 
-class StreamWriter(Shipped, DataSourceStreamArrowWriter):
+class StreamingWriter(Shipped, DataSourceStreamArrowWriter):
     """Writes a streaming query: each micro-batch once, and acks what the batch has read from streams."""
 
     def __init__(self, options: Options, schema: StructType) -> None:

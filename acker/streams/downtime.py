@@ -113,7 +113,7 @@ class _Found:
 
     def add(self, segments: Iterable[tuple[Segment, int]]) -> Operation[None]:
         """Adds what segments have staged for slots, where that is not acked."""
-        places = [place for segment, slot in segments for place in vectors.places(self.core, segment, slot)]
+        places = [place for segment, slot in segments for place in vectors.keys_of(self.core, segment, slot)]
         replies = yield [vectors.head(key) for key, _ in places]
         for (key, shard), reply in zip(places, replies, strict=True):
             for state, slabs in vectors.chunks(key, reply):

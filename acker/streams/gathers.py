@@ -141,15 +141,15 @@ def cut(
     changes = np.flatnonzero((groups[1:] != groups[:-1]) | (tasks[1:] != tasks[:-1])) + 1
     for begin, end in zip([0, *changes.tolist()], [*changes.tolist(), len(order)], strict=True):
         part = rows.take(pa.array(order[begin:end])).combine_chunks()
-        yield place(int(groups[begin]).to_bytes(8, "big").hex(), int(tasks[begin])), part.to_batches()
+        yield destination(int(groups[begin]).to_bytes(8, "big").hex(), int(tasks[begin])), part.to_batches()
 
 
-def place(group: str, task: int, *, last: bool = False) -> str:
+def destination(group: str, task: int, *, last: bool = False) -> str:
     """Where a segment waits, as its record has it. last: it ends its bundle."""
     return f"{LAST if last else ''}{group}:{task}"
 
 
-def parse_place(text: str) -> tuple[str, int, bool]:
+def parse_destination(text: str) -> tuple[str, int, bool]:
     """Group, task, and whether it ends a bundle: the inverse of `place`. Raises UnreadableRecord."""
     group, _, task = text.removeprefix(LAST).partition(":")
     if len(group) != 2 * ids.SLAB_BYTES or not task.isdecimal():

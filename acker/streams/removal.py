@@ -61,7 +61,7 @@ def _segment(core: Core, own: keys.Stream, entry: Reply) -> Iterator[bytes]:
     """What an entry leads to; nothing where it cannot be read."""
     try:
         segment = Segment.parse(entry[1][1])
-        places = vectors.places(core, segment)
+        places = vectors.keys_of(core, segment)
     except (IndexError, UnreadableRecord):
         return
     yield own.payload(segment.token)

@@ -92,7 +92,7 @@ def retain(core: Core, stream: str) -> Operation[int]:
             yield from waiting.fail(core, stream, [one.segment for one in doomed], reason)
         else:
             # Their vectors go first: what a batch cannot read any more, it must not ack.
-            spent = [key for one in doomed for key, _ in vectors.places(core, one.segment)]
+            spent = [key for one in doomed for key, _ in vectors.keys_of(core, one.segment)]
             yield from inputs.unlink(core, spent)
         released = [(one.entry.encode(), one.segment) for one in doomed if not one.place]
         [reply] = (yield [lua.drop_segments(own, why, released)]) if released else [0]
@@ -102,7 +102,7 @@ def retain(core: Core, stream: str) -> Operation[int]:
             segments_of = [one.segment for one in doomed]
             there = yield [command("EXISTS", own.payload(segment.token)) for segment in segments_of]
             lost = [segment for segment, exists in zip(segments_of, there, strict=True) if not exists]
-            spent = [key for segment in lost for key, _ in vectors.places(core, segment)]
+            spent = [key for segment in lost for key, _ in vectors.keys_of(core, segment)]
             yield [command("EXPIRE", key, _SPENT_TTL, "LT") for key in spent]
         dropped += gone
         if not gone:  # it was released meanwhile, or somebody else has dropped it

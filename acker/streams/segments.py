@@ -44,8 +44,8 @@ class Segment:
 
     token: names it; 32 hexadecimal digits. seed: of its tuple ids. shards: where it has vectors.
     bytes: size of its payload. slots: numbers of the subscriptions that it was staged for. to: where it waits
-    in a stream that gathers (`acker.streams.gathers.place`), "" in any other. lane: 0 to 3, of a stream that
-    is read fairly (`acker.streams.fairness`).
+    in a stream that gathers (`acker.streams.gathers.destination`), "" in any other. lane: 0 to 3, of a stream
+    that is read fairly (`acker.streams.fairness`).
     """
 
     token: str

@@ -88,7 +88,7 @@ def judge(core: Core, members: Sequence[Segment], slot: int) -> Operation[Skippe
     """The trees that are over though a subscription has still to ack tuples of segments for them."""
     named: dict[str, list[bytes]] = {one.token: [] for one in members}
     by_shard: dict[int, set[bytes]] = {}
-    places = [(one.token, key, shard) for one in members for key, shard in vectors.places(core, one, slot)]
+    places = [(one.token, key, shard) for one in members for key, shard in vectors.keys_of(core, one, slot)]
     for first in range(0, len(places), _FLIGHT):
         part = places[first : first + _FLIGHT]
         replies = yield [vectors.head(key) for _, key, _ in part]

@@ -102,7 +102,7 @@ def fail(core: Core, stream: str, members: Sequence[Segment], reason: str) -> Op
             rows = yield from inputs.rows(core, stream, segment, owed[0], payload)
         if rows and ANCHORS in rows[0].schema.names:
             anchors = np.unique(np.concatenate([segments.edges(one.column(ANCHORS))[0] for one in rows]))
-            its = vectors.places(core, segment, owed[0])
+            its = vectors.keys_of(core, segment, owed[0])
             yield from inputs.fail_once(core, its, anchors, [cause.text()] * len(anchors), needed=False)
             yield from _fail_others(core, anchors, cause)
 
@@ -145,7 +145,7 @@ def close(core: Core, stream: str, group: str, tasks: int) -> Operation[None]:
     while True:  # what is published in between is dropped, too: then that is known to be late
         for task in range(tasks):
             while found := (yield from at(core, stream, f"{group}:{task}")):
-                spent = [key for one in found for key, _ in vectors.places(core, one.segment)]
+                spent = [key for one in found for key, _ in vectors.keys_of(core, one.segment)]
                 yield from inputs.unlink(core, spent)
                 yield from drop(core, stream, found)
         [closed] = yield [lua.close_group(own, group, range(tasks), gathers.LATE_TTL)]
@@ -170,7 +170,7 @@ def leave(core: Core, stream: str, slot: int, reason: str | None) -> Operation[t
                 states = yield [command("HGET", own.owed(one.segment.token), slot) for one in found]
                 its = [one for one, state in zip(found, states, strict=True) if state == b"1"]
                 members = [one.segment for one in its]
-                acked = [place for one in members for place in vectors.places(core, one, slot)]
+                acked = [place for one in members for place in vectors.keys_of(core, one, slot)]
                 if reason is not None:
                     yield from fail(core, stream, members, reason)
                     yield from inputs.unlink(core, [key for key, _ in acked])

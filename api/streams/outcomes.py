@@ -15,7 +15,7 @@ from acker.inspect import outcome_pages
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.outcome_pages import EntryOutcomes, OutcomesPage
 from acker.inspect.plain import message_id_fields
-from acker.ledger.outcomes import Place
+from acker.ledger.outcomes import Receipt
 from api.fields import instant
 from api.models.spouts import EndedTree, SpoutOutcomes
 from api.service import Service
@@ -64,40 +64,40 @@ class Seen:
         self._began = time.monotonic()
         self._again = again
         self._before = _parsed(last_event_id)
-        self._told: dict[Place, float] = {}
-        self._there: dict[int, set[Place]] = {}
+        self._told: dict[Receipt, float] = {}
+        self._there: dict[int, set[Receipt]] = {}
 
     def begin(self) -> None:
         """A reading begins: what is not there any more by its end is forgotten."""
         self._there = {}
 
-    def skip(self, place: Place) -> bool:
+    def skip(self, receipt: Receipt) -> bool:
         """Whether an entry that is there is not to be sent now; of a shard, only its oldest are."""
-        there = self._there.setdefault(place.shard, set())
-        if place not in there and len(there) >= outcome_pages.WINDOW:
+        there = self._there.setdefault(receipt.shard, set())
+        if receipt not in there and len(there) >= outcome_pages.WINDOW:
             return True
-        there.add(place)
-        if place not in self._told and _id(place) <= self._before.get(place.shard, (-1, 0)):
-            self._told[place] = self._began
-        at = self._told.get(place)
+        there.add(receipt)
+        if receipt not in self._told and _id(receipt) <= self._before.get(receipt.shard, (-1, 0)):
+            self._told[receipt] = self._began
+        at = self._told.get(receipt)
         return at is not None and time.monotonic() < at + self._again
 
-    def sent(self, place: Place) -> None:
+    def sent(self, receipt: Receipt) -> None:
         """Notes that all of an entry was sent."""
-        self._told[place] = time.monotonic()
+        self._told[receipt] = time.monotonic()
 
     def end(self) -> None:
         """A reading of all that is there has ended."""
         self._told = {
-            place: at for place, at in self._told.items() if place in self._there.get(place.shard, ())
+            receipt: at for receipt, at in self._told.items() if receipt in self._there.get(receipt.shard, ())
         }
 
     @property
     def id(self) -> str:
         """What was sent and is not confirmed, as far as one id says it: the last entry of each shard."""
         last: dict[int, tuple[int, int]] = {}
-        for place in self._told:
-            last[place.shard] = max(_id(place), last.get(place.shard, (0, 0)))
+        for receipt in self._told:
+            last[receipt.shard] = max(_id(receipt), last.get(receipt.shard, (0, 0)))
         return ",".join(
             f"{shard}-{milliseconds}-{sequence}"
             for shard, (milliseconds, sequence) in list(last.items())[-EVENT_SHARDS:]
@@ -156,7 +156,7 @@ class _Reading:
             return
         async for found in _unseen(self._ledger, self._spout, self._seen):
             if found.last:
-                self._seen.sent(found.place)
+                self._seen.sent(found.entry)
             yield event(found, self._seen.id)
         self._counted = counted
 
@@ -208,6 +208,6 @@ def _parsed(last_event_id: str) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _id(place: Place) -> tuple[int, int]:
-    milliseconds, _, sequence = place.id.partition(b"-")
+def _id(receipt: Receipt) -> tuple[int, int]:
+    milliseconds, _, sequence = receipt.id.partition(b"-")
     return int(milliseconds), int(sequence)

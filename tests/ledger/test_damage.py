@@ -18,7 +18,7 @@ from acker.inspect.totals import unreadable
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.marks import Mark
-from acker.ledger.outcomes import OutcomeReader, Place, digest
+from acker.ledger.outcomes import OutcomeReader, Receipt, digest
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import Submission
 from tests.helpers.ledger_state import read_all, shard_key, trees_of
@@ -85,7 +85,7 @@ class Reported:
             kept = replace(entry, slabs=tuple(mine))
             reported = entry.status, entry.cause.reason
             self.found.update((anchor, *reported) for anchor in trees_of(kept, self.counts))
-        self.ledger.confirm("s", [entry.place for entry in entries])
+        self.ledger.confirm("s", [entry.receipt for entry in entries])
 
 
 def send(ledger: Ledger, submission: Submission[Any], bad: set[int]) -> None:
@@ -210,7 +210,7 @@ def test_the_server_and_the_spout_agree_on_which_outcomes_can_be_read(
     add(stream, {"status": "acked", "at": 1, "reason": "", "whole": whole, "part": part})
     entry_id = add(stream, {"status": "acked", "at": 1, "reason": "", "whole": whole, "part": part})
     said = digest({b"status": b"acked", b"at": b"1", b"whole": whole, b"part": part})
-    assert ledger.confirm("s", [Place(0, entry_id, said)]) == 0
+    assert ledger.confirm("s", [Receipt(0, entry_id, said)]) == 0
     refused = ledger.run(unreadable(ledger.core))
     entries = read_all(ledger, OutcomeReader(ledger.core, "s"))
     assert len(entries) == 1 - refused

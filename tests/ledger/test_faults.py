@@ -245,7 +245,7 @@ def test_a_confirmation_whose_reply_is_lost_can_be_sent_again(proxy: Proxy, dire
         one.complete(ledger, 0)
         one.complete(ledger)
     reader = OutcomeReader(ledger.core, "s")
-    entries = [entry.place for entry in ledger.outcomes(reader)]
+    entries = [entry.receipt for entry in ledger.outcomes(reader)]
     proxy.swallow = every_call_once()
     ledger.confirm("s", entries)
     proxy.swallow = lambda _: False

@@ -275,7 +275,7 @@ class Histories(RuleBasedStateMachine):
         for spout in self.readers:
             entries = [entry for owner, entry in confirmed if owner == spout]
             trees = [anchor for entry in entries for anchor in trees_of(entry, counts)]
-            named = [entry.place for entry in entries]
+            named = [entry.receipt for entry in entries]
             assert ledger.confirm(spout, named) == len(trees)
             assert not again or ledger.confirm(spout, named) == 0
             self.model.confirm(trees)

@@ -232,9 +232,9 @@ def test_an_entry_that_says_something_else_than_what_was_read_is_not_confirmed(v
     trees = Trees(3).track(ledger)
     trees.complete(ledger)
     [entry] = ledger.outcomes(OutcomeReader(ledger.core, "s"))
-    assert ledger.confirm("s", [entry.place._replace(digest=b"0" * 16)]) == 0
+    assert ledger.confirm("s", [entry.receipt._replace(digest=b"0" * 16)]) == 0
     assert ledger.outcomes(OutcomeReader(ledger.core, "s")) == [entry]
-    assert ledger.confirm("s", [entry.place]) == 3
+    assert ledger.confirm("s", [entry.receipt]) == 3
 
 
 def test_what_was_read_before_an_interrupt_does_not_hide_what_a_rollback_brings(
@@ -245,15 +245,15 @@ def test_what_was_read_before_an_interrupt_does_not_hide_what_a_rollback_brings(
     reader = OutcomeReader(ledger.core, "s")
     trees.complete(ledger, 0)
     [first] = ledger.outcomes(reader)
-    ledger.confirm("s", [first.place])
-    reader.confirmed([first.place])
-    before = reader.place
+    ledger.confirm("s", [first.receipt])
+    reader.confirmed([first.receipt])
+    before = reader.position
     trees.complete(ledger, 1)
     assert ledger.outcomes(reader) != []
-    reader.place = before  # as where an interrupt came before anybody had learnt it
+    reader.position = before  # as where an interrupt came before anybody had learnt it
     stream = ledger.core.shards[0].outcomes("s")
     raw: Any = valkey_raw
     [(_, fields)] = raw.xrange(stream)
     raw.delete(stream)
     raw.xadd(stream, fields, id="1-0")  # by a clock that is behind
-    assert [entry.place.id for entry in ledger.outcomes(reader)] == [b"1-0"]
+    assert [entry.receipt.id for entry in ledger.outcomes(reader)] == [b"1-0"]

@@ -262,11 +262,11 @@ def test_outcomes_are_reported_again_until_they_are_confirmed(ledger: Ledger, ra
     assert len(reported(ledger, trees)) == len(reported(ledger, trees)) == 3
     reader = OutcomeReader(ledger.core, "s")
     first, second = ledger.outcomes(reader)
-    assert ledger.confirm("s", [first.place]) == 1
+    assert ledger.confirm("s", [first.receipt]) == 1
     assert len(reported(ledger, trees)) == 2
     slab = ids.slab_of(int(trees.anchors[0]))
     assert ledger.message_ids([slab]) == {slab: trees.message_ids}
-    assert ledger.confirm("s", [second.place] * 2) == 2
+    assert ledger.confirm("s", [second.receipt] * 2) == 2
     assert not reported(ledger, trees)
     assert ledger.message_ids([slab]) == {}
     assert_settled(raw)

@@ -14,7 +14,7 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
 from acker.ledger.marks import Mark
-from acker.ledger.outcomes import Place, digest
+from acker.ledger.outcomes import Receipt, digest
 from acker.ledger.slabs import NewSlab
 from acker.streams import StreamReader, schemas
 from acker.streams.commits import commit, staging
@@ -287,7 +287,7 @@ def test_an_outcome_is_dropped_where_it_becomes_unreadable_before_its_confirmati
     stream = ledger.core.shards[0].outcomes("s")
     entry_id = raw.xadd(stream, {"whole": "no slabs", "part": ""})
     members[1].complete(ledger)
-    entries = [Place(0, entry, digest(fields)) for entry, fields in raw.xrange(stream)]
+    entries = [Receipt(0, entry, digest(fields)) for entry, fields in raw.xrange(stream)]
     assert entry_id in [entry.id for entry in entries]
     assert ledger.confirm("s", entries) == 6
     assert raw.xlen(stream) == 0

@@ -138,7 +138,7 @@ def test_what_is_gone_with_its_vectors_is_lost_and_not_taken_for_acked(
     [(_, place), *_] = job.ledger.run(waiting.places(job.ledger.core, "rows"))
     [one] = job.ledger.run(waiting.at(job.ledger.core, "rows", place.decode()))
     valkey_raw.delete(keys.Stream("t", "rows").payload(one.segment.token))
-    for key, _ in vectors.places(job.ledger.core, one.segment):
+    for key, _ in vectors.keys_of(job.ledger.core, one.segment):
         assert valkey_raw.delete(key)
     job.work()
     assert job.sums == []

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from acker.ledger.client import open_ledger
 from acker.spark.options import Options
-from acker.spark.writing import Writer
+from acker.spark.writing import BatchWriter
 from acker.store.client import Store
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
@@ -56,7 +56,7 @@ def test_a_write_without_a_name_leaves_no_commit_and_what_it_published_is_not_ab
     pipeline: Pipeline,
 ) -> None:
     given = pipeline.options("numbers", message_id="id", spout="s")
-    writer = Writer(Options.parse(given), pipeline.spark.range(1).schema)
+    writer = BatchWriter(Options.parse(given), pipeline.spark.range(1).schema)
     messages = [writer.write(iter([pa.record_batch({"id": range(25 * n, 25 * n + 25)})])) for n in range(2)]
     writer.commit(messages)
     assert not keys_of(pipeline.url, "*:commits:*")

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from acker.errors import AckerError
 from acker.spark import AckerSource, Collector, bolt
 from acker.spark.options import Options
-from acker.spark.writing import StreamWriter as SparkWriter
+from acker.spark.writing import StreamingWriter
 from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.commits import commit as commits
 from tests.helpers.pipeline import Pipeline
@@ -176,7 +176,7 @@ def test_a_batch_run_again_after_its_ack_reads_the_same_rows(pipeline: Pipeline)
     assert pipeline.rows("lines") == []
 
 
-class CutWriter(SparkWriter):
+class CutWriter(StreamingWriter):
     """Its first commit ends after some exchanges with the store, as with its process."""
 
     def __init__(self, options: Options, schema: StructType, after: int, marker: str) -> None:
@@ -211,7 +211,7 @@ class CutSource(AckerSource):
     def name(cls) -> str:
         return "cut"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> SparkWriter:  # noqa: N802 - Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamingWriter:  # noqa: N802 - Spark's name
         marker = self.options.pop("marker")
         options = self._appending(overwrite)
         return CutWriter(options, schema, int(options.timeout), marker)

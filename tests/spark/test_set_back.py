@@ -119,7 +119,7 @@ class Pipeline:
                     names = self.slabs.get(one.slab, [])
                     for index in one.of(len(names)) if entry.status == "acked" else ():
                         self._check(names[index])
-                self.ledger.confirm("source", [entry.place])
+                self.ledger.confirm("source", [entry.receipt])
             if not self.turns.calm and len(self.lines) < 45:
                 self._emit()
         except AckerError:

@@ -76,7 +76,7 @@ def everything(ledger: Ledger) -> dict[str, int]:
         ledger.tick(force=True)
     entries = ledger.outcomes(reader, 1.0)
     ledger.message_ids([ids.slab_of(int(slab.anchors[0])) for slab in slabs])
-    ledger.confirm(reader.spout, [entry.place for entry in entries])
+    ledger.confirm(reader.spout, [entry.receipt for entry in entries])
     return ledger.counters()
 
 

@@ -17,7 +17,7 @@ from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.config import bounded_reason
 from acker.ledger.ids import as_ids
-from acker.ledger.outcomes import Entry, OutcomeReader, Place
+from acker.ledger.outcomes import Entry, OutcomeReader, Receipt
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Request
@@ -233,7 +233,7 @@ def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(ledge
     StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2, backoff=0.4)).write(lines(5))
     fail_all(ledger, lambda _: Cause("busy"))
     ended = {
-        entry.place: entry.at
+        entry.receipt: entry.at
         for entry in ledger.outcomes(OutcomeReader(ledger.core, "s"))
         if entry.status == "failed"
     }
@@ -254,7 +254,7 @@ def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(ledge
 def test_a_wait_is_doubled_each_time_up_to_its_limit_and_the_same_for_all(
     number: int, shard: int, sequence: int
 ) -> None:
-    entry = Entry(Place(shard, b"%d-0" % sequence, b""), "failed", Cause(), 0.0, ())
+    entry = Entry(Receipt(shard, b"%d-0" % sequence, b""), "failed", Cause(), 0.0, ())
     how = Tracking("s", "lines", "id", attempts=1000, backoff=2.0, max_backoff=60.0)
     whole = min(60.0, 2.0 * 2.0 ** (number - 1))
     assert whole / 2 <= backoff.delay(how, number, entry) <= whole

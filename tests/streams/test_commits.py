@@ -152,7 +152,7 @@ def test_a_late_copy_of_a_stage_call_does_not_undo_what_happened_since(ledger: L
 def test_reasons_of_their_own_take_no_writers_of_their_own(ledger: Ledger) -> None:
     anchors, reasons = emit(ledger, 500), [f"no {number}" for number in range(500)]
     [segment] = [piece.segment for piece in taken(ledger, take(ledger, "lines"))]
-    places = vectors.places(ledger.core, segment)
+    places = vectors.keys_of(ledger.core, segment)
     ledger.store.send([command("HSET", shard.clock, "most_writers", 60) for shard in ledger.core.shards])
     for _ in range(2):
         ledger.run(inputs.fail_once(ledger.core, places, anchors, reasons))

@@ -28,7 +28,7 @@ def test_a_segment_may_have_vectors_of_any_number_of_chunks(url: str) -> None:
         topology.ledger.run(schemas.record(core, "words", SCHEMA))
         staged = topology.ledger.run(staging.stage(core, Staging("words", rows=1 << 20), [batch]))
         [segment] = staged.segments
-        [(key, _)] = vectors.places(core, segment)
+        [(key, _)] = vectors.keys_of(core, segment)
         with raw_client(url) as store:
             found = store.hgetall(key)
     chunks = len(found[b"state"])

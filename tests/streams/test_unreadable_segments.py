@@ -106,7 +106,7 @@ def test_a_batch_that_fails_leaves_no_vectors_of_rows_that_are_gone(ledger: Ledg
     [piece] = ledger.run(subscriptions.taken(ledger.core, batch))
     raw.delete(LINES.payload(piece.segment.token))
     assert commit(ledger, 0, Commit((), (batch,), "bad"))
-    places = vectors.places(ledger.core, piece.segment)
+    places = vectors.keys_of(ledger.core, piece.segment)
     assert places
     assert not any(raw.exists(key) for key, _ in places)
     assert counted(ledger) == {"tracked": 30, "expired": 30}

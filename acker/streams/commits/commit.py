@@ -169,7 +169,7 @@ def _carry_out(
             yield from tracking.track(core, what.roots(), replays=what.settled is not None)
             if not (yield from _advance(core, writer, number, text, "held", "tracked")):
                 continue
-        emitted = [place for _, segment in what.segments() for place in vectors.places(core, segment)]
+        emitted = [place for _, segment in what.segments() for place in vectors.keys_of(core, segment)]
         name = hashlib.sha1(f"{writer} {number} {text}".encode()).hexdigest()
         made = Made(name, Counter(shard for _, shard in emitted), what.by)
         new = [(stream, segment, segment.slots[0]) for stream, segment in what.segments() if segment.slots]
@@ -187,7 +187,7 @@ def _carry_out(
         )
         for tracked in what.roots():
             yield from inputs.end_roots(core, tracked, what.failed, made)
-        gates = [place for one in what.gates for place in vectors.places(core, one)]
+        gates = [place for one in what.gates for place in vectors.keys_of(core, one)]
         for _, shard in gates:
             made.needed[shard] += 0
         yield from vectors.apply(core, gates, "2", made, ours=True)
@@ -199,7 +199,7 @@ def _carry_out(
                 on_late(came_late)
         # Only now: whoever finishes this in between finds by them that nothing of it was lost.
         spent = [staging.failing(core, token)[0] for token in what.failures()]
-        yield from inputs.unlink(core, [*spent, *skipped.places(core, what.ranges())])
+        yield from inputs.unlink(core, [*spent, *skipped.keys_of(core, what.ranges())])
         of = what.origin.text() if what.origin else ""
         yield [
             *taking_back.releasing(core, what.ranges(), writer, number),
@@ -314,12 +314,12 @@ def _tokens(core: Core, what: Commit) -> list[bytes]:
 
 def _staged_keys(core: Core, what: Commit) -> list[bytes]:
     """All that a commit needs, but the rows of its segments."""
-    found = [*_tokens(core, what), *skipped.places(core, what.ranges())]
+    found = [*_tokens(core, what), *skipped.keys_of(core, what.ranges())]
     for _, segment in what.segments():
-        found += [key for key, _ in vectors.places(core, segment)]
+        found += [key for key, _ in vectors.keys_of(core, segment)]
     for one in what.roots():
         found += roots.staged_keys(core, one)
-    return found + [key for one in what.gates for key, _ in vectors.places(core, one)]
+    return found + [key for one in what.gates for key, _ in vectors.keys_of(core, one)]
 
 
 def discard(core: Core, what: Commit) -> Operation[None]:
@@ -338,13 +338,13 @@ def discard(core: Core, what: Commit) -> Operation[None]:
     spent = _tokens(core, what)
     for segment in asked:
         if segment not in published:
-            spent += [key for key, _ in vectors.places(core, segment)]
+            spent += [key for key, _ in vectors.keys_of(core, segment)]
     for one in what.roots():
         rows, *noted = roots.staged_keys(core, one)
         [dropped] = yield [command("EXPIRE", rows, 0, "XX")]  # but for rows that are kept
         if dropped:
             spent += noted
-    spent += [key for one in what.gates for key, _ in vectors.places(core, one)]
+    spent += [key for one in what.gates for key, _ in vectors.keys_of(core, one)]
     yield from inputs.unlink(core, spent)
 
 

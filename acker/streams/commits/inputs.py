@@ -19,7 +19,7 @@ from acker.streams import segments, subscriptions
 from acker.streams.commits import columns, roots, skipped, traced, vectors
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.skipped import NOTHING, Left, Skipped
-from acker.streams.commits.vectors import Made, VectorPlace
+from acker.streams.commits.vectors import Made, VectorKey
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import Range, Taken
 
@@ -86,7 +86,7 @@ def _look(core: Core, what: Range, found: list[Taken]) -> Operation[None]:
 def _look_at_vectors(
     core: Core, what: Range, members: Sequence[Segment], heads: dict[bytes, Reply]
 ) -> Operation[None]:
-    asked = [key for one in members for key, _ in vectors.places(core, one, what.slot)]
+    asked = [key for one in members for key, _ in vectors.keys_of(core, one, what.slot)]
     replies = (yield [vectors.head(key) for key in asked]) if asked else []
     heads |= dict(zip(asked, replies, strict=True))
 
@@ -109,9 +109,9 @@ def ack(
     members, late = [piece.segment for piece in pieces], 0
     if failed is None:
         read = [one for one in members if left_out is not None and not left_out.whole(one.token)]
-        left, emitted = dict[bytes, Left](), list[VectorPlace]()
+        left, emitted = dict[bytes, Left](), list[VectorKey]()
         for segment in read:
-            own_places = vectors.places(core, segment, what.slot)
+            own_places = vectors.keys_of(core, segment, what.slot)
             emitted += own_places
             if left_out is not None and segment.token in left_out.parts:
                 left |= {key: left_out.parts[segment.token] for key, _ in own_places}
@@ -121,7 +121,7 @@ def ack(
         yield from traces.note(core, events)
         late = applied.late + applied.unknown
         unread = [one for one in members if one not in read]
-        yield from unlink(core, [key for one in unread for key, _ in vectors.places(core, one, what.slot)])
+        yield from unlink(core, [key for one in unread for key, _ in vectors.keys_of(core, one, what.slot)])
     else:
         yield from fail_segments(core, what, members, failed, made)
     return (yield from subscriptions.note(core, what, pieces)), late
@@ -145,7 +145,7 @@ def rows(
     except UnreadableRecord as error:
         if not segment.shards or isinstance(error.__cause__, MemoryError):
             raise
-        gone = yield from unlink(core, [key for key, _ in vectors.places(core, segment, slot)])
+        gone = yield from unlink(core, [key for key, _ in vectors.keys_of(core, segment, slot)])
         yield from counts.pass_over(core, f"segment {segment.token} of stream {stream}", bool(gone))
         return []
 
@@ -159,7 +159,7 @@ def fail_segments(
         found = []
         if payload is not None and segment.shards:
             found = yield from rows(core, what.stream, segment, what.slot, payload)
-        places = vectors.places(core, segment, what.slot)
+        places = vectors.keys_of(core, segment, what.slot)
         if found and ANCHORS in found[0].schema.names:
             anchors = np.unique(segments.edges(pa.Table.from_batches(found).column(ANCHORS))[0])
             yield from fail_once(core, places, anchors, [cause] * len(anchors), made, needed=False)
@@ -168,7 +168,7 @@ def fail_segments(
 
 def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | None = None) -> Operation[None]:
     """Acks the tuples of roots, or fails their trees; their vectors are of no use after that."""
-    places = roots.places(core, one)
+    places = roots.vector_keys(core, one)
     if made is not None:  # who went before may have noted here what is not there to be failed any more
         for _, shard in places:
             made.needed[shard] += 0
@@ -189,7 +189,7 @@ def end_roots(core: Core, one: Roots, failed: str | None = None, made: Made | No
 
 def fail_once(
     core: Core,
-    places: Iterable[VectorPlace],
+    places: Iterable[VectorKey],
     anchors: Ids,
     causes: Sequence[str],
     made: Made | None = None,

@@ -67,13 +67,13 @@ def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[i
 def _gather(core: Core, stream: str, members: Sequence[Segment]) -> Operation[None]:
     """Has segments wait in a stream that gathers, or releases those that wait with the one that ends them."""
     own = keys.Stream(core.config.name, stream)
-    placed = [(*gathers.parse_place(one.to), one) for one in members]
+    placed = [(*gathers.parse_destination(one.to), one) for one in members]
     waiting = [(group, task, one) for group, task, last, one in placed if not last]
     if waiting:
         [replies] = yield [lua.gather(core.config, own, HOLD_TTL, waiting)]
         for (_, _, one), reply in zip(waiting, replies, strict=True):
             if reply == b"0":  # its trees are over: their request failed before
-                yield from inputs.unlink(core, [key for key, _ in vectors.places(core, one)])
+                yield from inputs.unlink(core, [key for key, _ in vectors.keys_of(core, one)])
             else:
                 yield from _end(core, stream, one, reply[1:])
     # All at once: a reader that is woken by the first takes the others with it.
@@ -100,7 +100,7 @@ def _end(core: Core, stream: str, segment: Segment, gone: bytes) -> Operation[No
         reason = f"every subscription of stream {stream} that the row was for was dropped"
         yield from inputs.fail_segments(core, parts[0], [segment], reason)
     for one in parts:
-        places = vectors.places(core, segment, one.slot)
+        places = vectors.keys_of(core, segment, one.slot)
         if nobody:
             yield from inputs.unlink(core, [key for key, _ in places])
         else:

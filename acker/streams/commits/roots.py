@@ -23,7 +23,7 @@ from acker.store.operation import Operation, command
 from acker.streams import gathers, lua, segments
 from acker.streams.commits import columns
 from acker.streams.commits.staging import Staged, Staging, pieces, stage_segments, stage_vectors
-from acker.streams.commits.vectors import VectorPlace
+from acker.streams.commits.vectors import VectorKey
 from acker.streams.gathers import Gathers
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.spouts import attempts
@@ -317,7 +317,7 @@ def _decode(payload: bytes, roots: Roots) -> pa.Table:
 def staged_keys(core: Core, roots: Roots) -> list[bytes]:
     """What is staged of roots."""
     found = [keys.Spout(core.config.name, roots.how.spout).rows(roots.token)]
-    return found + [key for key, _ in places(core, roots)] + [key for _, key, _ in further(core, roots)]
+    return found + [key for key, _ in vector_keys(core, roots)] + [key for _, key, _ in further(core, roots)]
 
 
 def further(core: Core, roots: Roots) -> list[tuple[int, bytes, int]]:
@@ -329,7 +329,7 @@ def further(core: Core, roots: Roots) -> list[tuple[int, bytes, int]]:
     ]
 
 
-def places(core: Core, roots: Roots) -> list[VectorPlace]:
+def vector_keys(core: Core, roots: Roots) -> list[VectorKey]:
     """Where roots have vectors."""
     shards = roots.shards(core.config.ackers)
     return [(core.shards[shard].staged(roots.token, _SLOT), shard) for shard in shards]

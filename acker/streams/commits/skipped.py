@@ -96,7 +96,7 @@ def note(core: Core, stream: str, skipped: Skipped) -> Operation[str]:
     return token
 
 
-def places(core: Core, ranges: Sequence[Range]) -> list[bytes]:
+def keys_of(core: Core, ranges: Sequence[Range]) -> list[bytes]:
     """The keys under which it is noted what ranges leave out."""
     return [
         keys.Stream(core.config.name, one.stream).skipped(token)
@@ -108,7 +108,7 @@ def places(core: Core, ranges: Sequence[Range]) -> list[bytes]:
 def read(core: Core, what: Range) -> Operation[Skipped | None]:
     """What a range leaves out; None where the store has lost that, or it cannot be read, which is logged."""
     found = Skipped()
-    for key in places(core, [what]):
+    for key in keys_of(core, [what]):
         [reply] = yield [command("HGETALL", key)]
         try:
             one = Skipped.parse(pairs(reply))

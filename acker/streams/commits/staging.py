@@ -20,7 +20,7 @@ from acker.store.operation import Operation, Request, abreast, command
 from acker.streams import fairness, gathers, lua, segments, subscriptions
 from acker.streams.commits import effects, results, vectors
 from acker.streams.commits.effects import EFFECT
-from acker.streams.commits.vectors import VectorPlace
+from acker.streams.commits.vectors import VectorKey
 from acker.streams.gathers import Gathering
 from acker.streams.segments import ANCHORS, SEGMENT_BYTES, SEGMENT_ROWS, Segment
 from acker.streams.subscriptions import StagedFor
@@ -239,7 +239,7 @@ def stage_failures(core: Core, ttl: int, anchors: Ids, causes: list[str]) -> Ope
     return tokens
 
 
-def failing(core: Core, token: str) -> VectorPlace:
+def failing(core: Core, token: str) -> VectorKey:
     """Where trees are that were staged to be failed."""
     shard = int(token.partition(".")[0])
     return core.shards[shard].failing(token), shard

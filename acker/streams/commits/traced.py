@@ -27,7 +27,7 @@ def look(
     places = [
         (key, stream, segment, slot)
         for stream, segment, slot in found
-        for key, _ in vectors.places(core, segment, slot)
+        for key, _ in vectors.keys_of(core, segment, slot)
     ]
     events = []
     for first in range(0, len(places), _FLIGHT):

@@ -16,7 +16,7 @@ from acker.store.operation import Operation, abreast
 from acker.streams import lua
 from acker.streams.commits import traced
 from acker.streams.commits.columns import message_ids
-from acker.streams.commits.roots import Roots, further, kept_rows, places
+from acker.streams.commits.roots import Roots, further, kept_rows, vector_keys
 
 _TRACK = 64
 _NO_LIMIT = (1 << 53) - 1
@@ -130,7 +130,7 @@ def _track(
     # The trees that are settled come first: of what has no room nothing is kept open by a section before.
     for part in ([last], [] if again else range(1, last)):
         staged = {one: dict[int, bytes]() for one in part}
-        for section, key, shard in [*((1, *one) for one in places(core, roots)), *further(core, roots)]:
+        for section, key, shard in [*((1, *one) for one in vector_keys(core, roots)), *further(core, roots)]:
             if section in staged:
                 staged[section][shard] = key
         for first in range(0, len(numbers) if part else 0, _TRACK):

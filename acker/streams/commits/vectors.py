@@ -29,13 +29,13 @@ _known: dict[bytes, list[list[bytes]]] = {}
 two have one key."""
 _log = logging.getLogger(__name__)
 
-VectorPlace: TypeAlias = tuple[bytes, int]
+VectorKey: TypeAlias = tuple[bytes, int]
 """The key of staged vectors, and their shard."""
 NOTHING_LEFT: Mapping[bytes, Left] = MappingProxyType({})
 NO_HEADS: Mapping[bytes, Reply] = MappingProxyType({})
 
 
-def places(core: Core, segment: Segment, slot: int | None = None) -> list[VectorPlace]:
+def keys_of(core: Core, segment: Segment, slot: int | None = None) -> list[VectorKey]:
     """Where a segment has vectors, for a slot or for all that it was staged for."""
     return [
         (core.shards[shard].staged(segment.token, one), shard)
@@ -71,7 +71,7 @@ class Made:
 
 def apply(
     core: Core,
-    places: Sequence[VectorPlace],
+    places: Sequence[VectorKey],
     to: str,
     made: Made | None = None,
     left: Mapping[bytes, Left] = NOTHING_LEFT,

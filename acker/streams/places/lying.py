@@ -71,7 +71,7 @@ def look(core: Core, lying: Sequence[Lying], slabs: Mapping[int, frozenset[bytes
     asked = [
         (one, place)
         for one in lying
-        for place in vectors.places(core, one.segment, one.slot)
+        for place in vectors.keys_of(core, one.segment, one.slot)
         if place[1] in slabs
     ]
     replies = yield [vectors.head(key) for _, (key, _) in asked]

@@ -14,7 +14,7 @@ from acker.ledger.outcomes import Entry, OutcomeReader
 from acker.store import keys
 from acker.store.operation import Operation, Request
 from acker.store.replies import seconds
-from acker.streams.spouts.kept import KeptSlab, places, slabs_of
+from acker.streams.spouts.kept import KeptSlab, kept_slabs, slabs_of
 from acker.streams.spouts.options import Tracking
 
 _FRACTION = 2**64
@@ -52,7 +52,7 @@ class SettleProgress:
 
     def finish(self, settled: Sequence[Entry]) -> None:
         """Ends a step, which has settled these."""
-        self.reader.confirmed(entry.place for entry in settled)
+        self.reader.confirmed(entry.receipt for entry in settled)
         self._open = False
 
     @property
@@ -72,7 +72,7 @@ def delay(how: Tracking, number: int, entry: Entry) -> float:
     if not how.backoff:
         return 0.0
     most = min(how.max_backoff, how.backoff * 2.0 ** min(number - 1, 64))
-    digest = hashlib.sha1(b"%d %s" % (entry.place.shard, entry.place.id), usedforsecurity=False).digest()
+    digest = hashlib.sha1(b"%d %s" % (entry.receipt.shard, entry.receipt.id), usedforsecurity=False).digest()
     return most * (0.5 + int.from_bytes(digest[:8], "big") / _FRACTION / 2)
 
 
@@ -84,18 +84,18 @@ def due(
     The number is that of the seconds until the first of the others is due. Trees that ended together wait
     together, for the longest that one of them has to.
     """
-    times = {entry.place: _at(entry, known) for entry in entries}
+    times = {entry.receipt: _at(entry, known) for entry in entries}
     if not any(times.values()):
         return list(entries), 0.0
     [instant] = yield [Request(keys.Spout(core.config.name, spout).kept, ["TIME"])]
     now = seconds(instant)
     soonest = min((at for at in times.values() if at > now), default=now)
-    return [entry for entry in entries if times[entry.place] <= now], soonest - now
+    return [entry for entry in entries if times[entry.receipt] <= now], soonest - now
 
 
 def overdue(core: Core, spout: str, entries: Sequence[Entry], now: float) -> Operation[float]:
     """Seconds since the first of these entries was due, at `now` (Unix seconds); 0 where each waits still."""
-    known = yield from places(core, spout, slabs_of(entries))
+    known = yield from kept_slabs(core, spout, slabs_of(entries))
     return max([0.0, *(now - (_at(entry, known) or entry.at) for entry in entries)])
 
 

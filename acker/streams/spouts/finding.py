@@ -258,7 +258,7 @@ def _number(core: Core, spout: str, one: _Gathered) -> Operation[None]:
     """Numbers attempts whose rows are kept, and learns from these what became of the ones before."""
     own = keys.Spout(core.config.name, spout)
     slabs = {anchor: ids.slab_of(anchor) for anchor in one.trees}
-    places = yield from kept.places(core, spout, list(dict.fromkeys(slabs.values())))
+    places = yield from kept.kept_slabs(core, spout, list(dict.fromkeys(slabs.values())))
     again: dict[str, tuple[roots.Roots, list[int]]] = {}
     for anchor, slab in slabs.items():
         place = places.get(slab)

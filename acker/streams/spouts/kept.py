@@ -80,7 +80,7 @@ class _Settling:
         return len(self.slabs) < _CALL_SLABS and (not self.indexes or self.indexes + indexes <= _CALL_INDEXES)
 
 
-def places(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[bytes, KeptSlab]]:
+def kept_slabs(core: Core, spout: str, slabs: Sequence[bytes]) -> Operation[dict[bytes, KeptSlab]]:
     """Where the rows of slabs are. One that is settled, or whose rows nobody keeps, is left out.
 
     So is a slab whose place cannot be read: its rows stay where they are, for people.
@@ -151,7 +151,7 @@ def settle(core: Core, what: Settled) -> Operation[None]:
         for (shard, _, digest), reply in zip(what.entries, replies, strict=True):
             # Another one of that id is of trees that this commit has not taken care of.
             there = outcomes.parse_all(shard, reply)[0]
-            found += [entry for entry in there if entry.place.digest == digest.encode()]
+            found += [entry for entry in there if entry.receipt.digest == digest.encode()]
         yield from settle_entries(core, what.spout, found, what.unreadable)
     if what.letters:
         yield [lua.drop_letters(keys.Spout(core.config.name, what.spout), what.letters)]
@@ -165,7 +165,7 @@ def settle_entries(
     What is to be replayed must have been: this is its end. Rows that cannot be read, or are gone, were not:
     they stay pending (unreadable: tokens of such roots), so that the watermark never passes them.
     """
-    known = yield from places(core, spout, slabs_of(entries))
+    known = yield from kept_slabs(core, spout, slabs_of(entries))
     own = keys.Spout(core.config.name, spout)
     calls: list[_Settling] = []
     dead: dict[str, list[tuple[KeptSlab, SlabOutcome, Entry]]] = {}
@@ -199,7 +199,7 @@ def settle_entries(
         for each in buried:
             yield list(_bury(own, *each, rows_of, expired))
     yield [lua.settle(own, call.how, call.slabs, list(call.tokens)) for call in calls]
-    yield from outcomes.confirm(core, spout, [entry.place for entry in entries])
+    yield from outcomes.confirm(core, spout, [entry.receipt for entry in entries])
 
 
 def _any_expired(dead: Iterable[Sequence[tuple[KeptSlab, SlabOutcome, Entry]]]) -> bool:

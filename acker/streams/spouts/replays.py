@@ -106,7 +106,7 @@ def step(
     if wanted and table is not None:
         staged += yield from _stage_outcomes(core, spout, table)
     if staged:
-        taken = [entry.place for entry in entries]
+        taken = [entry.receipt for entry in entries]
         places = tuple((one.shard, one.id.decode(), one.digest.decode()) for one in taken)
         settled = Settled(spout, places, unreadable=tuple(sorted(unreadable)))
         what = Commit(tuple(staged), tuple(again), settled=settled)
@@ -129,20 +129,20 @@ def _read(
     known: dict[bytes, KeptSlab] = {}
     trees, bad, looked, most = 0, 0, 0, core.config.slab_trees
     while looked < STEP_LOOK:
-        before = reading.reader.place
+        before = reading.reader.position
         found = yield from reading.reader.read()
         if not found:
             reading.ended = True
             break
         looked += len(found)
-        places = yield from kept.places(core, spout, kept.slabs_of(found))
+        places = yield from kept.kept_slabs(core, spout, kept.slabs_of(found))
         due, wait = yield from backoff.due(core, spout, found, places)
         reading.passed(len(found) - len(due), wait)
         for entry in due:
             if trees >= STEP_TREES or bad >= STEP_REPLAYS:
-                reading.reader.place = before
+                reading.reader.position = before
                 break
-            taken[entry.place] = entry
+            taken[entry.receipt] = entry
             known |= {outcome.slab: places[outcome.slab] for outcome in entry.slabs if outcome.slab in places}
             count = sum(most if outcome.indexes is None else len(outcome.indexes) for outcome in entry.slabs)
             trees += count
