@@ -35,7 +35,7 @@ from tests.helpers.cuts import Killed, killed_after
 from tests.helpers.leaks import assert_settled
 from tests.helpers.lines_model import LinesModel, Shape, dumped
 
-EXAMPLES = int(os.environ.get("ACKER_HISTORIES", "12"))
+EXAMPLES = int(os.environ.get("ACKER_HISTORIES", "25"))
 PHASES = tuple(Phase) if os.environ.get("ACKER_HISTORIES_SHRINK") else (Phase.explicit, Phase.generate)
 """A failing history is made shorter only when asked for: that takes minutes."""
 SEEDS = st.integers(0, 2**32 - 1)
