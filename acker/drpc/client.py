@@ -49,6 +49,8 @@ from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 
 _TOGETHER = 1_024
+_SEGMENTS = 16
+"""Segments that calls are divided into which come at one time, so that as many workers can have some."""
 _IDLE = 5.0
 _BLOCK = 0.5
 _LOOK = 1.0
@@ -261,7 +263,7 @@ class Client:
         )
         try:
             spout = self._spouts.setdefault(group, StreamSpout(self.ledger, how))
-            spout.write(rows, timeout=0.0)
+            spout.write(rows, timeout=0.0, segments=_SEGMENTS if group == 1 else 1)
         except AckerError as error:
             self.ledger.run(self._withdraw([one.request for one in new]))
             if isinstance(error, SpoutPendingFull | TrackRejected):

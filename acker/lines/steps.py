@@ -162,7 +162,7 @@ class FunctionStep:
         pace: Pace | None = None,
         fair_by: str = "",
     ) -> None:
-        self.name, self.reads, self._function, self._out, self._pace = name, reads, function, out, pace
+        self.name, self.reads, self._function, self._out, self.pace = name, reads, function, out, pace
         self.fair_by = fairness.check(fair_by)
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:
@@ -172,10 +172,10 @@ class FunctionStep:
         rows: Iterable[dict[str, Any]] = (row for one in read for row in _rows(one.rows))
         if self.fair_by:
             rows = _in_turn(rows, self.fair_by)
-        if self._pace is not None:
+        if self.pace is not None:
             taken = [(row.pop(ANCHORS, None) or 0, row) for row in rows]
             calls = [(anchor, [partial(self._function, row)]) for anchor, row in taken]
-            _together(self._pace, self._out, calls, made, self.name, batch)
+            _together(self.pace, self._out, calls, made, self.name, batch)
             return made
         for row in rows:
             anchor = row.pop(ANCHORS, None) or 0
@@ -199,7 +199,7 @@ class GatherStep:
         pace: Pace | None = None,
         fair_by: str = "",
     ) -> None:
-        self.name, self.reads, self._make, self._out, self._pace = name, reads, make, out, pace
+        self.name, self.reads, self._make, self._out, self.pace = name, reads, make, out, pace
         self.fair_by = fairness.check(fair_by)
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:
@@ -216,12 +216,12 @@ class GatherStep:
                     made.fail(anchor, FailedException(_LOST), self.name, batch)
                 elif anchor not in made.failed:
                     work = partial(self._work, living, anchor, task, None if last else row)
-                    if self._pace is not None:
+                    if self.pace is not None:
                         calls.setdefault(anchor, []).append(work)
                     else:
                         made.attempt(anchor, self.name, batch, partial(work, made.out))
-            if self._pace is not None:
-                _together(self._pace, self._out, list(calls.items()), made, self.name, batch)
+            if self.pace is not None:
+                _together(self.pace, self._out, list(calls.items()), made, self.name, batch)
             if last:
                 living, lost = {}, False
         return made

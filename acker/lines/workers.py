@@ -1,6 +1,7 @@
 """Workers: who runs a step of a line in plain Python takes segments, works, and commits."""
 
 import logging
+import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -25,7 +26,10 @@ from acker.streams.segments import ANCHORS, Segment
 from acker.streams.subscriptions import Range
 
 MOST_ROWS = 10_000
-"""Rows that a worker takes at a time, about."""
+"""Rows that a worker takes at a time, about, where a row takes it little time."""
+_FIRST_ROWS = 8
+_LONG = 1.0
+"""Seconds of work that a batch is to have, about: the rest is for other workers, also where this one dies."""
 _log = logging.getLogger(__name__)
 
 Step: TypeAlias = FunctionStep | GatherStep
@@ -43,6 +47,9 @@ class Worker:
         self._once = once
         self.step = step
         self._most_rows = most_rows
+        # Rows of an asynchronous step wait side by side, and a fair share is one of many rows.
+        self._one_by_one = step.pace is None and not step.fair_by
+        self._rows = min(_FIRST_ROWS, most_rows) if self._one_by_one else most_rows
         self._slot = -1
         self._ended = False
         self._begin_anew()
@@ -112,7 +119,10 @@ class Worker:
         if self._once:
             begun = f"{what.start} {what.end} {self._number}"
             yield from leases.beat(core, stream, self._slot, self.reader, begun=begun)
+        begun_at = time.monotonic()
         made = self.step.run(self._number, read)
+        count = sum(batch.num_rows for one in read for batch in one.rows)
+        self._adapt(count, time.monotonic() - begun_at)
         staged = yield from stage_made(core, made, self.step.name, self._number)
         yield from commits.commit(core, self.reader, self._number, Commit(staged, (what,), taken=True))
         if self._once:
@@ -125,11 +135,18 @@ class Worker:
         self._at, self._number = end, self._number + 1
         return len(found)
 
+    def _adapt(self, count: int, seconds: float) -> None:
+        """Goes by how long a batch took: slow rows are shared among workers, fast ones come together."""
+        if self._one_by_one and seconds > _LONG:
+            self._rows = max(1, int(count * _LONG / seconds))
+        elif count >= self._rows and seconds < _LONG / 4:
+            self._rows = min(self._most_rows, 4 * self._rows)
+
     def _claim(self) -> Operation[int]:
         """Takes what there is; the number of the last segment that the worker has then."""
         core, stream, slot = self.ledger.core, self.step.reads, self._slot
         lease = leases.beat(core, stream, slot, self.reader, new=not self._leased)
-        claim = subscriptions.claim(core, stream, slot, self.reader, self._at, rows=self._most_rows)
+        claim = subscriptions.claim(core, stream, slot, self.reader, self._at, rows=self._rows)
         if not self._leased:
             # Before it takes anything: who has taken and is not known to live would keep that for ever.
             yield from lease

@@ -265,7 +265,7 @@ def test_rows_that_only_some_nodes_know_of_are_worked_on_once_by_the_attempt_tha
     set_back(valkey_raw, before, {tag(key) for key in [keys.Stream("t", "numbers").entries, *shards]})
     assert fans[1].work()
     acked = 0
-    for _ in range(10):
+    for _ in range(40):
         fans[1].work()
         ledger.run(coordinator.step(ledger.core, OutcomeReader(ledger.core, SPOUT)))
         note.work()

@@ -2,12 +2,14 @@
 
 import logging
 import secrets
+from dataclasses import replace
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import StoreUnavailable
 from acker.inspect.at_work import AtWork
 from acker.ledger.client import Ledger
+from acker.ledger.settings import check_number
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots
@@ -16,6 +18,7 @@ from acker.streams.spouts import settler
 from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.replays import emit_recorded
 
+MOST_SEGMENTS = 1_000
 _log = logging.getLogger(__name__)
 
 
@@ -33,16 +36,20 @@ class StreamSpout:
         self._staging = Staging(how.stream, compression=compression)
         self._at_work = AtWork.here()
 
-    def write(self, rows: pa.Table, timeout: float | None = None) -> tuple[Roots, ...]:
+    def write(self, rows: pa.Table, timeout: float | None = None, *, segments: int = 1) -> tuple[Roots, ...]:
         """Emits rows, all or none; waits for room, by default up to twice the message timeout.
 
-        Raises ValidationError, SchemaMismatch, SpoutPendingFull and TrackRejected.
+        segments: into how many they are divided, where one could have them all (1 or more): as many readers
+        can work on them side by side. Raises ValidationError, SchemaMismatch, SpoutPendingFull and
+        TrackRejected.
         """
+        check_number(segments, "segments", 1, MOST_SEGMENTS, int)
         writer, core = secrets.token_hex(16), self.ledger.core
         if not rows.num_rows:
             return ()
+        staging = replace(self._staging, rows=min(self._staging.rows, -(-rows.num_rows // segments)))
         made, staged = self.ledger.run(
-            emit_recorded(core, self.how, self._staging, rows.combine_chunks().to_batches())
+            emit_recorded(core, self.how, staging, rows.combine_chunks().to_batches())
         )
         what = Commit((staged,), made)
         settler.with_room(self.ledger, lambda: self.ledger.run(commit.commit(core, writer, 0, what)), timeout)
