@@ -72,9 +72,17 @@ def answer_outcomes(ledger: Ledger, what: Description, table: pa.Table) -> None:
     for row in table.to_pylist():
         if row["final"]:
             request = row["message_id"].decode("utf-8", "replace")
-            text = "r" if row["status"] == "acked" else f"f{row['step']} {row['reason'] or row['status']}"
+            reason = _without_section(what, row["reason"] or row["status"])
+            text = "r" if row["status"] == "acked" else f"f{row['step']} {reason}"
             found.append(calls.answer(ledger.core, what, request, text, str(row["anchor"])))
     ledger.run(_send(found))
+
+
+def _without_section(what: Description, reason: str) -> str:
+    """Why a call failed, for who has asked: the step is named, and sections mean nothing to them."""
+    for place in range(len(what.steps)):
+        reason = reason.removeprefix(f"in section {what.stream(place)}: ")
+    return reason
 
 
 def _send(requests: list[Request]) -> Operation[None]:

@@ -7,8 +7,6 @@ that waits for the answers. Both end when there is nothing to do.
 import asyncio
 import contextlib
 import hashlib
-import json
-import logging
 import os
 import secrets
 import threading
@@ -16,27 +14,24 @@ import time
 import weakref
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.drpc import lua, registry
-from acker.drpc.calls import Status, ended, overdue
+from acker.drpc.calls import overdue
 from acker.drpc.function import CALL, MOST_TIMEOUT
 from acker.drpc.registry import Description
 from acker.drpc.steps import as_json
+from acker.drpc.waiting import IDLE, Call, Waiting
 from acker.errors import (
     AckerError,
-    DRPCFailed,
     DRPCFull,
-    DRPCTimeout,
     SpoutPendingFull,
     TrackRejected,
     UnknownFunction,
     UnknownLine,
     UnknownTopology,
-    UnreadableRecord,
     ValidationError,
     shown,
 )
@@ -44,34 +39,15 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, follow
 from acker.ledger.settings import check_number
 from acker.store import keys
-from acker.store.operation import Operation, Reply, Request, Word, command
+from acker.store.operation import Operation, Reply, command
 from acker.streams.spouts.options import Tracking
 from acker.streams.spouts.spout import StreamSpout
 
 _TOGETHER = 1_024
 _SEGMENTS = 16
 """Segments that calls are divided into which come at one time, so that as many workers can have some."""
-_IDLE = 5.0
-_BLOCK = 0.5
-_LOOK = 1.0
-_UNTOLD = 1.0
-"""Seconds after the time of a call when its caller sees to it, for then nobody who works has."""
-_GRACE = 2.0
 _FOLLOW = 2.5
 """Seconds after which it is seen whether the topology has changed."""
-_PAGE = 500
-_log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Call:
-    """A request. timeout: seconds. future: has its result, or the error. begun: is set when it is written."""
-
-    request: str
-    args: str
-    timeout: float
-    future: "Future[Any]" = field(default_factory=Future)
-    begun: "Future[None]" = field(default_factory=Future)
 
 
 class Client:
@@ -94,10 +70,10 @@ class Client:
         self._lock = threading.Lock()
         self._asked: list[Call] = []
         self._spouts: dict[int, StreamSpout] = {}
-        self._pending: dict[str, list[tuple[float, Future[Any]]]] = {}
         self._come = threading.Condition(self._lock)
-        self._sending = self._waiting = False
-        self._last, self._followed = b"", time.monotonic()
+        self._sending = False
+        self._followed = time.monotonic()
+        self._waiting = Waiting(self.function, lambda: self.ledger)
         _clients.add(self)
 
     def __getstate__(self) -> tuple[Ledger, Description]:
@@ -200,7 +176,7 @@ class Client:
         """Begins what is asked, all that has come while the requests before were written."""
         while True:
             with self._lock:
-                if not self._asked and not self._come.wait_for(lambda: bool(self._asked), _IDLE):
+                if not self._asked and not self._come.wait_for(lambda: bool(self._asked), IDLE):
                     self._sending = False
                     return
                 calls, self._asked = self._asked[:_TOGETHER], self._asked[_TOGETHER:]
@@ -209,14 +185,14 @@ class Client:
     def _begin(self, calls: Sequence[Call], group: int) -> None:
         """Begins calls, in groups of so many; each has its future, whatever becomes of it."""
         try:
-            self._await(calls)
+            self._waiting.add(calls)
             self._follow()
             self._write(calls, group)
             for call in calls:
                 call.begun.set_result(None)
         except Exception as error:  # noqa: BLE001 - whoever waits is to know
             for call in calls:
-                self._end(call.request, error)
+                self._waiting.end(call.request, error)
 
     def _follow(self) -> None:
         """Looks now and then whether the topology was configured or made anew."""
@@ -238,10 +214,10 @@ class Client:
         new: list[Call] = []
         for call, reply in zip(calls, replies, strict=True):
             if reply[0] == b"answered":
-                self._tell(call.request, reply[1])
+                self._waiting.tell(call.request, reply[1])
             elif reply[0] == b"full":
                 most = self.function.max_pending
-                self._end(
+                self._waiting.end(
                     call.request,
                     DRPCFull(f"function {self.function.name!r} has {most:,} calls without answer"),
                 )
@@ -297,104 +273,6 @@ class Client:
             command("ZREM", self._own.deadlines, *requests),
         ]
 
-    def _await(self, calls: Sequence[Call]) -> None:
-        """Has the answers of requests looked for, from now on."""
-        with self._lock:
-            for call in calls:
-                until = time.monotonic() + call.timeout + _GRACE
-                self._pending.setdefault(call.request, []).append((until, call.future))
-            if self._waiting:
-                return
-            self._waiting = True
-        try:
-            [newest] = self.ledger.store.send([command("XREVRANGE", self._own.answers, "+", "-", "COUNT", 1)])
-            self._last = newest[0][0] if newest else b"0-0"
-            threading.Thread(target=self._listen, daemon=True).start()
-        except BaseException:
-            self._waiting = False
-            raise
-
-    def _listen(self) -> None:
-        """Takes answers until nobody has waited for one for a while."""
-        looked = saw_to = wanted_at = time.monotonic()
-        while True:
-            now = time.monotonic()
-            with self._lock:
-                if self._pending:
-                    wanted_at = now
-                elif now - wanted_at < _IDLE:
-                    saw_to = now
-                else:
-                    self._waiting = False
-                    return
-            try:
-                if time.monotonic() - saw_to >= _UNTOLD and self._untold():
-                    saw_to = time.monotonic()
-                    self.ledger.run(overdue(self.ledger.core, self.function))
-                wanted = self._answered()
-                if time.monotonic() - looked >= _LOOK:  # some may have been missed
-                    looked, wanted = time.monotonic(), list(self._pending)
-                for first in range(0, len(wanted), _PAGE):
-                    part = wanted[first : first + _PAGE]
-                    replies = self.ledger.store.send([command("GET", self._own.answer(one)) for one in part])
-                    for request, found in zip(part, replies, strict=True):
-                        if found is not None:
-                            self._tell(request, found)
-            except Exception as error:  # noqa: BLE001 - all who wait would wait for ever
-                if not isinstance(error, AckerError):
-                    _log.exception("answers of function %s wait", self.function.name)
-                time.sleep(_BLOCK)
-            self._expire()
-
-    def _untold(self) -> bool:
-        """Whether the time of a call was over a while ago, and nobody has said so."""
-        by = time.monotonic() + _GRACE - _UNTOLD
-        with self._lock:
-            return any(until < by for waiting in self._pending.values() for until, _ in waiting)
-
-    def _answered(self) -> list[str]:
-        """Requests of ours that were answered since the last time; waits a while for the first."""
-        block = round(min(_BLOCK, self.ledger.store.timeout / 4) * 1000)
-        words: list[Word] = [
-            "XREAD",
-            "COUNT",
-            _PAGE,
-            "BLOCK",
-            block,
-            "STREAMS",
-            self._own.answers,
-            self._last,
-        ]
-        [reply] = self.ledger.store.send([Request(self._own.answers, words)])
-        entries = reply[0][1] if reply else []
-        if entries:
-            self._last = entries[-1][0]
-        names = [fields[1].decode("utf-8", "replace") for _, fields in entries]
-        return [name for name in names if name in self._pending]
-
-    def _tell(self, request: str, answer: bytes) -> None:
-        found = ended(answer)
-        self._end(request, told(self.function.name, found.status, found.text))
-
-    def _end(self, request: str, result: object) -> None:
-        with self._lock:
-            waiting = self._pending.pop(request, [])
-        for _, future in waiting:
-            _give(future, result)
-
-    def _expire(self) -> None:
-        """Ends what is over by the caller's own clock: the store was away, or has forgotten it."""
-        now, over = time.monotonic(), list[Future[Any]]()
-        with self._lock:
-            for request, waiting in list(self._pending.items()):
-                over += [future for until, future in waiting if until < now]
-                self._pending[request] = [one for one in waiting if one[0] >= now]
-                if not self._pending[request]:
-                    del self._pending[request]
-        said = f"function {self.function.name!r} did not answer in time: what became of it is unknown"
-        for future in over:
-            _give(future, DRPCTimeout(said))
-
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
@@ -406,24 +284,3 @@ def _forget_calls() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_calls)
-
-
-def _give(future: "Future[Any]", result: object) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
-
-
-def told(function: str, status: Status, text: str) -> Any:
-    """The answer that a caller gets: the result, or the error that says why there is none."""
-    if status is Status.ANSWERED:
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            return UnreadableRecord(f"the result of function {function!r} cannot be read: {error}")
-    if status is Status.TIMED_OUT:
-        return DRPCTimeout(f"function {function!r} did not answer in time: {text}")
-    return DRPCFailed(text)

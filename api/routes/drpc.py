@@ -13,8 +13,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker.drpc import calls, figures, forms, progress, registry
-from acker.drpc.client import Call, told
 from acker.drpc.registry import Description
+from acker.drpc.waiting import Call, told
 from acker.errors import (
     DRPCFailed,
     DRPCFull,

@@ -68,7 +68,7 @@ def test_a_call_waits_for_its_answer(client: httpx.Client, topology: Topology) -
         assert (again.status_code, again.json()) == (200, answer.json())
         failed = client.post("/drpc/echo", json={"args": "bad"})
         assert kind(failed) == (422, "drpc-failed")
-        assert failed.json()["detail"] == "in section echo.all: bad arguments"
+        assert failed.json()["detail"] == "bad arguments"
 
 
 def test_who_does_not_wait_comes_again(client: httpx.Client, topology: Topology) -> None:
@@ -164,7 +164,7 @@ def test_a_function_tells_what_became_of_its_calls(client: httpx.Client, topolog
             {
                 "status": "failed",
                 "steps": ["split"],
-                "cause": "in section echo.all: bad arguments",
+                "cause": "bad arguments",
                 "calls": 1,
             }
         ]
@@ -190,7 +190,7 @@ def test_calls_are_listed_and_each_tells_how_far_its_steps_are(
         Echo.may.set()
     [failed] = client.get("/drpc/echo/calls/ended", params={"limit": 500}).json()["calls"][-1:]
     assert (failed["status"], failed["steps"]) == ("failed", ["split"])
-    assert failed["reason"] == "in section echo.all: bad arguments"
+    assert failed["reason"] == "bad arguments"
     assert kind(client.get("/drpc/echo/calls/ended", params={"limit": 501})) == (422, "invalid-request")
     assert kind(client.get(f"/drpc/echo/{'0' * 32}/steps")) == (404, "unknown-request")
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from acker.collectors.topology import Topology
-from acker.drpc.client import Call
+from acker.drpc.waiting import Call
 from acker.errors import DRPCFailed
 from acker.inspect.removal import remove
 from acker.streams import StreamReader, subscriptions

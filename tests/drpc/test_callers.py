@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from acker.collectors.topology import Topology
-from acker.drpc import LinearDRPC, Out, calls
-from acker.drpc import client as client_module
+from acker.drpc import LinearDRPC, Out, calls, waiting
 from acker.drpc.steps import as_json
 from acker.errors import DRPCTimeout, UnreadableRecord, ValidationError
 from acker.store import keys
@@ -63,7 +62,7 @@ def test_a_client_goes_to_other_processes(topology: Topology) -> None:
 def test_who_waits_less_for_a_key_ends_no_wait_but_its_own(
     topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "_GRACE", 0.0)
+    monkeypatch.setattr(waiting, "_GRACE", 0.0)
     held = Held()
     with held.function.work(topology):
         client = topology.drpc("count")
@@ -129,7 +128,7 @@ def test_a_loop_that_has_ended_is_not_told(topology: Topology, caplog: pytest.Lo
 
 def test_an_answer_that_cannot_be_read_is_an_error_of_its_own() -> None:
     for text in ("[" * 100_000, "{"):
-        assert isinstance(client_module.told("count", calls.Status.ANSWERED, text), UnreadableRecord)
+        assert isinstance(waiting.told("count", calls.Status.ANSWERED, text), UnreadableRecord)
 
 
 def test_who_listens_for_answers_goes_on_after_an_error_that_nobody_foresaw(
@@ -137,14 +136,14 @@ def test_who_listens_for_answers_goes_on_after_an_error_that_nobody_foresaw(
 ) -> None:
     with counting().work(topology):
         client = topology.drpc("count")
-        answered, raising = client._answered, [RuntimeError("unforeseen")]
+        answered, raising = client._waiting._answered, [RuntimeError("unforeseen")]
 
         def failing() -> list[str]:
             if raising:
                 raise raising.pop()
             return answered()
 
-        monkeypatch.setattr(client, "_answered", failing)
+        monkeypatch.setattr(client._waiting, "_answered", failing)
         assert client.submit(3).result(30) == 3
         assert raising == []
 

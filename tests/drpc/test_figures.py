@@ -66,7 +66,7 @@ def test_each_call_is_counted_once_by_how_it_ended(topology: Topology) -> None:
         assert sum(counted.latencies.values()) == 30
         failed, waited = counted.causes
         assert (failed.status, failed.steps, failed.calls) == (Status.FAILED, ("fan",), 2)
-        assert failed.text == "in section count.count: bad arguments"
+        assert failed.text == "bad arguments"
         assert (waited.status, waited.calls) == (Status.TIMED_OUT, 1)
         assert 0 < (counted.latency(0.5) or 0) <= (counted.latency(0.99) or 0) < 60
     assert found.total.rate is None
@@ -204,7 +204,7 @@ def test_a_call_that_failed_tells_where_and_why(topology: Topology) -> None:
             call.future.result()
     found = follow(topology, call.request)
     assert states(found) == [("fan", State.FAILED), ("count", State.DROPPED)]
-    assert (found.head.steps, found.head.reason) == (("fan",), "in section count.count: bad arguments")
+    assert (found.head.steps, found.head.reason) == (("fan",), "bad arguments")
 
 
 def test_a_call_without_result_has_failed_in_its_last_step(topology: Topology) -> None:

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples have it
 
 from acker.drpc import LinearDRPC, Out
-from acker.drpc.client import Call, Client
+from acker.drpc.client import Client
+from acker.drpc.waiting import Call
 from acker.errors import AckerError, DRPCFailed, ValidationError
 from acker.spark import Acker, StepCollector, answering, gathered, staging
 from acker.spark.arrow import map_in_arrow

@@ -1,0 +1,179 @@
+"""Waiting for answers: one thread of a process looks for those of all calls of a function that are under way.
+
+It ends when nobody has waited for a while. Where the store is away, the caller's own time ends a call.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from acker.drpc.calls import Status, ended, overdue
+from acker.drpc.registry import Description
+from acker.errors import AckerError, DRPCFailed, DRPCTimeout, UnreadableRecord
+from acker.ledger.client import Ledger
+from acker.store import keys
+from acker.store.operation import Request, Word, command
+
+IDLE = 5.0
+"""Seconds after which a thread ends that has nothing to do."""
+_BLOCK = 0.5
+_LOOK = 1.0
+_UNTOLD = 1.0
+"""Seconds after the time of a call when its caller sees to it, for then nobody who works has."""
+_GRACE = 2.0
+_PAGE = 500
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Call:
+    """A request. timeout: seconds. future: has its result, or the error. begun: is set when it is written."""
+
+    request: str
+    args: str
+    timeout: float
+    future: "Future[Any]" = field(default_factory=Future)
+    begun: "Future[None]" = field(default_factory=Future)
+
+
+class Waiting:
+    """The calls of a function that a process waits for. ledger: that of the topology, as it is now."""
+
+    def __init__(self, function: Description, ledger: Callable[[], Ledger]) -> None:
+        self._function = function
+        self._ledger = ledger
+        self._own = keys.Function(ledger().config.name, function.name)
+        self._lock = threading.Lock()
+        self._pending: dict[str, list[tuple[float, Future[Any]]]] = {}
+        self._waiting = False
+        self._last = b""
+
+    def add(self, calls: Sequence[Call]) -> None:
+        """Has the answers of requests looked for, from now on."""
+        with self._lock:
+            for call in calls:
+                until = time.monotonic() + call.timeout + _GRACE
+                self._pending.setdefault(call.request, []).append((until, call.future))
+            if self._waiting:
+                return
+            self._waiting = True
+        try:
+            [newest] = self._ledger().store.send(
+                [command("XREVRANGE", self._own.answers, "+", "-", "COUNT", 1)]
+            )
+            self._last = newest[0][0] if newest else b"0-0"
+            threading.Thread(target=self._listen, daemon=True).start()
+        except BaseException:
+            self._waiting = False
+            raise
+
+    def _listen(self) -> None:
+        """Takes answers until nobody has waited for one for a while."""
+        looked = saw_to = wanted_at = time.monotonic()
+        while True:
+            now = time.monotonic()
+            with self._lock:
+                if self._pending:
+                    wanted_at = now
+                elif now - wanted_at < IDLE:
+                    saw_to = now
+                else:
+                    self._waiting = False
+                    return
+            try:
+                if time.monotonic() - saw_to >= _UNTOLD and self._untold():
+                    saw_to = time.monotonic()
+                    self._ledger().run(overdue(self._ledger().core, self._function))
+                wanted = self._answered()
+                if time.monotonic() - looked >= _LOOK:  # some may have been missed
+                    looked, wanted = time.monotonic(), list(self._pending)
+                for first in range(0, len(wanted), _PAGE):
+                    part = wanted[first : first + _PAGE]
+                    replies = self._ledger().store.send(
+                        [command("GET", self._own.answer(one)) for one in part]
+                    )
+                    for request, found in zip(part, replies, strict=True):
+                        if found is not None:
+                            self.tell(request, found)
+            except Exception as error:  # noqa: BLE001 - all who wait would wait for ever
+                if not isinstance(error, AckerError):
+                    _log.exception("answers of function %s wait", self._function.name)
+                time.sleep(_BLOCK)
+            self._expire()
+
+    def _untold(self) -> bool:
+        """Whether the time of a call was over a while ago, and nobody has said so."""
+        by = time.monotonic() + _GRACE - _UNTOLD
+        with self._lock:
+            return any(until < by for waiting in self._pending.values() for until, _ in waiting)
+
+    def _answered(self) -> list[str]:
+        """Requests of ours that were answered since the last time; waits a while for the first."""
+        block = round(min(_BLOCK, self._ledger().store.timeout / 4) * 1000)
+        words: list[Word] = [
+            "XREAD",
+            "COUNT",
+            _PAGE,
+            "BLOCK",
+            block,
+            "STREAMS",
+            self._own.answers,
+            self._last,
+        ]
+        [reply] = self._ledger().store.send([Request(self._own.answers, words)])
+        entries = reply[0][1] if reply else []
+        if entries:
+            self._last = entries[-1][0]
+        names = [fields[1].decode("utf-8", "replace") for _, fields in entries]
+        return [name for name in names if name in self._pending]
+
+    def tell(self, request: str, answer: bytes) -> None:
+        """Gives whoever waits for a request its answer, as it is stored."""
+        found = ended(answer)
+        self.end(request, told(self._function.name, found.status, found.text))
+
+    def end(self, request: str, result: object) -> None:
+        """Gives whoever waits for a request its result, or the error."""
+        with self._lock:
+            waiting = self._pending.pop(request, [])
+        for _, future in waiting:
+            _give(future, result)
+
+    def _expire(self) -> None:
+        """Ends what is over by the caller's own clock: the store was away, or has forgotten it."""
+        now, over = time.monotonic(), list[Future[Any]]()
+        with self._lock:
+            for request, waiting in list(self._pending.items()):
+                over += [future for until, future in waiting if until < now]
+                self._pending[request] = [one for one in waiting if one[0] >= now]
+                if not self._pending[request]:
+                    del self._pending[request]
+        said = f"function {self._function.name!r} did not answer in time: what became of it is unknown"
+        for future in over:
+            _give(future, DRPCTimeout(said))
+
+
+def _give(future: "Future[Any]", result: object) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+def told(function: str, status: Status, text: str) -> Any:
+    """The answer that a caller gets: the result, or the error that says why there is none."""
+    if status is Status.ANSWERED:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            return UnreadableRecord(f"the result of function {function!r} cannot be read: {error}")
+    if status is Status.TIMED_OUT:
+        return DRPCTimeout(f"function {function!r} did not answer in time: {text}")
+    return DRPCFailed(text)
