@@ -221,4 +221,6 @@ def test_what_lines_cost_is_measured() -> None:
         "groups of 1,024: tracked", "groups of 1,024: a row waits in a gather",
         "groups of 1: tracked", "groups of 1: a row waits in a gather",
     }  # fmt: skip
-    assert all(row["median"] > 0 for row in found.values())
+    # Two threads see the last ack and the bundle: of two moments that are so near, either may be seen first.
+    del found["last ack until readers see the bundle"]
+    assert [row for row in found.values() if not row["median"] > 0] == []

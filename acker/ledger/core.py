@@ -3,7 +3,7 @@
 Operations that change it are submissions, whose calls take effect once (acker/ledger/once.py).
 """
 
-import random
+import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -214,7 +214,7 @@ class Core:
 
     def count_unreadable(self, records: int) -> Submission[None]:
         """Counts records that could not be read, in any of the shards."""
-        call = lua.count_unreadable(random.choice(self.shards), records)
+        call = lua.count_unreadable(secrets.choice(self.shards), records)
         return Submission([call], lambda _: None)
 
     # Spouts

@@ -140,7 +140,8 @@ class Schedule:
         if not self._failures:
             _log.warning("no ticks for now: %s", error)
         self._failures += 1
-        return random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE, 0.1 * 2.0 ** min(self._failures, 10))
+        pause = min(_LONGEST_PAUSE, 0.1 * 2.0 ** min(self._failures, 10))
+        return random.SystemRandom().uniform(0.5, 1.0) * pause
 
 
 def _rotations(core: Core) -> Operation[list[int]]:

@@ -65,11 +65,14 @@ class ReadOptions(_Batches, total=False):
     subscription: str
     stale: bool
     requests: bool
+    fair_by: str
     schema_timeout: float
 
 
 class StepOptions(_Batches, total=False):
     """Of reading the rows of a step of a function."""
+
+    fair_by: str
 
 
 class LetterOptions(TypedDict, total=False):

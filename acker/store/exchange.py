@@ -292,5 +292,5 @@ def pauses() -> Iterator[float]:
     """Seconds to wait before each resend: exponential with full jitter, at most half a second."""
     ceiling = 0.01
     while True:
-        yield random.uniform(0, ceiling)
+        yield random.SystemRandom().uniform(0, ceiling)  # not the generator that a user may have seeded
         ceiling = min(0.5, ceiling * 2)

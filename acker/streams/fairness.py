@@ -84,7 +84,7 @@ def cut(
         counts = np.bincount(codes[codes >= 0], minlength=len(names)).tolist()
         counted = [(count, _places(name)) for count, name in zip(counts, names, strict=True)]
         own = keys.Stream(core.config.name, stream)
-        [before] = yield [lua.count_volumes(own, COUNTED_TTL, _DEPTH, counted)]
+        [before] = yield [lua.count_volumes(own, COUNTED_TTL, counted)]
         lanes = _lanes(codes, np.array(before, dtype=np.int64))
     parts = []
     for lane in range(LANES):

@@ -50,12 +50,10 @@ def read_fairly(stream: Stream, column: str, slot: int | None) -> Request:
     return script("read_fairly", [stream.subscriptions], [column, "" if slot is None else slot])
 
 
-def count_volumes(
-    stream: Stream, ttl: int, depth: int, counted: Sequence[tuple[int, Sequence[int]]]
-) -> Request:
+def count_volumes(stream: Stream, ttl: int, counted: Sequence[tuple[int, Sequence[int]]]) -> Request:
     """Counts rows by key: for each how many, and the places of its counts."""
-    args = [word for rows, places in counted for word in (rows, *places)]
-    return script("count_volumes", [stream.volumes], [ttl, depth, *args])
+    args = [word for rows, places in counted for word in (rows, " ".join(map(str, places)))]
+    return script("count_volumes", [stream.volumes], [ttl, *args])
 
 
 def declare_gather(stream: Stream, record: str) -> Request:

@@ -27,7 +27,7 @@ async def follow(live: Live, ledger: AsyncLedger, after: int | None, seconds: fl
     """
     name = ledger.config.name
     # Streams that began together are not to end together.
-    deadline = time.monotonic() + seconds * random.uniform(0.9, 1.0)
+    deadline = time.monotonic() + seconds * random.SystemRandom().uniform(0.9, 1.0)
     subscriber = await live.subscribe(ledger)
     try:
         if after is not None and not await _reached(ledger, after):

@@ -112,7 +112,7 @@ async def follow(
     It ends after `ACKER_STREAM_SECONDS`, when the service stops, when the store is away, and when the
     topology or the spout is removed.
     """
-    deadline = time.monotonic() + service.settings.stream_seconds * random.uniform(0.9, 1.0)
+    deadline = time.monotonic() + service.settings.stream_seconds * random.SystemRandom().uniform(0.9, 1.0)
     spoke_at, pause = time.monotonic(), _FIRST_PAUSE
     yield b": hello\n\n"
     reading = _Reading(service, topology, spout, last_event_id)

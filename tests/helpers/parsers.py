@@ -230,9 +230,9 @@ def _subscriptions(data: bytes) -> None:
         operation.send([[b"1700000000", b"5"], *[back] * (len(requests) - 1)])
     except StopIteration:
         pass
-    limits = [known.get(name) for name in (b"max_age", b"max_bytes", b"bytes", b"segments")]
-    answered(retention.retain(core(), "lines"), [limits, [], [b"1700000000", b"5"]])
-    told = [known.get(b"slots"), known.get(b"next"), known.get(b"gather")]
+    limits = [known.get(name) for name in (b"max_age", b"max_bytes", b"bytes", b"segments", b"gather")]
+    answered(retention.retain(core(), "lines"), [limits, [], [], [b"1700000000", b"5"]])
+    told = [known.get(b"slots"), known.get(b"next"), known.get(b"gather"), known.get(b"fair")]
     slots = answered(subscriptions.slots(core(), "lines"), [told])
     assert slots is None or len(slots) <= subscriptions.MOST  # type: ignore[arg-type]
     answered(subscriptions.find(core(), "lines", "a"), [known.get(b"name:a", b"0")])
