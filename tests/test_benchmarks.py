@@ -15,6 +15,8 @@ from benchmarks import __main__ as program
 from benchmarks import drpc, lines
 from benchmarks.figures import Sample, markdown, rows, shown
 
+pytestmark = pytest.mark.slow
+
 PARTS = {part.name: part for part in program.parts()}
 TINY: dict[str, dict[str, Any]] = {
     "updates": {

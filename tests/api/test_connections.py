@@ -5,6 +5,8 @@ import socket
 import time
 from contextlib import ExitStack
 
+import pytest
+
 from acker.ledger.client import open_ledger
 from acker.store.client import Store
 from tests.helpers import patient
@@ -12,6 +14,8 @@ from tests.helpers.ledgers import Trees
 from tests.helpers.serve import running
 from tests.helpers.servers import wait_until
 from tests.helpers.streams_of_events import connected
+
+pytestmark = pytest.mark.slow
 
 HALF = b"GET /api/v1/topologies HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 BODY = b"POST /api/v1/topologies/words/fail HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"

@@ -22,7 +22,7 @@ from tests.helpers.serve import CLI, running
 from tests.helpers.servers import wait_until
 
 # The first to serve builds the dashboard, where that is not done.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def refused(*arguments: str, **environment: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from acker.embedded import EmbeddedServer
@@ -19,6 +20,8 @@ from tests.helpers.browser import NewPage, World
 from tests.helpers.graphs import chain
 from tests.helpers.ledgers import Trees
 from tests.helpers.streaming import emit
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_token_is_asked_for_kept_for_the_tab_and_its_scope_respected(

@@ -23,6 +23,8 @@ from acker.ledger.submissions import HORIZON, Call
 from tests.helpers.collectors import reported_unflushed
 from tests.helpers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 # Crashes of the spout
 
 

@@ -15,6 +15,8 @@ from acker.embedded import EmbeddedServer
 from tests.helpers.collectors import reported_unflushed
 from tests.helpers.proxy import proxied
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def quick(away: EmbeddedServer) -> Iterator[Topology]:

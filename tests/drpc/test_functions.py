@@ -393,6 +393,7 @@ def test_the_reach_of_urls_is_that_of_a_direct_computation(valkey_url: str) -> N
     assert (found["nobody-follows.com"], found["nobody-shared.com"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_the_example_is_a_program_also_with_spark(tmp_path: Path) -> None:
     (tmp_path / "shared.json").write_text(json.dumps({"a.com": ["p", "q"], "b.com": ["r"], "c.com": []}))
     (tmp_path / "followers.json").write_text(json.dumps({"p": ["x", "y"], "q": ["y", "z"], "r": []}))

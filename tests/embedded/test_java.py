@@ -12,6 +12,8 @@ from acker.embedded import java
 from acker.embedded.java import Java, ensure_java, find_java
 from acker.errors import AckerError
 
+pytestmark = pytest.mark.slow
+
 
 def fake_java(home: Path, version: str, program: str = "") -> Path:
     """A program that tells its home and version as Java does; returns its home."""

@@ -12,6 +12,8 @@ from acker.spark import Collector, anchors, bolt, job
 from tests.helpers.exactness import consume
 from tests.helpers.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow
+
 NO_ANCHORS = r"rows for stream 'copies' have no anchors, .* say anchored=False"
 Work = Callable[[DataFrame, Collector], object]
 

@@ -14,6 +14,8 @@ from acker.streams.spouts.replays import Stepped
 from tests.helpers.attempts import Attempts, at_once
 from tests.helpers.pipeline import Diary, Pipeline
 
+pytestmark = pytest.mark.slow
+
 VALUES = {
     "a.b`c": "17",
     "any": 'parse_json(\'{"a": [1, "x"]}\')',

@@ -14,6 +14,8 @@ from tests.helpers.attempts import Attempts, at_once, numbers, staged_by
 from tests.helpers.pipeline import Pipeline
 from tests.helpers.spouts import consume, pending
 
+pytestmark = pytest.mark.slow
+
 
 def tracked(pipeline: Pipeline, rows: DataFrame, **settings: Any) -> DataFrame:
     given: dict[str, Any] = {"spout": "s", "message_id": "id", "topology": "t", **settings}

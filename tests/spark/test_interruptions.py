@@ -24,6 +24,8 @@ from tests.helpers.pipeline import Pipeline
 from tests.helpers.proxy import proxied
 from tests.helpers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 both_sinks = pytest.mark.parametrize("sink", ["bolt", "writer"])
 
 

@@ -14,6 +14,8 @@ from acker.spark import Collector, bolt, job
 from tests.helpers.exactness import consume
 from tests.helpers.pipeline import Diary, Pipeline
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Poster:

@@ -20,6 +20,8 @@ from acker.streams import Stream, schemas, subscriptions
 from tests.helpers.exactness import consume
 from tests.helpers.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow
+
 
 def checks(works: Path) -> Callable[[str], Column]:
     """What raises, of a column of lines, as long as a file is missing."""

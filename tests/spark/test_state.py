@@ -14,6 +14,8 @@ from tests.helpers.exactness import consume
 from tests.helpers.pipeline import Pipeline
 from tests.helpers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def clicks(pipeline: Pipeline, stream: str = "lines", **options: object) -> DataFrame:
     return pipeline.read_stream(stream, **options).withColumn("at", F.current_timestamp())

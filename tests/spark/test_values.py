@@ -20,6 +20,8 @@ from acker.spark.mapping import RecordMapper
 from acker.spark.values import Columns, to_python
 from acker.spark.versions import arrow_schema
 
+pytestmark = pytest.mark.slow
+
 ZONES = ["UTC", "America/New_York", "Asia/Kolkata", "Pacific/Apia"]
 NOON = dt.datetime(2026, 7, 1, 12, 0, 0, 123456)
 TWICE = dt.datetime(2026, 11, 1, 1, 30)  # in New York

@@ -26,7 +26,7 @@ from tests.helpers.clusters import Cluster
 from tests.helpers.ledgers import Trees, confirm_all, counted, opened, reported
 from tests.helpers.servers import KINDS, binary, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PATIENCE = 90.0
 """Seconds: on a loaded machine a replica takes its time to take over."""

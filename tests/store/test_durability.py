@@ -25,6 +25,8 @@ from tests.helpers.ledgers import Trees, counted, opened, reported
 from tests.helpers.new_server import NewServer
 from tests.helpers.servers import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def answers(spout: Spout, count: int) -> list[Outcome]:
     """The next outcomes of a spout, confirmed."""

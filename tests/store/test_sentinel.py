@@ -14,7 +14,7 @@ from tests.helpers.ledgers import Trees, counted, opened, reported
 from tests.helpers.sentinels import Sentinels
 from tests.helpers.servers import KINDS, binary, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PATIENCE = 90.0
 

@@ -21,7 +21,7 @@ from tests.helpers.kept_rows import consume, letters, lines, pending, rows
 from tests.helpers.leaks import assert_settled
 from tests.helpers.paused_drivers import one_by_one
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = [pytest.mark.slow, pytest.mark.cluster(slow=True)]
 
 MALFORMED, SERVER, MISSING = "malformed: 'id {}'", "RuntimeError: order {} answered 500", "no such word"
 

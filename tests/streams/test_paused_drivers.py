@@ -28,6 +28,8 @@ from tests.helpers.kept_rows import consume, letters, lines, pending, rows
 from tests.helpers.paused_drivers import one_by_one
 from tests.helpers.streaming import counters, stage, take
 
+pytestmark = pytest.mark.slow
+
 HOW = Tracking("s", "lines", "id", attempts=2)
 ROWS = 8
 Driver = Callable[[], Operation[object]]
