@@ -15,6 +15,8 @@ from tests.helpers.graphs import at_work, chain
 from tests.helpers.servers import wait_until
 from tests.helpers.streaming import ack, emit, take
 
+pytestmark = pytest.mark.slow
+
 PHONE = {"width": 390, "height": 844}
 
 

@@ -20,7 +20,7 @@ from tests.helpers.ledger_state import pass_time
 from tests.helpers.servers import wait_until
 from tests.helpers.tickers import running
 
-pytestmark = pytest.mark.cluster(slow=True)
+pytestmark = [pytest.mark.slow, pytest.mark.cluster(slow=True)]
 
 
 def opened(url: str, name: str = "ticked", message_timeout: float = 1.0, ackers: int = 2) -> Ledger:
