@@ -82,13 +82,16 @@ def step(core: Core, reader: OutcomeReader, gone: list[bytes] | None = None) -> 
     if not entries:
         return 0
     arrived = yield from _arrived(core, entries, known)
+    if not (yield from _there(core, entries)):
+        reader.position = before
+        return len(entries)
     replies = yield [_noting(core, one) for one in arrived]
     yield from _fail_others(core, arrived)
     ready = [(one, _indexes(reply)) for one, reply in zip(arrived, replies, strict=True) if reply is not None]
     for first in range(0, len(ready), _RELEASE):
-        released = yield from _release(core, number, ready[first : first + _RELEASE])
+        released = yield from _release(core, number, ready[first : first + _RELEASE], entries)
         if released is None:
-            reader.position = before  # another coordinator was quicker: look again
+            reader.position = before  # another coordinator was quicker, or the store was set back: look again
             return len(entries)
         number += released
     places = [entry.receipt for entry in entries]
@@ -204,8 +207,23 @@ def _fail_others(core: Core, arrived: Sequence[_Arrived]) -> Operation[None]:
     yield from once.submit(core, [call for one in submissions for call in one.calls])
 
 
-def _release(core: Core, number: int, ready: Sequence[tuple[_Arrived, Ids]]) -> Operation[int | None]:
-    """Releases groups by one commit; returns how many commits it took, None where another one was quicker."""
+def _there(core: Core, entries: Sequence[Entry]) -> Operation[bool]:
+    """Whether the store has the outcomes yet: one that was set back since they were read may have them never."""
+    receipts = [entry.receipt for entry in entries]
+    replies = yield [
+        command("XRANGE", core.shards[one.shard].outcomes(SPOUT), one.id, one.id) for one in receipts
+    ]
+    found = [outcomes.parse_all(one.shard, reply)[0] for one, reply in zip(receipts, replies, strict=True)]
+    return receipts == [entry.receipt for own in found for entry in own]
+
+
+def _release(
+    core: Core, number: int, ready: Sequence[tuple[_Arrived, Ids]], entries: Sequence[Entry]
+) -> Operation[int | None]:
+    """Releases groups by one commit; returns how many it took, None where another coordinator was quicker.
+
+    entries: the outcomes that it goes by; None, too, where the store has them no more.
+    """
     streams = list(dict.fromkeys(one.stream for one, _ in ready))
     looks: list[Operation[Any]] = [_lengths(core, [one for one, _ in ready])]
     looks += [subscriptions.staged_for(core, stream) for stream in streams]
@@ -234,6 +252,9 @@ def _release(core: Core, number: int, ready: Sequence[tuple[_Arrived, Ids]]) -> 
         stages += [_stage_gates(core, one, acked) for one, acked in going]
         made = yield from abreast(stages)
         what = Commit(tuple(made[: len(going)]), gates=tuple(made[len(going) :]))
+        if not (yield from _there(core, entries)):
+            yield from commits.discard(core, what)
+            return None
         if not (yield from commits.commit(core, WRITER, number, what)):
             return None
     for one in dropped:
