@@ -208,7 +208,7 @@ def _fail_others(core: Core, arrived: Sequence[_Arrived]) -> Operation[None]:
 
 
 def _there(core: Core, entries: Sequence[Entry]) -> Operation[bool]:
-    """Whether the store has the outcomes yet: one that was set back since they were read may have them never."""
+    """Whether the store still has the outcomes: one that was set back since they were read may not."""
     receipts = [entry.receipt for entry in entries]
     replies = yield [
         command("XRANGE", core.shards[one.shard].outcomes(SPOUT), one.id, one.id) for one in receipts

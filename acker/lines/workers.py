@@ -27,7 +27,6 @@ from acker.streams.subscriptions import Range
 
 MOST_ROWS = 10_000
 """Rows that a worker takes at a time, about, where a row takes it little time."""
-_FIRST_ROWS = 8
 _LONG = 1.0
 """Seconds of work that a batch is to have, about: the rest is for other workers, also where this one dies."""
 _log = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class Worker:
         self._most_rows = most_rows
         # Rows of an asynchronous step wait side by side, and a fair share is one of many rows.
         self._one_by_one = step.pace is None and not step.fair_by
-        self._rows = min(_FIRST_ROWS, most_rows) if self._one_by_one else most_rows
+        self._rows = most_rows
         self._slot = -1
         self._ended = False
         self._begin_anew()
