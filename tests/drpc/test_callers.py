@@ -158,3 +158,19 @@ def test_arguments_have_at_most_200_levels(levels: int, taken: bool) -> None:
     else:
         with pytest.raises(ValidationError, match="at most 200 lists and dicts within each other"):
             as_json(value, "args")
+
+
+def test_calls_that_come_at_one_time_are_divided_so_that_several_threads_can_have_some(
+    topology: Topology,
+) -> None:
+    function = counting()
+    function.register(topology)
+    client = topology.drpc("count")
+    client._sending = True  # nothing is written until all have asked
+    asked = [client.begin(number) for number in range(40)]
+    threading.Thread(target=client._send, daemon=True).start()
+    for one in asked:
+        one.begun.result(60)
+    stream = keys.Stream("t", client.function.stream(0)).entries
+    [pieces] = topology.ledger.store.send([command("XLEN", stream)])
+    assert pieces == 14  # of three calls each, but for the last: 16 at most
