@@ -7,7 +7,7 @@ expires without a reason.
 import functools
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -27,6 +27,7 @@ from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 from acker.streams import segments
 from acker.streams.places import drops, lying, place, search
+from acker.streams.places.gated import Before, Gated
 from acker.streams.places.lying import Found, Lying
 
 MOST_SLABS = 10_000
@@ -58,10 +59,15 @@ def explain(core: Core) -> Operation[Reasons]:
     end = time.monotonic() + SECONDS
     known = yield from search.streams(core)
     if not known.named:
-        return _coded([], [], wanted, "", (yield from _seen(core, wanted, end)))
+        return _coded([], [], wanted, "", (yield from _seen(core, wanted, end)), {})
     at_work = yield from steps.steps(core)
-    look = _Look(core, wanted, end)
-    whole = yield from look.at_all(known, at_work)
+    gated = Gated(core)
+    yield from gated.find(wanted, known.named, end)
+    before = gated.slabs()
+    none = frozenset[bytes]()
+    sought = {one: wanted.get(one, none) | before.get(one, none) for one in {*wanted, *before}}
+    look = _Look(core, sought, end)
+    whole = yield from look.at_all(known, at_work, gated.lying())
     there = [one for _, one in look.places.values()]
     places = yield from place.shown(core, 0, there, known, at_work, rows=False)
     texts = [where.text(timed=False) for where in places]
@@ -69,7 +75,8 @@ def explain(core: Core) -> Operation[Reasons]:
     lately = yield from drops.since(core, known.named, 3 * core.config.message_timeout)
     if whole and lately is not None:
         otherwise = f"{IN_NO_STREAM}: {lately.text()}"
-    return _coded(look.parts, texts, wanted, otherwise, (yield from _seen(core, wanted, end)))
+    parts, others = _in_sections(gated.before, look.parts, texts, otherwise)
+    return _coded(parts, texts, wanted, otherwise, (yield from _seen(core, wanted, end)), others)
 
 
 @dataclass(slots=True)
@@ -87,12 +94,17 @@ class _Look:
     seen: set[tuple[str, int]] = field(default_factory=set)
     trees: int = 0
 
-    def at_all(self, known: search.Streams, at_work: Sequence[Step]) -> Operation[bool]:
-        """Looks at commits that are under way and at streams; whether that is all there is."""
+    def at_all(
+        self, known: search.Streams, at_work: Sequence[Step], gathering: Iterable[Operation[list[Lying]]]
+    ) -> Operation[bool]:
+        """Looks at commits that are under way, what gathers, and streams; whether that is all there is."""
         # Before the streams: what is published meanwhile is found twice, and counts once.
         pending = yield from lying.under_way(self.core, known.named, at_work)
         if not (yield from self._at(pending)):
             return False
+        for some in gathering:
+            if not (yield from self._at((yield from some))):
+                return False
         self.seen = {(one.lying.segment.token, one.lying.slot) for _, one in self.places.values()}
         looked = 0
         for name in known.named:
@@ -204,24 +216,25 @@ def _coded(
     wanted: Mapping[int, frozenset[bytes]],
     otherwise: str,
     seen: Mapping[bytes, Sequence[Seen]],
+    others: Mapping[bytes, str],
 ) -> Reasons:
     """Reasons as a drain takes them: the most frequent ones, and for each slab which of its trees has which.
 
-    of_places: their texts, by number. otherwise: what is said of trees that were found nowhere. seen: who has
-    acked tuples of each slab; in which batch is not said where that differs from slab to slab.
+    of_places: their texts, by number. otherwise: what is said of trees that were found nowhere; others: of
+    those of some slabs. seen: who has acked tuples of each slab; in which batch is not said where that
+    differs from slab to slab.
     """
     slabs = [slab for members in wanted.values() for slab in members]
     ends = {slab: marks.text(seen.get(slab, ())) for slab in slabs}
     if len(set(ends.values())) > MOST_REASONS // 2:
         ends = {slab: marks.text(seen.get(slab, ()), batch=False) for slab in slabs}
-    said, where = _merged(parts, of_places)
-    where[0] = {otherwise} if otherwise else set[str]()
+    said, where = _merged([part for part in parts if part[0] in ends], of_places)
 
     @functools.cache
-    def reason(end: str, number: int) -> str:
-        return _reason(where[number], end)
+    def reason(end: str, number: int, other: str = otherwise) -> str:
+        return _reason(where[number] if number else {other} - {""}, end)
 
-    counted = Counter(reason(end, 0) for end in ends.values())
+    counted = Counter(reason(end, 0, others.get(slab, otherwise)) for slab, end in ends.items())
     there = {slab: np.flatnonzero(np.bincount(numbers)).tolist() for slab, numbers in said.items()}
     for slab, numbers in said.items():
         counts = np.bincount(numbers)
@@ -232,11 +245,40 @@ def _coded(
     codes = {}
     for slab in slabs:
         own = np.zeros(len(where), dtype=np.uint16)
-        own[0] = coded.get(reason(ends[slab], 0), 1)
+        own[0] = coded.get(reason(ends[slab], 0, others.get(slab, otherwise)), 0 if slab in others else 1)
         for one in there.get(slab, ()):
             own[one] = coded.get(reason(ends[slab], one), 0) if one else own[0]
         codes[slab] = _code(own, said.get(slab, np.zeros(0, dtype=np.uint16)))
     return Reasons((first, *texts), codes)
+
+
+def _in_sections(
+    before: Mapping[bytes, Before], parts: Sequence[Part], of_places: list[str], otherwise: str
+) -> tuple[list[Part], dict[bytes, str]]:
+    """With the places of requests in earlier sections, for their trees in later ones.
+
+    of_places: gets the texts of these. otherwise: what is said of trees that were found nowhere. Returns what
+    is said instead of those that wait for an earlier section, too, by slab.
+    """
+    later: dict[bytes, list[tuple[bytes, Before]]] = {}
+    for slab, one in before.items():
+        later.setdefault(one.slab, []).append((slab, one))
+    there = {slab for slab, _, _ in parts}
+    others = {slab: one.otherwise("" if one.slab in there else otherwise) for slab, one in before.items()}
+    found, numbers = list(parts), dict[str, int]()
+
+    def add(slab: bytes, indexes: Numbers, text: str) -> None:
+        if text not in numbers:
+            numbers[text] = len(of_places)
+            of_places.append(text)
+        found.append((slab, indexes, numbers[text]))
+
+    for own, indexes, number in parts:
+        for slab, one in later.get(own, ()):
+            add(slab, indexes, one.at(of_places[number]))
+        if own in before and before[own].done:  # what gathers waits for nobody's rows
+            add(own, indexes, others[own])
+    return found, others
 
 
 def _merged(parts: Sequence[Part], of_places: Sequence[str]) -> tuple[dict[bytes, Numbers], list[Set[str]]]:

@@ -15,6 +15,7 @@ from acker.store.operation import Operation, command
 from acker.store.replies import pairs, whole
 from acker.streams import gathers, segments
 from acker.streams.places import lying
+from acker.streams.places.gated import gathering
 from acker.streams.places.lying import Found, Lying
 
 MOST_SEGMENTS = 10_000
@@ -161,18 +162,7 @@ def _gathering(core: Core, stream: str, slab: bytes) -> Operation[list[Lying]]:
     how = yield from gathers.of(core, stream)
     if how is None or sections.place_of(slab)[0] != how.line:
         return []
-    own, group = keys.Stream(core.config.name, stream), sections.group_of(slab)
-    pages = yield [
-        command("XRANGE", own.gathered(group, task), "-", "+", "COUNT", gathers.MOST_SEGMENTS)
-        for task in range(how.tasks)
-    ]
-    return [
-        Lying(stream, slot, segment, "", gathers=True)
-        for page in pages
-        for _, values in page
-        for segment in (segments.readable(pairs(values).get(b"segment", b"")),)
-        for slot in segment.slots
-    ]
+    return (yield from gathering(core, stream, how, [sections.group_of(slab)]))
 
 
 def _of(found: Iterable[Found], tree: Tree, walk: Walk) -> list[Found]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from acker.inspect import failures, marks, steps, traces
+from acker.inspect import failures, marks, steps, traces, trees
 from acker.inspect.ended import Recent
 from acker.inspect.marks import Seen
 from acker.inspect.pages import tree as tree_of
@@ -27,6 +27,7 @@ IN_NO_STREAM = (
     "acker, or they were lost, as by a stream's limits"
 )
 GATED = "it goes on when all requests of its group are done with the section before"
+OVER = "its section is over: the request goes on when all of its group are done with it"
 MOVED = "the tree has gone on while it was looked at, each time: ask again"
 NO_TRACK = "its track has not come yet"
 UNKNOWN = "the store knows no such tree: it was acked long ago, or never tracked, or the store has lost it"
@@ -118,7 +119,19 @@ def _ended(core: Core, anchor: int, tree: Tree | None) -> Operation[Why]:
     if ended is not None:
         rest = ": ".join(filter(None, (f"it has {ended.status}", ended.cause.reason)))
     elif tree is not None:
-        rest = "it is over: its outcome waits for its spout"
+        rest = OVER if tree.spout == sections.SPOUT else "it is over: its outcome waits for its spout"
     else:
-        rest = UNKNOWN
+        later = yield from _goes_on(core, anchor)
+        rest = UNKNOWN if later is None else f"its section is over: the request goes on as tree {later}"
     return Why(anchor, tree, ended, rest=rest)
+
+
+def _goes_on(core: Core, anchor: int) -> Operation[int | None]:
+    """The tree of the section that a request has come to, where that of an earlier one is over."""
+    own = np.array([anchor], np.int64)
+    if not sections.lines(own)[0]:
+        return None
+    first = int(sections.sections(own)[0])
+    later = [int(sections.within(own, number)[0]) for number in range(first + 1, sections.SECTIONS + 1)]
+    there = yield from trees.trees_at(core, later)
+    return min((one.anchor for one in there if one.state == "pending"), default=None)
