@@ -9,7 +9,8 @@ local call = redis.call
 for k = 2, #KEYS do
   if call('XLEN', KEYS[k]) > 0 then return 0 end
 end
-call('HSET', KEYS[1], 'released', 1)
+local now = call('TIME')
+call('HSET', KEYS[1], 'released', string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000)))
 call('HDEL', KEYS[1], 'over', 'acked')
 call('EXPIRE', KEYS[1], ARGV[1])
 return 1

@@ -1,6 +1,7 @@
 """What people see of lines: what waits in each gather, and how far a request has come."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -47,6 +48,18 @@ def test_what_is_dropped_waits_no_more(job: Job) -> None:
     job.ledger.fail(roots.anchors(1))
     job.coordinate()
     assert waiting(job) == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_a_group_that_is_dropped_says_when(job: Job, rows: bool) -> None:
+    roots = job.ask(3)
+    if rows:
+        job.workers["fan"].work()
+        job.ledger.fail(roots.anchors(2))
+    job.ledger.fail(roots.anchors(1))
+    job.coordinate()
+    first, *_ = job.ledger.run(request(job.ledger.core, int(roots.anchors(1)[0]))).sections
+    assert time.time() - 60 < (first.released_at or 0.0) < time.time() + 60
 
 
 def states(job: Job, anchor: int) -> list[tuple[str | None, str | None, bool, int]]:
