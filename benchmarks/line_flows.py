@@ -14,7 +14,7 @@ from acker.lines import Gather, Line, Out, Request, coordinator
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from benchmarks.servers import client
 
@@ -64,7 +64,7 @@ class Flow:
             self.workers = [
                 Worker(self.ledger, FunctionStep(step, reads, function)) for step, reads, function in steps
             ]
-        how = Tracking("requests", "requests", "request", line="flow" if lines else "")
+        how = SpoutOptions("requests", "requests", "request", line="flow" if lines else "")
         self.spout = StreamSpout(self.ledger, how)
         for worker in self.workers:
             worker.work()
@@ -111,10 +111,10 @@ class Gathering:
                 gathering.finished += 1
 
         self.first, self.second = self.line.workers()
-        how = Tracking("requests", "requests", "request", line="line", group=group)
+        how = SpoutOptions("requests", "requests", "request", line="line", group=group)
         self.spout = StreamSpout(self.ledger, how)
         self.single = StreamSpout(
-            self.ledger, Tracking("singles", "requests", "request", line="line", group=1)
+            self.ledger, SpoutOptions("singles", "requests", "request", line="line", group=1)
         )
         self.first.work()
         self.second.work()

@@ -25,7 +25,7 @@ import pyarrow as pa
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.streams.reader import StreamReader
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.settler import settle
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.writer import StreamWriter
@@ -96,7 +96,7 @@ def _trees(ledger: Ledger, sizes: Sizes, write: int) -> int:
 
 
 def _spout(ledger: Ledger, attempts: int) -> StreamSpout:
-    return StreamSpout(ledger, Tracking("records", "records", message_id="id", attempts=attempts))
+    return StreamSpout(ledger, SpoutOptions("records", "records", message_id="id", attempts=attempts))
 
 
 def _kept(ledger: Ledger, sizes: Sizes, write: int) -> int:

@@ -27,7 +27,7 @@ from acker.demo.sink import Sink
 from acker.demo.text import WORD, Line, find_files, read_lines
 from acker.ledger.client import Ledger
 from acker.spark import Acker, Collector
-from acker.streams import StreamSpout, Tracking
+from acker.streams import SpoutOptions, StreamSpout
 from acker.streams.spouts import settler
 from acker.streams.spouts.settler import Settler
 
@@ -56,7 +56,7 @@ class TextSpout:
         # Segments worth a micro-batch, several of which are in flight.
         self._batch = max(1, min(_BATCH, max_spout_pending // 4))
         self._exhausted = False
-        how = Tracking(
+        how = SpoutOptions(
             SPOUT, "lines", "message_id", attempts, attempt="attempt", max_spout_pending=max_spout_pending
         )
         self._spout = StreamSpout(ledger, how)

@@ -40,7 +40,7 @@ from acker.ledger.client import Ledger, follow
 from acker.ledger.settings import check_number
 from acker.store import keys
 from acker.store.operation import Operation, Reply, command
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 
 _TOGETHER = 1_024
@@ -228,7 +228,7 @@ class Client:
             return
         rows = pa.table([[one.request for one in new], [one.args for one in new]], CALL)
         name, attempts = self.function.name, self.function.attempts
-        how = Tracking(
+        how = SpoutOptions(
             name,
             self.function.stream(0),
             "request",

@@ -20,6 +20,7 @@ from acker.inspect.steps import Step
 from acker.ledger.client import Ledger
 from acker.ledger.config import check_name
 from acker.spark import (
+    batch_roots,
     committing,
     company,
     functions,
@@ -31,7 +32,6 @@ from acker.spark import (
     plans,
     renamed,
     state,
-    tracking,
     verdicts,
 )
 from acker.spark.collector import Collector
@@ -99,7 +99,7 @@ class Bolt(Shipped):
                 self._check_read(inputs)
             if origin is None:
                 ranges = [one for one in inputs if isinstance(one, Range)]
-                origin = Origin.of(ranges, tracking.time_of(ledger, at), whole=False)
+                origin = Origin.of(ranges, batch_roots.time_of(ledger, at), whole=False)
             hint = "" if _has_anchors(batch) else _NO_COLUMN
             by = ledger.run(marks.mark(core, self.name, at.number))
             what = replace(
@@ -116,7 +116,7 @@ class Bolt(Shipped):
                 if what.roots():
                     losses.mark(ledger, at)
                     company.look_for_trackers(ledger, at, (one.how.spout for one in what.roots()))
-        tracking.forget(ledger, at)
+        batch_roots.forget(ledger, at)
         _note_done(ledger, at, self.name)
 
     def _collector(self, spark: SparkSession, at: Batch) -> Collector:
@@ -164,7 +164,7 @@ class Bolt(Shipped):
             batch.write.format("noop").mode("overwrite").save()
             inputs = _read(ledger, at, plan)
         if not inputs and _has_anchors(batch) and not batch.isEmpty():
-            raise AckerError(tracking.unread(ledger, at))
+            raise AckerError(batch_roots.unread(ledger, at))
         return inputs
 
     def _read_in_whole(
@@ -194,12 +194,12 @@ def _origin(ledger: Ledger, batch: DataFrame, at: Batch) -> Origin | None:
     if not ledger.run(commits.known(ledger.core, at.query, at.number)):
         return None
     batch.write.format("noop").mode("overwrite").save()
-    return Origin.of(notes.noted(ledger, at), tracking.time_of(ledger, at))
+    return Origin.of(notes.noted(ledger, at), batch_roots.time_of(ledger, at))
 
 
 def _read(ledger: Ledger, at: Batch, plan: Plan | None) -> tuple[Range | Roots, ...]:
     """What tasks have noted that the batch is made of, as far as its plan has it."""
-    found = tracking.inputs(ledger, at)
+    found = batch_roots.inputs(ledger, at)
     return tuple(one for one in found if plan is None or isinstance(one, Roots) or plan.reads(one))
 
 

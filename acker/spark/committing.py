@@ -13,7 +13,7 @@ from acker.inspect.steps import Step
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
 from acker.spark import (
-    tracking,
+    batch_roots,
 )
 from acker.spark.collector import Collector
 from acker.spark.microbatches import Batch
@@ -75,7 +75,7 @@ def commit_of(
         what = Commit(tuple(collector.staged), (*inputs, *collector.resumed))
         try:
             collector.life.check()  # what came after the end is missing in what is committed now
-            some = tracking.untracked(ledger, at, what.staged)
+            some = batch_roots.untracked(ledger, at, what.staged)
             ledger.run(members.check(ledger.core, what.staged, what.inputs, hint=hint, untracked=some))
         except BaseException:
             ledger.run(commits.discard(ledger.core, Commit(what.staged)))

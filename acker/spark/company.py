@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 
 from acker.ledger.client import Ledger
-from acker.spark import tracking
+from acker.spark import batch_roots
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.store import keys
@@ -86,7 +86,7 @@ def look_for_trackers(ledger: Ledger, at: Batch, spouts: Iterable[str]) -> None:
     one. Tells it once for each DataFrame.
     """
     own = at.query.encode()
-    for source in sorted(tracking.sources(ledger, at)):
+    for source in sorted(batch_roots.sources(ledger, at)):
         key = keys.trackers(ledger.config.name, source)
         noted = [command("HSET", key, own, at.name), command("EXPIRE", key, RECORD_TTL)]
         *_, found = ledger.store.send([*noted, command("HGETALL", key)])

@@ -14,11 +14,11 @@ from acker.inspect import marks
 from acker.inspect.steps import Step
 from acker.ledger.config import check_name
 from acker.spark import (
+    batch_roots,
     committing,
     lateness,
     microbatches,
     options,
-    tracking,
 )
 from acker.spark.collector import AT_WORK, Collector
 from acker.spark.microbatches import Batch
@@ -67,7 +67,7 @@ def job(
         finally:
             AT_WORK.reset(outer)
         collector.life.end(wait=failed is None)
-        tracked = tracking.registered(ledger, at)
+        tracked = batch_roots.registered(ledger, at)
     what = replace(
         committing.commit_of(ledger, collector, at, tracked, failed),
         by=ledger.run(marks.mark(ledger.core, name)),
@@ -82,7 +82,7 @@ def job(
         if run is not None:
             ledger.run(runs.note(ledger.core, writer, spark.conf.get("spark.app.id") or "", rows))
     if tracked:
-        tracking.end(ledger, at)
+        batch_roots.end(ledger, at)
     if before is not None:
         runs.tell(f"run {run!r} of job {name!r}", before, rows, kept=bool(collector.taken) or bool(failed))
     if run is None:

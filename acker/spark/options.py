@@ -14,7 +14,7 @@ from acker.streams.commits.staging import STAGING_TTL, Staging
 from acker.streams.retention import LONGEST_AGE
 from acker.streams.segments import COMPRESSIONS, LARGEST_SEGMENT, SEGMENT_ROWS
 from acker.streams.spouts.options import OPTIONS as SPOUTS
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.subscriptions import DEFAULT
 
 BATCH_WRITE = "writing a DataFrame that is not streaming"
@@ -31,7 +31,7 @@ class Options:
     settings: those of the topology (`acker.ledger.config.TopologyConfig`), each an option of its own. With
     any of them the topology is made where there is none, and compared where there is one
     (TopologyConfigError); without, it must be there (UnknownTopology). spouts: those of a spout
-    (`acker.streams.Tracking`), each an option of its own, too. subscription_named: whether
+    (`acker.streams.SpoutOptions`), each an option of its own, too. subscription_named: whether
     `subscription` is given. `OPTIONS` tells of the others.
     """
 
@@ -140,7 +140,7 @@ class Options:
             check_name(options.spout, "spout")
         elif given_for_spout and not options.message_id:
             raise ValidationError(f"option {given_for_spout[0]}: expected with message_id, which is missing")
-        options.tracking()
+        options.of_spout()
         return options
 
     def check_use(self, *uses: str) -> None:
@@ -156,11 +156,11 @@ class Options:
         except UnknownTopology as error:
             raise UnknownTopology(f"{error}{_UNKNOWN}") from None
 
-    def tracking(self) -> Tracking | None:
+    def of_spout(self) -> SpoutOptions | None:
         """How rows that are written become roots; None where they do not."""
         if not self.message_id:
             return None
-        return Tracking(self.spout or self.stream, self.stream, self.message_id, **self.spouts)
+        return SpoutOptions(self.spout or self.stream, self.stream, self.message_id, **self.spouts)
 
     def staging(self) -> Staging:
         """How rows are staged."""

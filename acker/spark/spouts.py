@@ -20,11 +20,11 @@ from acker.ledger.config import check_name
 from acker.ledger.near import meant
 from acker.lines.coordinating import Coordinating
 from acker.spark.arrow import map_in_arrow
+from acker.spark.batch_roots import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.collector import AT_WORK
 from acker.spark.once import quoted
 from acker.spark.options import OPTIONS, TRACK, of_step, texts
 from acker.spark.source import register
-from acker.spark.tracking import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.versions import arrow_schema, spark_schema
 from acker.store import keys
 from acker.store.operation import command
@@ -64,7 +64,7 @@ def track(
     A row whose message id is null or over 1 KiB is a dead letter at once, or with bad_message_id="untracked"
     goes on without a tree.
     settings: attempts, attempt, outcomes, max_spout_pending, offset, partition, bad_message_id, backoff,
-    max_backoff, as of `acker.streams.Tracking`, and those of the data source. Raises
+    max_backoff, as of `acker.streams.SpoutOptions`, and those of the data source. Raises
     ValidationError, and SchemaMismatch for rows that lack a column which the spout's rows had.
     """
     collector = None if rows.isStreaming else AT_WORK.get()
@@ -77,7 +77,7 @@ def track(
     register(spark)
     given = {"url": url, "topology": topology, "spout": spout, "message_id": message_id, **settings}
     options = of_step(replays_stream(spout), given, TRACK)
-    how = options.tracking()
+    how = options.of_spout()
     assert how is not None
     ledger = options.ledger()
     wanted = anchored_schema(arrow_schema(rows.schema), how)

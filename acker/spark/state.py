@@ -10,7 +10,7 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from acker.spark.tracking import TRACKS
+from acker.spark.batch_roots import TRACKS
 from acker.spark.verdicts import ANY, Verdict
 from acker.streams.subscriptions import DEFAULT
 

@@ -19,7 +19,7 @@ from acker.inspect import marks, steps
 from acker.inspect.steps import Step
 from acker.ledger.client import Ledger
 from acker.ledger.marks import Mark
-from acker.spark import company, lateness, losses, microbatches, tracking, verdicts
+from acker.spark import batch_roots, company, lateness, losses, microbatches, verdicts
 from acker.spark.anchoring import check_names, named_schema
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
@@ -72,15 +72,15 @@ class _Stager:
     def __init__(self, options: Options, schema: StructType) -> None:
         self.ledger = options.ledger()
         self.how: Staging = options.staging()
-        self.tracking = options.tracking()
+        self.of_spout = options.of_spout()
         self.anchored = options.anchored
         self.stateless = options.stateless
         self.after_loss = options.after_loss
-        if self.tracking is None:
+        if self.of_spout is None:
             record_schema(self.ledger, options.stream, schema)
         else:
             found = named_schema(arrow_schema(schema), f"rows for stream {options.stream!r}")
-            found = roots.anchored_schema(found, self.tracking)
+            found = roots.anchored_schema(found, self.of_spout)
             self.ledger.run(schemas.record(self.ledger.core, options.stream, found))
         limits = retention.limit(
             self.ledger.core,
@@ -93,10 +93,10 @@ class _Stager:
     def stage(self, rows: Iterator[pa.RecordBatch]) -> StagedMessage:
         batch = microbatches.of_task()
         rows = (one.rename_columns(check_names(one.schema.names, "rows")) for one in rows)
-        if self.tracking is None:
+        if self.of_spout is None:
             staged = self.ledger.run(staging.stage(self.ledger.core, self.how, rows))
             return StagedMessage(staged, batch)
-        made, staged = self.ledger.run(roots.emit(self.ledger.core, self.tracking, self.how, rows))
+        made, staged = self.ledger.run(roots.emit(self.ledger.core, self.of_spout, self.how, rows))
         return StagedMessage(staged, batch, made)
 
     def within(self) -> str:
@@ -121,7 +121,7 @@ class _Stager:
         """Raises AckerError for a write in a batch that is run again, or acked, by itself."""
         within, batch = next(((one.within, one.batch) for one in messages if one is not None), ("", None))
         what = f"a write to stream {self.how.stream!r} {within}"
-        read = tracking.inputs(self.ledger, batch) if within and batch is not None else ()
+        read = batch_roots.inputs(self.ledger, batch) if within and batch is not None else ()
         if within == microbatches.IN_JOB or (within == microbatches.IN_BOLT and read):
             raise AckerError(
                 f"{what} commits by itself, so a rerun would write its rows again, and what the step acks "
@@ -140,14 +140,14 @@ class _Stager:
 
     def commit_batch(self, batch: Batch, messages: list[Any]) -> None:
         """Publishes what a micro-batch has staged, and acks what it has read."""
-        losses.check_commits(self.ledger, batch, None, self.after_loss, self.tracking is not None)
-        read = tracking.inputs(self.ledger, batch)
+        losses.check_commits(self.ledger, batch, None, self.after_loss, self.of_spout is not None)
+        read = batch_roots.inputs(self.ledger, batch)
         what = self._what(messages, read)
         if not what.inputs and any(segment.shards for _, segment in what.segments()):
-            raise AckerError(tracking.unread(self.ledger, batch))
+            raise AckerError(batch_roots.unread(self.ledger, batch))
         found = self.ledger.run(verdicts.read(self.ledger.core, batch))
         origin = self._check_plan(batch, read, what, found)
-        self._check(what, read, tracking.untracked(self.ledger, batch, what.staged))
+        self._check(what, read, batch_roots.untracked(self.ledger, batch, what.staged))
         what = replace(what, origin=origin, by=self._mark(batch))
         late = list[Late]()
         self._commit(batch.query, batch.number, what, late.append)
@@ -157,12 +157,12 @@ class _Stager:
         if what.roots():
             losses.mark(self.ledger, batch)
             company.look_for_trackers(self.ledger, batch, (one.how.spout for one in what.roots()))
-        tracking.forget(self.ledger, batch)
+        batch_roots.forget(self.ledger, batch)
 
     def _check(self, what: Commit, inputs: tuple[Range | Roots, ...], untracked: bool) -> None:
         """Raises AckerError where rows do not belong to what was read (acker/streams/commits/members.py)."""
         staged = what.staged
-        if not self.anchored or (self.tracking is not None and not inputs):
+        if not self.anchored or (self.of_spout is not None and not inputs):
             staged = tuple(one.as_said_unanchored() for one in staged)
         checking = members.check(self.ledger.core, staged, what.inputs, hint=_HINT, untracked=untracked)
         self.ledger.run(checking)
@@ -173,7 +173,7 @@ class _Stager:
         """The origin of a batch. Raises UnsafePlan where what it has read may not be acked with it."""
         core, origin = self.ledger.core, Origin.of(what.ranges())
         if what.roots():
-            others = tracking.time_of(self.ledger, batch) or (found.planned(batch) if found else "")
+            others = batch_roots.time_of(self.ledger, batch) or (found.planned(batch) if found else "")
             origin = replace(origin, others=others)
         try:
             verdicts.check_inputs(self.ledger, found, read, stateless=self.stateless)
@@ -190,15 +190,15 @@ class _Stager:
 
     def _mark(self, batch: Batch) -> Mark | None:
         """As whom it acks. A spout has nothing to ack but the rows that it tracks."""
-        if self.tracking:
+        if self.of_spout:
             return None
         return self.ledger.run(marks.mark(self.ledger.core, self.how.stream, batch.number))
 
     def _step(self, batch: Batch, what: Commit, found: Verdict | None) -> Step:
         """Who this is: without a bolt it has no name but its stream's, or its spout's."""
         found = found or Verdict()
-        name, kind = (self.tracking.spout, "spout") if self.tracking else (self.how.stream, "writer")
-        reads = (*(one.stream for one in what.ranges()), *(found.others if self.tracking else ()))
+        name, kind = (self.of_spout.spout, "spout") if self.of_spout else (self.how.stream, "writer")
+        reads = (*(one.stream for one in what.ranges()), *(found.others if self.of_spout else ()))
         step = Step(
             name,
             kind,

@@ -2,9 +2,9 @@
 
 from acker.streams.reader import StreamReader
 from acker.streams.segments import Segment
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.stream import Stream
 from acker.streams.writer import Batch, StreamWriter
 
-__all__ = ["Batch", "Segment", "Stream", "StreamReader", "StreamSpout", "StreamWriter", "Tracking"]
+__all__ = ["Batch", "Segment", "SpoutOptions", "Stream", "StreamReader", "StreamSpout", "StreamWriter"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from acker import Topology
 from acker.ledger.client import Ledger
 from acker.lines import Gather, Line, Out, Request
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from benchmarks.peer_programs.marks import Marks
 
@@ -69,7 +69,7 @@ def main() -> None:
                 worker.work()  # makes its subscription, and finds nothing
             start = time.perf_counter()
             names = pa.array([str(number) for number in range(int(parents))])
-            how = Tracking("requests", "parents", "parent", line=line.name)
+            how = SpoutOptions("requests", "parents", "parent", line=line.name)
             StreamSpout(topology.ledger, how).write(pa.table({"parent": names}))
             print(time.perf_counter() - start)
         return

@@ -13,7 +13,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.streams import StreamReader
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers import guide, patient
 from tests.helpers.api import READ
@@ -29,7 +29,7 @@ def test_prometheus_reads_exact_counts(address: str, valkey_url: str) -> None:
     with redis.Redis.from_url(valkey_url) as raw:
         raw.xadd(ledger.core.shards[0].outcomes("s"), {"from": "a newer version"})
     reported(ledger, trees)
-    StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1)).write(pa.table({"id": range(7)}))
+    StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=1)).write(pa.table({"id": range(7)}))
     rows = list(StreamReader(ledger, "lines").rows())
     ledger.fail([int(str(row["_acker"])) for row in rows[:3]], "bad")
     settler.settle(ledger, "lines")

@@ -24,7 +24,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
 from acker.store.client import Store
 from acker.streams.commits.contents import Commit
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from api import otel
 from api.service import Service
@@ -40,7 +40,7 @@ def traced(url: str, name: str = "t") -> Ledger:
 
 def track(ledger: Ledger, rows: int) -> Ids:
     """Tracks so many rows of stream `lines`."""
-    [roots] = StreamSpout(ledger, Tracking("s", "lines", "id")).write(pa.table({"id": range(rows)}))
+    [roots] = StreamSpout(ledger, SpoutOptions("s", "lines", "id")).write(pa.table({"id": range(rows)}))
     return roots.anchors()
 
 

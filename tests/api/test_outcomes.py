@@ -11,7 +11,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import StreamReader
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.ledgers import Trees, confirm_all
 
@@ -87,7 +87,7 @@ def test_a_finished_tree_tells_its_outcome_and_reason(client: httpx.Client, ledg
 def test_dead_letters_are_listed_and_replayed(client: httpx.Client, ledger: Ledger) -> None:
     path = "/topologies/words/dead-letters"
     assert client.get(path).json() == {"dead_letters": [], "cursor": None}
-    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1))
+    spout = StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=1))
     spout.write(pa.table({"id": [1, 2, 3, 2**60], "raw": [b"\xff", b"", None, b"x"]}))
     reader = StreamReader(ledger, "lines")
     ledger.fail([int(str(row["_acker"])) for row in reader.rows()], "<b>bad</b>")
@@ -117,7 +117,7 @@ def test_dead_letters_of_a_filter_are_grouped_written_replayed_and_discarded(
     client: httpx.Client, ledger: Ledger
 ) -> None:
     path = "/topologies/words/dead-letters"
-    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1))
+    spout = StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=1))
     spout.write(pa.table({"id": range(700), "text": ["x" * 70_000, *["y"] * 699]}))
     reader = StreamReader(ledger, "lines")
     rows = [(int(str(row["_acker"])), int(str(row["id"]))) for row in reader.rows()]
@@ -172,7 +172,7 @@ def test_records_are_found_by_their_message_id_whatever_became_of_them(
     client: httpx.Client, ledger: Ledger
 ) -> None:
     path = "/topologies/words/records"
-    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=2))
+    spout = StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=2))
     spout.write(pa.table({"id": ["a/b", "good"]}))
     for reason in ("<b>bad</b>", "worse"):
         reader = StreamReader(ledger, "lines")

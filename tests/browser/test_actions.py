@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from acker.ledger.client import Ledger
 from acker.streams import StreamReader
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.browser import NewPage, World, bury
 from tests.helpers.ledgers import Trees
@@ -145,7 +145,7 @@ def test_groups_of_dead_letters_come_first_and_are_replayed_and_discarded(
     new_page: NewPage, world: World
 ) -> None:
     ledger = world.ledger("causes", ackers=1)
-    spout = StreamSpout(ledger, Tracking("orders", "orders", "id", attempts=1))
+    spout = StreamSpout(ledger, SpoutOptions("orders", "orders", "id", attempts=1))
     spout.write(pa.table({"id": list(range(12)), "text": ["<i>row</i>"] * 12}))
     reader = StreamReader(ledger, "orders")
     for row in reader.rows():

@@ -10,7 +10,7 @@ from acker.inspect.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.browser import HOSTILE, NewPage, World
 from tests.helpers.kept_rows import fail, lines
@@ -25,7 +25,7 @@ def ask(page: Page, text: str) -> None:
 
 def replayed(ledger: Ledger) -> None:
     """Rows 0 and 1 whose second attempt has failed, too, and one that was acked then."""
-    StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=2)).write(lines(3))
+    StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=2)).write(lines(3))
     fail(ledger, lambda _: True, "<b>malformed</b>")
     settler.settle(ledger)
     fail(ledger, lambda row: row["id"] != 2, "no such shop " + "and no other either " * 12)
@@ -82,7 +82,7 @@ def test_the_step_and_the_batch_that_failed_a_record_are_told_in_each_list(
 ) -> None:
     ledger = world.ledger("steps", ackers=1, message_timeout=3600.0)
     try:
-        StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1)).write(lines(1))
+        StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=1)).write(lines(1))
         fail(ledger, lambda _: True, "no such shop", "price", 1234)
         settler.settle(ledger)
         page = new_page("/")

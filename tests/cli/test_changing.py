@@ -12,7 +12,7 @@ from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.streams import StreamReader
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
 
@@ -63,7 +63,7 @@ def test_settings_are_shown_and_changed(acker: Acker, ledger: Ledger) -> None:
 
 
 def test_dead_letters_are_listed_and_replayed(acker: Acker, ledger: Ledger) -> None:
-    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=2))
+    spout = StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=2))
     spout.write(pa.table({"id": ["a", "b", HOSTILE], "n": [1, 2, 3]}))
     for _ in range(2):
         reader = StreamReader(ledger, "lines")
@@ -98,7 +98,7 @@ def test_dead_letters_are_listed_and_replayed(acker: Acker, ledger: Ledger) -> N
 def test_dead_letters_are_grouped_filtered_written_and_discarded(
     acker: Acker, ledger: Ledger, tmp_path: Path
 ) -> None:
-    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1))
+    spout = StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=1))
     spout.write(pa.table({"id": [f"{n}" for n in range(6)], "n": range(6)}))
     reader = StreamReader(ledger, "lines")
     for row in reader.rows():

@@ -8,7 +8,7 @@ import pytest
 from acker.cli import find
 from acker.ledger.client import Ledger
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from api.models.records import Records
 from tests.helpers.cli import HOSTILE, Acker, good, one_error, track
@@ -19,7 +19,7 @@ from tests.helpers.ledgers import confirm_all
 def test_a_record_is_shown_with_its_attempts_and_leads_to_its_dead_letter(
     acker: Acker, ledger: Ledger
 ) -> None:
-    StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=2)).write(lines(1))
+    StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=2)).write(lines(1))
     for reason in (HOSTILE, "no such shop"):
         fail(ledger, lambda _: True, reason)
         settler.settle(ledger)
@@ -42,7 +42,7 @@ def test_a_record_is_shown_with_its_attempts_and_leads_to_its_dead_letter(
 def test_the_step_and_the_batch_that_failed_a_record_are_told_wherever_the_step_is(
     acker: Acker, ledger: Ledger
 ) -> None:
-    StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1)).write(lines(1))
+    StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=1)).write(lines(1))
     fail(ledger, lambda _: True, "no such shop", "price", 17)
     [anchor] = re.findall(r"^ +1? *(-?\d{8,}) ", acker("find", "words", "0").out, re.MULTILINE)
     settler.settle(ledger)

@@ -10,7 +10,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import StreamReader
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 
 HOSTILE = (b"<script>window.hacked=1</script>", b"\xff\x00bytes", "gpj\u202eexe.png".encode(), b"")
@@ -33,7 +33,7 @@ class World:
 
 def bury(ledger: Ledger, reason: str = "<b>bad</b>") -> None:
     """Makes three dead letters."""
-    spout = StreamSpout(ledger, Tracking("lines", "lines", "id", attempts=1))
+    spout = StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=1))
     spout.write(pa.table({"id": [1, 2, 3], "text": ["one", "<b>two</b>", None]}))
     reader = StreamReader(ledger, "lines")
     ledger.fail([int(str(row["_acker"])) for row in reader.rows()], reason)

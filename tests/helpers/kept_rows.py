@@ -10,9 +10,9 @@ from acker.ledger.client import Ledger
 from acker.ledger.ids import as_ids
 from acker.streams import StreamReader
 from acker.streams.spouts import dead_letters, kept
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 
-HOW = Tracking("s", "lines", "id", attempts=3, attempt="attempt")
+HOW = SpoutOptions("s", "lines", "id", attempts=3, attempt="attempt")
 
 
 def lines(count: int, first: int = 0) -> pa.Table:

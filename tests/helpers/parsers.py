@@ -22,7 +22,7 @@ from acker.ledger.config import SCHEMA_VERSION, TopologyConfig
 from acker.ledger.core import Core
 from acker.ledger.journal import Messages
 from acker.lines import definition
-from acker.spark import notes, tracking
+from acker.spark import batch_roots, notes
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
 from acker.spark.verdicts import Verdict
@@ -35,7 +35,7 @@ from acker.streams.commits.roots import Roots
 from acker.streams.gathers import Gathering
 from acker.streams.segments import Segment
 from acker.streams.spouts import dead_letters, finding, kept, letter_pages, letter_store
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.subscriptions import Range
 
 
@@ -240,7 +240,7 @@ def _subscriptions(data: bytes) -> None:
 
 
 def _registered(data: bytes) -> None:
-    tracking.parse_registered(Batch("q", 1, "r"), fields(data))
+    batch_roots.parse_registered(Batch("q", 1, "r"), fields(data))
 
 
 def _watermark(data: bytes) -> None:
@@ -252,7 +252,7 @@ def _watermark(data: bytes) -> None:
 
 def _samples() -> dict[str, tuple[bytes, ...]]:
     slab = b"\0\0\0\0\0\x01\x10\0"
-    roots = Roots("ab" * 16, 4, 5, 2, Tracking("s", "lines", "id"), 1, {"p": (0, 3)})
+    roots = Roots("ab" * 16, 4, 5, 2, SpoutOptions("s", "lines", "id"), 1, {"p": (0, 3)})
     segment = Segment("cd" * 16, 3, 7, 100, (0,), (0,))
     rows = segments.encode(pa.table({"id": ["a"], "n": [1]}).to_batches(), "lz4")
     entry = [

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from acker.lines import Gather, Line, Out, Request
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.attempts import BY
 from tests.helpers.pipeline import Pipeline
@@ -19,7 +19,7 @@ _PARTS = 4
 def ask(pipeline: Pipeline, lines: list[str]) -> Line:
     """Makes each line a request, of which a row is in the stream `lines`; its words gather in `words`."""
     line = Line(pipeline.ledger, "line", [Gather("words", tasks=TASKS, by=("word",))])
-    spout = StreamSpout(pipeline.ledger, Tracking("asks", "lines", "id", line="line"))
+    spout = StreamSpout(pipeline.ledger, SpoutOptions("asks", "lines", "id", line="line"))
     for part in range(_PARTS):
         spout.write(pa.table({"id": lines[part::_PARTS], "line": lines[part::_PARTS]}))
     return line

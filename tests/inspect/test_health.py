@@ -15,7 +15,7 @@ from acker.inspect.totals import ShardTotals, Totals
 from acker.ledger.client import Ledger
 from acker.ledger.config import TopologyConfig
 from acker.store import keys
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import consume, lines, rows
 from tests.helpers.ledgers import Trees, opened
@@ -148,7 +148,7 @@ def test_what_a_spout_does_not_confirm_is_looked_for(ledger: Ledger) -> None:
 def test_rows_that_wait_for_their_next_attempt_are_no_outcomes_that_nobody_confirms(
     ledger: Ledger, wait: float, found: list[str]
 ) -> None:
-    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2, backoff=wait)).write(lines(3))
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2, backoff=wait)).write(lines(3))
     ledger.fail([row["_acker"] for row in rows(ledger)], "busy")
     consume(ledger)
     ledger.run(health.set_thresholds(ledger.core, {"silence": 1e-9, "failed": 0}))

@@ -25,7 +25,7 @@ from acker.streams import StreamWriter
 from acker.streams.commits import giving_back
 from acker.streams.segments import new_token
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.leaks import PERMANENT, WHILE_TREES_LIVE, kind_of
 from tests.helpers.ledgers import Trees, confirm_all, opened, reported
@@ -59,7 +59,7 @@ def filled(url: str, name: str) -> Ledger:
     early = Trees(3)
     early.complete(ledger, 0)
     ledger.fail(early.anchors[1:2], "too early")
-    spout = StreamSpout(ledger, Tracking("kept", "lines", "id", attempts=1, offset="id"))
+    spout = StreamSpout(ledger, SpoutOptions("kept", "lines", "id", attempts=1, offset="id"))
     for subscription in ("one", "two"):
         take(ledger, "lines", subscription)
     [roots] = spout.write(pa.table({"id": range(4)}))
@@ -76,7 +76,7 @@ def filled(url: str, name: str) -> Ledger:
     ledger.run(health.set_thresholds(core, {"failed": 0}))
     line = Line(ledger, "line", [Gather("gathers")])
     line.step("pass", reads="asks")(lambda row, out: out.emit("gathers", row))
-    asks = StreamSpout(ledger, Tracking("asks", "asks", "id", line="line"))
+    asks = StreamSpout(ledger, SpoutOptions("asks", "asks", "id", line="line"))
     [worker] = line.workers()
     worker.work()  # subscribes
     asks.write(pa.table({"id": range(4)}))
@@ -288,7 +288,9 @@ def test_a_spout_that_owes_nothing_is_removed_and_makes_room(url: str) -> None:
 
 def test_a_spout_that_keeps_rows_or_dead_letters_is_not_removed(url: str) -> None:
     ledger = opened(url, ackers=2)
-    [roots] = StreamSpout(ledger, Tracking("kept", "lines", "id", attempts=1)).write(pa.table({"id": [1]}))
+    [roots] = StreamSpout(ledger, SpoutOptions("kept", "lines", "id", attempts=1)).write(
+        pa.table({"id": [1]})
+    )
     with pytest.raises(SpoutInUse, match="rows"):
         ledger.remove_spout("kept")
     ledger.fail(roots.anchors(), "bad")

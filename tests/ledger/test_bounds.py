@@ -16,7 +16,7 @@ from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON
 from acker.store.client import Store
 from acker.streams.spouts import kept
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.leaks import assert_no_leaks
 from tests.helpers.ledger_state import age_writers, shard_key
@@ -47,7 +47,7 @@ def keep(url: str, number: int) -> int:
     """Writes rows of one spout, until it has as many pending as it may; returns how many it wrote."""
     spout = StreamSpout(
         open_ledger(Store(url, timeout=60), "tested"),
-        Tracking("kept", "lines", "id", max_spout_pending=100),
+        SpoutOptions("kept", "lines", "id", max_spout_pending=100),
     )
     written = 0
     try:

@@ -24,7 +24,7 @@ from acker.streams.places.drops import drops
 from acker.streams.reader import StreamReader
 from acker.streams.segments import ANCHORS
 from acker.streams.spouts import replays, settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.turns import Moment, Turns, moment, set_back, tag
 
@@ -83,10 +83,10 @@ class Flow:
             def finished(self, _: Out) -> None:
                 flow.add(self.request, self.counts)
 
-        self.tracking = Tracking(
+        self.options = SpoutOptions(
             "requests", "numbers", "id", attempts=1000, line="squares", group=group, outcomes=False
         )
-        self.spout = StreamSpout(self.ledger, self.tracking)
+        self.spout = StreamSpout(self.ledger, self.options)
         self.workers = [Worker(self.ledger, one.step, most_rows=20) for one in self.line.workers()]
         self.workers += [Worker(self.ledger, one.step) for one in self.line.workers()]
         self.readers = [OutcomeReader(self.ledger.core, SPOUT) for _ in range(2)]
@@ -218,7 +218,7 @@ def test_rows_that_a_store_has_given_and_forgot_so_are_worked_on_once(
     workers = [Worker(ledger, FunctionStep("fan", "numbers", fan), most_rows=20) for _ in range(2)]
     for one in workers:
         assert not one.work()
-    spout = StreamSpout(ledger, Tracking("requests", "numbers", "id"))
+    spout = StreamSpout(ledger, SpoutOptions("requests", "numbers", "id"))
     spout.write(pa.table({"id": ["a", "b"], "n": [1, 2]}))
     before.append(moment(valkey_raw))
     assert not workers[0].work()
@@ -257,7 +257,7 @@ def test_rows_that_only_some_nodes_know_of_are_worked_on_once_by_the_attempt_tha
     for one in (*fans, note):
         assert not one.work()
     names = [f"r{n}" for n in range(20)]
-    how = Tracking("requests", "numbers", "id", line="line", group=1, attempts=1000)
+    how = SpoutOptions("requests", "numbers", "id", line="line", group=1, attempts=1000)
     StreamSpout(ledger, how).write(pa.table({"id": names}))
     before = moment(valkey_raw)
     assert fans[0].work()

@@ -16,7 +16,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams import fairness, subscriptions
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.streaming import counters
 
@@ -63,7 +63,7 @@ class Flow:
         )
         for one in (self.fan, self.work, self.count):
             one.work()  # subscribes
-        how = Tracking("asks", "asks", "id", line="line", group=1)
+        how = SpoutOptions("asks", "asks", "id", line="line", group=1)
         self.spout = StreamSpout(ledger, how)
         self.reader = OutcomeReader(ledger.core, SPOUT)
 
@@ -125,7 +125,7 @@ def test_a_batch_goes_round_the_keys_and_keeps_the_order_of_each(ledger: Ledger)
     step = FunctionStep("each", "plain", lambda row, _: done.append((row["of"], row["i"])), fair_by="of")
     worker = Worker(ledger, step)
     worker.work()
-    spout = StreamSpout(ledger, Tracking("rows", "plain", "i"))
+    spout = StreamSpout(ledger, SpoutOptions("rows", "plain", "i"))
     spout.write(pa.table({"of": ["a", "a", "a", "b", None], "i": [0, 1, 2, 3, 4]}))
     assert worker.work() == 1
     assert done == [("a", 0), ("b", 3), (None, 4), ("a", 1), ("a", 2)]

@@ -29,7 +29,7 @@ from acker.store.client import Store
 from acker.store.operation import Reply
 from acker.store.operation import Request as Asked
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.cuts import Killed, killed_after
 from tests.helpers.leaks import assert_settled
@@ -70,10 +70,10 @@ class Histories(RuleBasedStateMachine):
         for one in self.workers:
             one.work()
         self.coordinators = [OutcomeReader(self.ledger.core, SPOUT) for _ in range(2)]
-        how = Tracking("asks", "flow1", "id", attempts=1000, attempt="attempt", line="line")
+        how = SpoutOptions("asks", "flow1", "id", attempts=1000, attempt="attempt", line="line")
         self.spouts = [
             StreamSpout(self.ledger, how),
-            *(StreamSpout(self.ledger, Tracking(**{**_fields(how), "group": n})) for n in (1, 2)),
+            *(StreamSpout(self.ledger, SpoutOptions(**{**_fields(how), "group": n})) for n in (1, 2)),
         ]
 
     def _noting(self, store: Store, asked: Sequence[Asked]) -> list[Reply]:
@@ -211,7 +211,7 @@ class Histories(RuleBasedStateMachine):
         assert_settled(self.raw)
 
 
-def _fields(how: Tracking) -> dict[str, Any]:
+def _fields(how: SpoutOptions) -> dict[str, Any]:
     return {
         name: getattr(how, name) for name in ("spout", "stream", "message_id", "attempts", "attempt", "line")
     }

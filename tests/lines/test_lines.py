@@ -26,7 +26,7 @@ from acker.streams.gathers import Gathering
 from acker.streams.places.stuck import stuck
 from acker.streams.places.why import GATED, why
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.stream import Stream
 from tests.helpers.leaks import assert_settled
@@ -67,7 +67,7 @@ class Job:
 
         self.workers = {one.step.name: one for one in self.line.workers()}
         self.reader = OutcomeReader(ledger.core, SPOUT)
-        how = Tracking("asks", "asks", "id", attempts=attempts, line="line", group=group)
+        how = SpoutOptions("asks", "asks", "id", attempts=attempts, line="line", group=group)
         self.spout = StreamSpout(ledger, how)
         for one in self.workers.values():
             one.work()  # subscribes
@@ -174,7 +174,7 @@ def test_a_topology_has_31_lines_at_most(valkey_url: str) -> None:
         (lambda: Gather("s", 65, ("a",)), "tasks: expected int from 1 to 64"),
         (lambda: Gather("s", 2), "by: expected the columns by which the rows of stream 's' are divided"),
         (lambda: Gather("s", 1, "ab"), "by: expected names of columns"),  # type: ignore[arg-type]
-        (lambda: Tracking("s", "lines", "id", group=3), "group: expected with line"),
+        (lambda: SpoutOptions("s", "lines", "id", group=3), "group: expected with line"),
     ],
 )
 def test_what_is_declared_is_checked(make: Any, message: str) -> None:
@@ -191,7 +191,7 @@ def test_steps_are_checked(job: Job) -> None:
     with pytest.raises(ValidationError, match="line 'line' has one of the name 'fan' already"):
         job.line.step("fan", reads="rows")(print)
     with pytest.raises(UnknownLine, match="topology 't' has no line 'nowhere'"):
-        StreamSpout(job.ledger, Tracking("s", "asks", "id", line="nowhere")).write(
+        StreamSpout(job.ledger, SpoutOptions("s", "asks", "id", line="nowhere")).write(
             pa.table({"id": ["a"], "n": [1]})
         )
 

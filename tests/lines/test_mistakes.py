@@ -17,7 +17,7 @@ from acker.lines import Gather, Line, Out, columns
 from acker.lines.workers import Worker
 from acker.store.client import Store
 from acker.streams import schemas
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.servers import wait_until
 
@@ -66,7 +66,7 @@ def asked(ledger: Ledger, mistake: Callable[[Out], object]) -> tuple[int, str]:
         def finished(self, _: Out) -> None:
             good.extend(row["i"] for row in self.rows)
 
-    how = Tracking("asks", "asks", "id", attempts=1, line="line", group=1)
+    how = SpoutOptions("asks", "asks", "id", attempts=1, line="line", group=1)
     StreamSpout(ledger, how).write(pa.table({"id": ["a", "bad", "b"]}))
     reader, ended = OutcomeReader(ledger.core, "asks"), list[Any]()
 

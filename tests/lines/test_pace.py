@@ -11,7 +11,7 @@ from acker.lines import workers
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store.client import Store
-from acker.streams import StreamSpout, Tracking
+from acker.streams import SpoutOptions, StreamSpout
 from acker.streams.together import Pace
 from tests.helpers.streaming import counters
 
@@ -25,7 +25,7 @@ def test_rows_that_wait_side_by_side_are_taken_together(valkey_url: str) -> None
     step = FunctionStep("meet", "rows", meet, pace=Pace(concurrency=20, timeout=60.0))
     worker = Worker(ledger, step)
     worker.work()  # subscribes
-    spout = StreamSpout(ledger, Tracking("rows", "rows", "id"))
+    spout = StreamSpout(ledger, SpoutOptions("rows", "rows", "id"))
     spout.write(pa.table({"id": [str(number) for number in range(20)]}), segments=20)
     assert worker.work() == 20
     assert counters(ledger)["acked"] == 20
@@ -49,7 +49,7 @@ def test_a_worker_takes_about_as_much_as_it_does_in_a_second(
     monkeypatch.setattr(workers, "time", Clock)
     worker = Worker(ledger, FunctionStep("slow", "rows", work), most_rows=1_000)
     worker.work()  # subscribes
-    spout = StreamSpout(ledger, Tracking("rows", "rows", "id"))
+    spout = StreamSpout(ledger, SpoutOptions("rows", "rows", "id"))
     spout.write(pa.table({"id": [str(number) for number in range(900)]}), segments=900)
     while not sizes or sizes[-1]:
         sizes.append(0)

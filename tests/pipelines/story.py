@@ -24,7 +24,7 @@ from acker.ledger.client import Ledger
 from acker.spark import bolt, job, track
 from acker.streams import Stream, StreamReader
 from acker.streams.spouts import dead_letters, kept, settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.pipelines.ends import CRASH, end_of
 from tests.pipelines.operators import APART, KINDS, SCHEMA
@@ -148,7 +148,7 @@ class Story:
             hidden.write_text("\n".join(lines) + "\n")
             hidden.rename(there)
             return
-        spout = StreamSpout(self.ledger, Tracking(name, name, "id", ATTEMPTS, "attempt"))
+        spout = StreamSpout(self.ledger, SpoutOptions(name, name, "id", ATTEMPTS, "attempt"))
         schema = pa.schema(
             [
                 ("id", pa.int64()),

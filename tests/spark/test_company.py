@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from acker.ledger.client import Ledger
-from acker.spark import Collector, bolt, track, tracking
+from acker.spark import Collector, batch_roots, bolt, track
 from acker.spark.company import look_for_trackers
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
@@ -84,7 +84,7 @@ def commit_tracked(ledger: Ledger, query: str, source: str, number: int) -> None
     key = keys.tracked("t", query, "run", number)
     ledger.store.send([lua.register_roots(key, 600, source, (1, 0, 10), "x", "[]", 0)])
     look_for_trackers(ledger, at, ["lines"])
-    tracking.forget(ledger, at)
+    batch_roots.forget(ledger, at)
 
 
 def test_queries_that_track_the_rows_of_one_dataframe_are_reported_once_and_others_are_not(

@@ -11,14 +11,14 @@ from acker.spark import dead_letters
 from acker.spark.versions import LEARNS_OFFSETS
 from acker.streams.spouts import dead_letters as letters
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.pipeline import Pipeline
 
 
 def bury(pipeline: Pipeline, *names: str, stream: str = "prices") -> None:
     """Makes dead letters of rows of a spout; `status` is a column of theirs, too."""
-    spout = StreamSpout(pipeline.ledger, Tracking("shop", stream, "name", attempts=1))
+    spout = StreamSpout(pipeline.ledger, SpoutOptions("shop", stream, "name", attempts=1))
     size = len(names)
     tags = pa.array([[name[0]] for name in names])
     [made] = spout.write(pa.table({"name": list(names), "status": [7] * size, "tags": tags}))

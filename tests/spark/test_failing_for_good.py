@@ -9,12 +9,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 
 from acker.spark import Collector, FailedException, PermanentFailure, bolt, dead_letters
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.pipeline import Pipeline
 
-HOW = Tracking("shop", "orders", "name", attempts=2)
+HOW = SpoutOptions("shop", "orders", "name", attempts=2)
 
 
 def orders(pipeline: Pipeline, *names: str) -> None:

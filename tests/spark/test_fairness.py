@@ -18,7 +18,7 @@ from acker.spark.options import Options
 from acker.store.client import Store
 from acker.streams import fairness, schemas
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 
 BIG, SMALL, SMALL_ONES = 20_000, 5, 100
@@ -55,7 +55,7 @@ def test_small_requests_do_not_wait_for_a_large_one_that_was_written_first(
         query.awaitTermination()
 
     run()  # the stream is read fairly from now on
-    spout = StreamSpout(ledger, Tracking("asks", "asks", "id"))
+    spout = StreamSpout(ledger, SpoutOptions("asks", "asks", "id"))
     worker = Worker(ledger, FunctionStep("fan", "asks", fan))
     [big] = spout.write(pa.table({"id": ["big"], "n": [BIG]}))
     while worker.work():

@@ -18,7 +18,7 @@ from acker.spark.collector import Collector
 from acker.store.client import Store
 from acker.streams.gathers import Gathering, tasks_of
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.attempts import wait_for
 from tests.helpers.pipeline import Diary, Pipeline
@@ -46,7 +46,7 @@ def test_bolts_count_the_rows_of_each_request_also_of_those_that_have_none(
             assert self.id not in sums
             sums[self.id] = self.n
 
-    spout = StreamSpout(ledger, Tracking("asks", "asks", "id", line="line", group=3))
+    spout = StreamSpout(ledger, SpoutOptions("asks", "asks", "id", line="line", group=3))
     [roots] = spout.write(pa.table({"id": [f"r{n}" for n in range(len(NUMBERS))], "n": NUMBERS}))
 
     def fan(batch: DataFrame, collector: Collector) -> None:
@@ -100,7 +100,7 @@ def test_two_queries_get_bundles_whole_that_are_larger_than_a_batch_each_request
 
     wanted = [50, 0, 60, 1, 50, 0]
     table = pa.table({"id": [f"r{place}" for place in range(len(wanted))], "n": wanted})
-    [roots] = StreamSpout(ledger, Tracking("asks", "asks", "id", line="line", group=1)).write(table)
+    [roots] = StreamSpout(ledger, SpoutOptions("asks", "asks", "id", line="line", group=1)).write(table)
 
     def noting(name: str) -> Bolt:
         @bolt(url=pipeline.url, topology="t", name=name)

@@ -14,7 +14,7 @@ from acker.spark.options import OPTIONS, Options
 from acker.store.client import TIMEOUTS, Store
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.dead_letters import Filter
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers import guide
 
@@ -111,7 +111,9 @@ def test_a_replay_of_many_tells_of_dead_letters_that_can_not_be_replayed(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = open_ledger(Store(url), "t", ackers=1)
-    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1)).write(pa.table({"id": [None, "b" * 2000]}))
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1)).write(
+        pa.table({"id": [None, "b" * 2000]})
+    )
     settler.settle(ledger)
     found = ledger.run(dead_letters.count(ledger.core))
     assert spouts.replay(url=url, topology="t", matching=Filter()) == 0

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from acker.errors import UnreadableRecord
 from acker.inspect.totals import unreadable
 from acker.ledger.client import Ledger
-from acker.spark import Collector, bolt, job, notes, tracking
+from acker.spark import Collector, batch_roots, bolt, job, notes
 from acker.spark.microbatches import Batch
 from acker.store import keys
 from acker.streams import StreamReader
@@ -74,15 +74,15 @@ def test_what_tasks_noted_and_can_not_be_read_is_a_typed_error(
 ) -> None:
     batch, read = Batch("q", 3, "run"), Range("lines", 0, "only", 0, 7)
     notes.note(ledger, batch, read)
-    tracking.end(ledger, batch)
-    assert tracking.inputs(ledger, batch) == (read,)
+    batch_roots.end(ledger, batch)
+    assert batch_roots.inputs(ledger, batch) == (read,)
     tracked = keys.tracked("t", batch.query, batch.run, batch.number)
     valkey_raw.hset(tracked, mapping=broken)  # type: ignore[arg-type]
     with pytest.raises(UnreadableRecord, match="what was tracked of batch 3 cannot be read"):
-        tracking.inputs(ledger, batch)
+        batch_roots.inputs(ledger, batch)
     valkey_raw.delete(tracked)
     valkey_raw.sadd(keys.notes("t", batch.query, batch.run, batch.number), "[7]")
     with pytest.raises(UnreadableRecord, match="not a range of a stream: b'\\[7]'"):
-        tracking.inputs(ledger, batch)
+        batch_roots.inputs(ledger, batch)
     notes.forget(ledger, batch)
-    assert tracking.inputs(ledger, batch) == ()
+    assert batch_roots.inputs(ledger, batch) == ()

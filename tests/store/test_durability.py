@@ -18,7 +18,7 @@ from acker.ledger.slabs import NewSlab
 from acker.store.client import Store
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.durability import replica_of
 from tests.helpers.ledgers import Trees, counted, opened, reported
@@ -197,7 +197,7 @@ def test_registrations_and_commits_wait_too_and_confirmations_do_not(new_server:
     server = new_server()
     replica = replica_of(new_server, server, "valkey")
     ledger = opened(server.url, timeout=60, ackers=1, name="tested", wait_replicas=1)
-    spout = StreamSpout(ledger, Tracking("s", "t", "id"))
+    spout = StreamSpout(ledger, SpoutOptions("s", "t", "id"))
     spout.write(pa.table({"id": [1, 2]}))
     os.kill(replica.pid, signal.SIGSTOP)
     try:
@@ -209,7 +209,7 @@ def test_registrations_and_commits_wait_too_and_confirmations_do_not(new_server:
         with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
             hasty.run(commit.commit(hasty.core, "w", 0, Commit()))
         with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
-            StreamSpout(hasty, Tracking("s", "t", "id")).write(pa.table({"id": [3]}))
+            StreamSpout(hasty, SpoutOptions("s", "t", "id")).write(pa.table({"id": [3]}))
         hasty.tick(force=True)
     finally:
         os.kill(replica.pid, signal.SIGCONT)

@@ -28,7 +28,7 @@ from acker.streams import Stream, StreamReader
 from acker.streams.commits.contents import Commit
 from acker.streams.places.why import why
 from acker.streams.spouts import dead_letters, settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.api import calling, serving
 from tests.helpers.ledgers import Trees, confirm_all
@@ -92,15 +92,15 @@ def spout_works(url: str, name: str = "t") -> None:
         spout.confirm(outcome)
         break
     topology.close()
-    kept = StreamSpout(topology.ledger, Tracking("kept", "lines", "id", attempts=1, offset="id"))
+    kept = StreamSpout(topology.ledger, SpoutOptions("kept", "lines", "id", attempts=1, offset="id"))
     kept.write(pa.table({"id": range(4)}))
     # Another consumer of the stream would fail them; here it is enough that two of the trees fail.
-    [roots] = StreamSpout(topology.ledger, Tracking("kept", "failed", "id", attempts=1)).write(
+    [roots] = StreamSpout(topology.ledger, SpoutOptions("kept", "failed", "id", attempts=1)).write(
         pa.table({"id": range(2)})
     )
     topology.ledger.fail(roots.anchors(), "bad")
     Line(topology.ledger, "line", [Gather("gathers")])
-    asks = Tracking("asks", "asks", "id", line="line")
+    asks = SpoutOptions("asks", "asks", "id", line="line")
     StreamSpout(topology.ledger, asks).write(pa.table({"id": range(4)}))
 
 

@@ -19,7 +19,7 @@ from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
 from acker.streams.spouts import dead_letters, kept, settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import Range
 from tests.helpers.new_server import NewServer
@@ -116,7 +116,7 @@ def test_all_keys_of_a_call_on_a_stream_lie_in_one_slot(cluster: str) -> None:
 
 def test_all_keys_of_a_call_on_a_spout_lie_in_one_slot(cluster: str) -> None:
     ledger = open_ledger(Store(cluster, cluster=True), "topology", ackers=5, slab_limit=2)
-    spout = StreamSpout(ledger, Tracking("orders", "lines", "id", attempts=2, outcomes=True, offset="id"))
+    spout = StreamSpout(ledger, SpoutOptions("orders", "lines", "id", attempts=2, outcomes=True, offset="id"))
     spout.write(pa.table({"id": range(10)}))
     for tried in (1, 2):
         bad = [row["_acker"] for row in StreamReader(ledger, "lines").rows()][:3]

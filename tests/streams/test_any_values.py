@@ -10,7 +10,7 @@ from acker.streams import segments
 from acker.streams.commits import staging
 from acker.streams.commits.columns import message_ids
 from acker.streams.spouts import dead_letters, settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import consume, letters
@@ -68,7 +68,7 @@ def test_values_that_python_has_not_are_shown_as_text() -> None:
 def test_such_rows_are_tracked_failed_replayed_and_buried_and_hold_nothing_up(ledger: Ledger) -> None:
     days = pa.array([LATE] * 3, pa.int32()).cast(pa.date32())
     rows = pa.table({"id": text(b"0", LATIN, b"2"), "day": days})
-    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2)).write(rows)
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2)).write(rows)
     for replayed, dead in ((1, 0), (0, 1)):
         found = rows_of(ledger)
         bad = [row["_acker"] for row in found if row["id"] not in ("0", "2")]

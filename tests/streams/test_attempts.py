@@ -24,7 +24,7 @@ from acker.store.operation import Request
 from acker.streams import StreamReader
 from acker.streams.spouts import attempts, backoff, dead_letters, replays, settler
 from acker.streams.spouts.attempts import Attempt, decisive, with_attempt
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, letters, lines, pending, rows
@@ -92,7 +92,7 @@ def test_a_dead_letter_keeps_every_attempts_reason_and_step_and_gives_the_last_r
 
 
 def test_a_dead_letter_that_is_replayed_begins_anew(ledger: Ledger) -> None:
-    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1)).write(lines(1))
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1)).write(lines(1))
     fail_all(ledger, lambda _: Cause("bad"))
     settler.settle(ledger)
     [letter] = letters(ledger)
@@ -175,7 +175,7 @@ def test_rows_with_the_column_of_attempts_are_refused(ledger: Ledger) -> None:
 
 
 def test_a_row_waits_for_its_next_attempt_and_holds_nothing_up_that_comes_behind(ledger: Ledger) -> None:
-    how = Tracking("s", "lines", "id", attempts=2, backoff=3600.0)
+    how = SpoutOptions("s", "lines", "id", attempts=2, backoff=3600.0)
     StreamSpout(ledger, how).write(lines(250))
     fail_all(ledger, lambda n: Cause(f"busy {n}", retry=n != 7))  # an entry of its own for each
     StreamSpout(ledger, how).write(lines(50, first=300))
@@ -191,7 +191,7 @@ def test_nothing_is_held_up_by_more_than_a_step_looks_at_that_waits(
 ) -> None:
     monkeypatch.setattr(outcomes, "READ_ENTRIES", 10)
     monkeypatch.setattr(replays, "STEP_LOOK", 40)
-    how = Tracking("s", "lines", "id", attempts=2, backoff=3600.0)
+    how = SpoutOptions("s", "lines", "id", attempts=2, backoff=3600.0)
     StreamSpout(ledger, how).write(lines(250))
     fail_all(ledger, lambda n: Cause(f"busy {n}"))
     StreamSpout(ledger, how).write(lines(50, first=300))
@@ -214,9 +214,11 @@ def test_the_same_settler_finds_what_it_has_passed_when_it_is_due(
     monkeypatch.setattr(outcomes, "READ_ENTRIES", 10)
     monkeypatch.setattr(replays, "STEP_LOOK", 40)
     monkeypatch.setattr(replays, "STEP_REPLAYS", 7)
-    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2, backoff=0.4)).write(lines(100))
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2, backoff=0.4)).write(lines(100))
     fail_all(ledger, lambda n: Cause(f"busy {n}"))
-    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2, backoff=3600.0)).write(lines(20, first=200))
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2, backoff=3600.0)).write(
+        lines(20, first=200)
+    )
     fail_all(ledger, lambda n: Cause(f"busy {n}"))
     own, others = settler.Settler(ledger.store, ["t"]), settler.Settler(ledger.store, ["t"])
     deadline = time.monotonic() + 30
@@ -230,7 +232,7 @@ def test_the_same_settler_finds_what_it_has_passed_when_it_is_due(
 
 
 def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(ledger: Ledger) -> None:
-    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2, backoff=0.4)).write(lines(5))
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2, backoff=0.4)).write(lines(5))
     fail_all(ledger, lambda _: Cause("busy"))
     ended = {
         entry.receipt: entry.at
@@ -255,7 +257,7 @@ def test_a_wait_is_doubled_each_time_up_to_its_limit_and_the_same_for_all(
     number: int, shard: int, sequence: int
 ) -> None:
     entry = Entry(Receipt(shard, b"%d-0" % sequence, b""), "failed", Cause(), 0.0, ())
-    how = Tracking("s", "lines", "id", attempts=1000, backoff=2.0, max_backoff=60.0)
+    how = SpoutOptions("s", "lines", "id", attempts=1000, backoff=2.0, max_backoff=60.0)
     whole = min(60.0, 2.0 * 2.0 ** (number - 1))
     assert whole / 2 <= backoff.delay(how, number, entry) <= whole
     assert backoff.delay(how, number, entry) == backoff.delay(how, number, replace(entry, at=5.0))

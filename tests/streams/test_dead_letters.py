@@ -18,7 +18,7 @@ from acker.store.client import Store
 from acker.streams.commits import commit as commits
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.dead_letters import Filter
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows
@@ -63,9 +63,9 @@ def test_what_failed_is_tried_again_then_becomes_a_dead_letter(ledger: Ledger, r
 
 
 def test_dead_letters_are_paged_replayed_once_and_discarded(ledger: Ledger, raw: "redis.Redis") -> None:
-    once = Tracking("s", "lines", "id", attempts=1)
+    once = SpoutOptions("s", "lines", "id", attempts=1)
     StreamSpout(ledger, once).write(lines(25))
-    StreamSpout(ledger, Tracking("z", "lines", "id", attempts=1)).write(lines(3, first=100))
+    StreamSpout(ledger, SpoutOptions("z", "lines", "id", attempts=1)).write(lines(3, first=100))
     fail(ledger, lambda row: True)
     settler.settle(ledger)
     assert ledger.run(dead_letters.count(ledger.core)) == 28
@@ -105,7 +105,7 @@ def with_a_dead_letter(
 ) -> tuple[Ledger, StreamSpout, dead_letters.DeadLetter]:
     """A spout with room for ten rows, by `max_spout_pending` or by the high-water mark, and a dead letter."""
     ledger = open_ledger(Store(url), "small", ackers=1, slab_limit=100, high_water_mark=limit)
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1, max_spout_pending=most))
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1, max_spout_pending=most))
     spout.write(lines(1))
     fail(ledger, lambda row: True)
     assert settler.settle(ledger) == Stepped(dead=1)
@@ -163,7 +163,7 @@ def test_a_full_store_of_dead_letters_holds_outcomes_back_until_some_are_replaye
     monkeypatch.setattr(config, "DEAD_LETTERS", 5)
     # One step may go over the limit: what it has stored does not wait.
     spout = StreamSpout(
-        ledger, Tracking("s", "lines", "id", attempts=1, outcomes=reported, max_spout_pending=8)
+        ledger, SpoutOptions("s", "lines", "id", attempts=1, outcomes=reported, max_spout_pending=8)
     )
     spout.write(lines(8))
     fail(ledger, lambda row: True)
@@ -194,7 +194,7 @@ def test_outcomes_that_bury_nothing_do_not_wait_for_dead_letters(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(config, "DEAD_LETTERS", 1)
-    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1)).write(lines(1))
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1)).write(lines(1))
     fail(ledger, lambda row: True)
     assert settler.settle(ledger) == Stepped(dead=1)
     StreamSpout(ledger, HOW).write(lines(10, first=1))

@@ -13,7 +13,7 @@ from acker.store.aio import AsyncStore
 from acker.store.client import Store
 from acker.streams.spouts import dead_letters, finding, letter_pages, settler
 from acker.streams.spouts.finding import Found, FoundAttempt, FoundRecord
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, fail, lines, rows
 from tests.helpers.ledgers import Trees, confirm_all
@@ -169,7 +169,7 @@ def test_a_call_looks_at_a_bounded_piece_and_says_how_much_of_all(
 ) -> None:
     monkeypatch.setattr(failures, "_EXAMINED_FOR_ID", 7)
     monkeypatch.setattr(letter_pages, "LOOK", 5)
-    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1)).write(lines(40))
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1)).write(lines(40))
     for row in rows(ledger):
         ledger.fail([row["_acker"]], f"bad {row['id']}")
     consume(ledger)

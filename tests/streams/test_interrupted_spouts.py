@@ -13,7 +13,7 @@ from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import kept, lost, replays, settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows
@@ -59,7 +59,7 @@ def test_a_step_that_is_cut_anywhere_is_finished_once_by_another(valkey_url: str
     cuts = 0
     for after in range(200):
         ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=2, slab_limit=10)
-        how = Tracking("s", "lines", "id", attempts=2, outcomes=True)
+        how = SpoutOptions("s", "lines", "id", attempts=2, outcomes=True)
         StreamSpout(ledger, how).write(lines(30))
         fail(ledger, lambda row: row["id"] % 3 == 0)
         cut = run_cut(ledger, replays.step(ledger.core, "s"), after)
@@ -89,7 +89,7 @@ def test_a_write_that_is_cut_anywhere_is_finished_once(valkey_url: str, valkey_r
     table = lines(35)
     names = [None if n == 7 else "x" * (2_000 if n % 10 == 3 else 20) + str(n) for n in range(35)]
     table = table.append_column("name", pa.array(names, pa.string()))
-    how = Tracking("s", "lines", "name")
+    how = SpoutOptions("s", "lines", "name")
     for after in range(100):
         ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=8, slab_limit=10)
         made, staged = ledger.run(
@@ -152,7 +152,7 @@ def test_rows_that_are_settled_again_count_once(ledger: Ledger) -> None:
 
 def test_a_commit_that_goes_on_late_tracks_no_tree_again(ledger: Ledger) -> None:
     made, staged = ledger.run(
-        replays.emit_recorded(ledger.core, Tracking("s", "lines", "id", attempts=1), Staging("lines"),
+        replays.emit_recorded(ledger.core, SpoutOptions("s", "lines", "id", attempts=1), Staging("lines"),
                               lines(200).to_batches())
     )  # fmt: skip
     what = Commit((staged,), made)

@@ -16,7 +16,7 @@ from acker.streams.commits.contents import Commit
 from acker.streams.commits.late import Late
 from acker.streams.commits.staging import Staged
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import letters, lines, rows
 from tests.helpers.streaming import counters, emit, interleave, run_cut, stage, take
@@ -47,7 +47,7 @@ def test_acks_of_a_batch_whose_trees_have_expired_are_reported(
     ledger: Ledger, emits: bool, settled: bool
 ) -> None:
     """Whether the ledger still knows the trees, or has forgotten them because they are replayed."""
-    how = Tracking("s", "lines", "id", attempts=2, outcomes=True)
+    how = SpoutOptions("s", "lines", "id", attempts=2, outcomes=True)
     StreamSpout(ledger, how).write(lines(12))
     staged = stage(ledger, [row["_acker"] for row in rows(ledger)] * 2, rows=7)
     batch = take(ledger, "lines")
@@ -141,7 +141,7 @@ def test_after_a_restart_rows_whose_trees_are_forgotten_are_late_and_nothing_is_
     ledger: Ledger,
 ) -> None:
     """A job comes back when all trees of its rows have expired, and their replays are on their way."""
-    how = Tracking("s", "lines", "id", attempts=2, outcomes=True)
+    how = SpoutOptions("s", "lines", "id", attempts=2, outcomes=True)
     StreamSpout(ledger, how).write(lines(12))
     batch = take(ledger, "lines")
     expire(ledger)
@@ -153,7 +153,7 @@ def test_after_a_restart_rows_whose_trees_are_forgotten_are_late_and_nothing_is_
 
 
 def test_a_dead_letter_that_expired_says_which_batches_take_longer_than_the_timeout(ledger: Ledger) -> None:
-    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1, outcomes=True)).write(lines(3))
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1, outcomes=True)).write(lines(3))
     take(ledger, "lines")
     for step in (
         Step("slow", "bolt", seconds=44.44, late=3),

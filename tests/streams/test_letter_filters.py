@@ -15,7 +15,7 @@ from acker.store.client import Store
 from acker.store.keys import Spout
 from acker.streams.spouts import dead_letters, letter_pages, letter_store, settler
 from acker.streams.spouts.dead_letters import Filter, Group
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import consume, letters, lines, pending, rows
 from tests.helpers.leaks import assert_settled
@@ -33,7 +33,7 @@ def ledger(url: str) -> Ledger:
 
 def dead(ledger: Ledger, count: int, reason: str, spout: str = "s", first: int = 0) -> None:
     """Rows of a spout that are given up, each for the reason with its number in it."""
-    StreamSpout(ledger, Tracking(spout, "lines", "id", attempts=1)).write(lines(count, first))
+    StreamSpout(ledger, SpoutOptions(spout, "lines", "id", attempts=1)).write(lines(count, first))
     for row in rows(ledger):
         ledger.fail([row["_acker"]], reason.format(1000 + row["id"]))
     consume(ledger)
@@ -288,7 +288,7 @@ def go_on(ledger: Ledger, stopped: Any, asked: list[Any]) -> tuple[list[Any], An
 
 def test_a_step_goes_as_far_as_there_is_room_and_on_from_there(url: str) -> None:
     ledger = open_ledger(Store(url), "small", ackers=1, slab_limit=100)
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1, max_spout_pending=10))
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1, max_spout_pending=10))
     for first in (0, 10):
         spout.write(lines(10, first))
         ledger.fail([row["_acker"] for row in rows(ledger)], "bad")
@@ -312,7 +312,7 @@ def test_a_step_goes_as_far_as_there_is_room_and_on_from_there(url: str) -> None
 def test_the_high_water_mark_bounds_a_step(url: str) -> None:
     ledger = open_ledger(Store(url), "low", ackers=1, slab_limit=4, high_water_mark=40)
     dead(ledger, 30, "bad")
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1))
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1))
     spout.write(lines(20, first=100))
     step = ledger.run(dead_letters.replay_some(ledger.core, Filter()))
     assert len(step.anchors) == 20
@@ -323,7 +323,7 @@ def test_the_high_water_mark_bounds_a_step(url: str) -> None:
 def test_what_can_not_be_replayed_is_named_and_holds_nothing_up(several: Ledger, raw: "redis.Redis") -> None:
     import pyarrow as pa
 
-    spout = StreamSpout(several, Tracking("s", "lines", "id", attempts=1))
+    spout = StreamSpout(several, SpoutOptions("s", "lines", "id", attempts=1))
     spout.write(pa.table({"id": pa.array([None], pa.int64()), "line": ["x"], "offset": [0]}))
     settler.settle(several, "s")
     [unnamed] = letters(several, Filter(reason="message_id"))

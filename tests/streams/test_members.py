@@ -14,7 +14,7 @@ from acker.streams.commits import commit, members, roots, staging
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import FAILED, Staged, Staging
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.subscriptions import Range
 from tests.helpers.streaming import counters, emit, stage, take
 
@@ -31,7 +31,7 @@ def fail(ledger: Ledger, anchors: Sequence[int | None]) -> Staged:
 
 
 def root(ledger: Ledger, number: int) -> Roots:
-    how = Tracking("spout", "own", "id")
+    how = SpoutOptions("spout", "own", "id")
     rows = pa.table({"id": [str(n) for n in range(number)]})
     [one] = ledger.run(roots.stage(ledger.core, how, Staging("own"), rows.to_batches()))
     return one

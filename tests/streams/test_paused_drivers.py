@@ -21,7 +21,7 @@ from acker.streams.commits.contents import Commit
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.staging import FAILED, Staging
 from acker.streams.spouts import dead_letters, replays, settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import RERUN_TTL
 from tests.helpers.kept_rows import consume, letters, lines, pending, rows
@@ -30,7 +30,7 @@ from tests.helpers.streaming import counters, stage, take
 
 pytestmark = pytest.mark.slow
 
-HOW = Tracking("s", "lines", "id", attempts=2)
+HOW = SpoutOptions("s", "lines", "id", attempts=2)
 ROWS = 8
 Driver = Callable[[], Operation[object]]
 
@@ -86,7 +86,7 @@ def replay(ledger: Ledger) -> Driver:
 
 def dead_letter(ledger: Ledger) -> Driver:
     """A dead letter that is replayed."""
-    StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1)).write(lines(3))
+    StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1)).write(lines(3))
     ledger.fail([row["_acker"] for row in rows(ledger)], "bad")
     consume(ledger)
     settler.settle(ledger)

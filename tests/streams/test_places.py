@@ -24,7 +24,7 @@ from acker.streams.places import why as looking
 from acker.streams.places.search import Walk
 from acker.streams.places.stuck import StuckPage, stuck
 from acker.streams.places.why import Why, why
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import emit_recorded
 from acker.streams.subscriptions import Range
 from tests.helpers.places import unexplained
@@ -130,7 +130,7 @@ def test_what_a_commit_has_applied_and_not_published_is_found_too(ledger: Ledger
 
 
 def test_rows_that_a_commit_tracks_are_found_wherever_it_is_cut(ledger: Ledger) -> None:
-    how, rows = Tracking("s", "lines", "line"), pa.table({"line": ["a", "b"]})
+    how, rows = SpoutOptions("s", "lines", "line"), pa.table({"line": ["a", "b"]})
     made, staged = ledger.run(
         emit_recorded(ledger.core, how, Staging("lines"), rows.combine_chunks().to_batches())
     )

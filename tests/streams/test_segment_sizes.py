@@ -10,7 +10,7 @@ from acker.streams.commits import roots, staging, vectors
 from acker.streams.commits.roots import KEPT_ROWS
 from acker.streams.commits.staging import Staging
 from acker.streams.segments import ANCHORS, SEGMENT_ROWS
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from tests.helpers.servers import raw_client
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -53,6 +53,6 @@ def test_rows_that_are_kept_are_cut_into_smaller_pieces_than_segments(url: str) 
     rows = pa.RecordBatch.from_arrays([pa.array(np.arange(KEPT_ROWS + 1).astype(str))], ["id"])
     assert KEPT_ROWS < SEGMENT_ROWS
     with Topology(url, "t", ackers=1) as topology:
-        how = Tracking("s", "lines", "id")
+        how = SpoutOptions("s", "lines", "id")
         made = topology.ledger.run(roots.stage(topology.ledger.core, how, Staging("lines"), [rows]))
     assert [piece.rows for piece in made] == [KEPT_ROWS, 1]

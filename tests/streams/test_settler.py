@@ -14,7 +14,7 @@ from acker.spark import settling
 from acker.store import keys
 from acker.store.client import Store
 from acker.streams.spouts import kept, lost, settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.settler import Settler
 from acker.streams.spouts.spout import StreamSpout
@@ -31,7 +31,7 @@ def ledger(valkey_url: str) -> Ledger:
 
 
 def spout(ledger: Ledger, name: str, **how: Any) -> StreamSpout:
-    return StreamSpout(ledger, Tracking(name, f"lines-{name}", "id", **how))
+    return StreamSpout(ledger, SpoutOptions(name, f"lines-{name}", "id", **how))
 
 
 def pending(ledger: Ledger, name: str) -> int:

@@ -19,7 +19,7 @@ from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import dead_letters, settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped, emit_recorded
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import HOW, consume, fail, letters, lines, pending, rows
@@ -158,7 +158,7 @@ def test_outcomes_that_somebody_asks_for_are_left_to_who_asks(ledger: Ledger) ->
 
 
 def test_no_more_rows_are_pending_than_allowed(ledger: Ledger) -> None:
-    how = Tracking("s", "lines", "id", max_spout_pending=100)
+    how = SpoutOptions("s", "lines", "id", max_spout_pending=100)
     spout = StreamSpout(ledger, how)
     with pytest.raises(
         ValidationError, match=r"101 rows or more can never be tracked.*max_spout_pending = 100"
@@ -175,7 +175,7 @@ def test_no_more_rows_are_pending_than_allowed(ledger: Ledger) -> None:
 
 def test_a_write_waits_below_the_high_water_mark(url: str) -> None:
     ledger = open_ledger(Store(url), "small", ackers=1, high_water_mark=100, slab_limit=10)
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id"))
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id"))
     with pytest.raises(ValidationError, match=r"can never be tracked.*high-water mark of 100"):
         spout.write(lines(101))
     spout.write(lines(80))
@@ -192,13 +192,16 @@ def test_a_write_waits_below_the_high_water_mark(url: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        (Tracking("s", "lines", "nope"), "expected one of the columns id, line, offset, got 'nope'"),
-        (Tracking("s", "lines", "id", offset="line"), "expected whole numbers without null in column 'line'"),
-        (Tracking("s", "lines", "id", offset="below"), "offset: expected 0 to"),
-        (Tracking("s", "lines", "id", offset="nope"), "offset: expected columns of"),
+        (SpoutOptions("s", "lines", "nope"), "expected one of the columns id, line, offset, got 'nope'"),
+        (
+            SpoutOptions("s", "lines", "id", offset="line"),
+            "expected whole numbers without null in column 'line'",
+        ),
+        (SpoutOptions("s", "lines", "id", offset="below"), "offset: expected 0 to"),
+        (SpoutOptions("s", "lines", "id", offset="nope"), "offset: expected columns of"),
     ],
 )
-def test_rows_that_can_not_be_tracked_are_refused(ledger: Ledger, how: Tracking, message: str) -> None:
+def test_rows_that_can_not_be_tracked_are_refused(ledger: Ledger, how: SpoutOptions, message: str) -> None:
     table = lines(2)
     if how.offset == "below":
         table = table.append_column("below", pa.array([-1, 0]))
@@ -214,7 +217,7 @@ def test_a_row_without_a_message_id_that_can_be_tracked_is_a_dead_letter_at_once
     ledger: Ledger, raw: "redis.Redis"
 ) -> None:
     table = lines(5).append_column("name", pa.array(NAMES, pa.string()))
-    StreamSpout(ledger, Tracking("s", "lines", "name", attempts=3, attempt="attempt")).write(table)
+    StreamSpout(ledger, SpoutOptions("s", "lines", "name", attempts=3, attempt="attempt")).write(table)
     assert [row["name"] for row in rows(ledger)] == ["a", "", "z" * 1024]
     assert counters(ledger) == {"tracked": 5, "failed": 2}
     reported: list[dict[str, Any]] = []
@@ -241,7 +244,9 @@ def test_a_row_without_a_message_id_that_can_be_tracked_is_a_dead_letter_at_once
 
 
 def test_a_spout_of_rows_none_of_which_can_be_tracked_has_dead_letters_only(ledger: Ledger) -> None:
-    StreamSpout(ledger, Tracking("s", "lines", "name")).write(pa.table({"name": pa.nulls(250, pa.string())}))
+    StreamSpout(ledger, SpoutOptions("s", "lines", "name")).write(
+        pa.table({"name": pa.nulls(250, pa.string())})
+    )
     assert rows(ledger) == []
     assert settler.settle(ledger) == Stepped(dead=250)
 
@@ -250,7 +255,7 @@ def test_rows_without_a_message_id_go_on_untracked_where_that_is_asked_for(
     ledger: Ledger, raw: "redis.Redis"
 ) -> None:
     table = lines(5).append_column("name", pa.array(NAMES, pa.string()))
-    StreamSpout(ledger, Tracking("s", "lines", "name", bad_message_id="untracked")).write(table)
+    StreamSpout(ledger, SpoutOptions("s", "lines", "name", bad_message_id="untracked")).write(table)
     assert sorted((row["id"], row["_acker"] is None) for row in rows(ledger)) == [
         (0, False), (1, True), (2, True), (3, False), (4, False),
     ]  # fmt: skip
@@ -274,7 +279,7 @@ def test_rows_without_a_message_id_go_on_untracked_where_that_is_asked_for(
 )
 def test_a_tracking_is_checked(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        Tracking(**{"spout": "s", "stream": "lines", "message_id": "id", **wrong})
+        SpoutOptions(**{"spout": "s", "stream": "lines", "message_id": "id", **wrong})
 
 
 def test_roots_are_reported_by_their_record_alone() -> None:

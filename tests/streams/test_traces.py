@@ -21,7 +21,7 @@ from acker.store.replies import milliseconds
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
 from acker.streams.places.why import why
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.streaming import commit, consume, emit, record_requests, run_cut, stage, take
 
@@ -38,7 +38,7 @@ def story(ledger: Ledger, anchor: int) -> list[str]:
 
 def test_a_trace_tells_what_became_of_a_tree_from_end_to_end(url: str) -> None:
     ledger = traced(url)
-    [roots] = StreamSpout(ledger, Tracking("s", "lines", "id")).write(pa.table({"id": range(3)}))
+    [roots] = StreamSpout(ledger, SpoutOptions("s", "lines", "id")).write(pa.table({"id": range(3)}))
     good, bad = roots.anchors()[:2].tolist()
     by = ledger.run(marks.mark(ledger.core, "split", 7))
     staged = stage(ledger, np.array([good, good, good, bad]))
@@ -57,7 +57,7 @@ def test_a_trace_tells_what_became_of_a_tree_from_end_to_end(url: str) -> None:
 
 def test_a_trace_tells_an_end_that_only_the_ledger_knows(url: str) -> None:
     ledger = traced(url)
-    [roots] = StreamSpout(ledger, Tracking("s", "lines", "id")).write(pa.table({"id": range(2)}))
+    [roots] = StreamSpout(ledger, SpoutOptions("s", "lines", "id")).write(pa.table({"id": range(2)}))
     failed, expired = roots.anchors().tolist()
     ledger.fail([failed], "too late")
     for _ in range(4):

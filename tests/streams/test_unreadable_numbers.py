@@ -13,7 +13,7 @@ from acker.ledger.client import Ledger
 from acker.store import keys
 from acker.streams import Stream, StreamWriter, retention, subscriptions, taking_back
 from acker.streams.spouts import kept, settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped, writer_of
 from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import Range
@@ -86,7 +86,7 @@ def test_totals_of_a_stream_name_the_number_that_is_unreadable(ledger: Ledger, r
 
 @pytest.mark.parametrize("broken", NUMBERS)
 def test_counts_that_are_unreadable_end_no_call_half_done(ledger: Ledger, raw: Any, broken: bytes) -> None:
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=1))
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1))
     spout.write(lines(3))
     counts = keys.Spout("t", "s")
     fields = {"rows:0": broken, "acked:0": broken, "emitted": broken, "segments": broken, "bytes": broken}
@@ -135,7 +135,7 @@ def test_commits_that_are_unreadable_end_their_own_spout_only(
     ledger: Ledger, raw: Any, field: str, broken: bytes
 ) -> None:
     for name in ("a", "b"):
-        StreamSpout(ledger, Tracking(name, f"lines-{name}", "id", attempts=2)).write(lines(3))
+        StreamSpout(ledger, SpoutOptions(name, f"lines-{name}", "id", attempts=2)).write(lines(3))
         ledger.fail([row["_acker"] for row in kept_rows.rows(ledger, f"lines-{name}")][:1], "bad")
         settler.settle(ledger, name)
         consume(ledger, f"lines-{name}")
@@ -170,7 +170,7 @@ def test_limits_that_are_unreadable_drop_nothing_until_they_are_set_again(
 def test_a_watermark_that_is_unreadable_is_reported_by_its_partition(
     ledger: Ledger, raw: Any, broken: bytes
 ) -> None:
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id", offset="id"))
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", offset="id"))
     spout.write(pa.table({"id": range(4)}))
     assert ledger.run(kept.watermark(ledger.core, "s")) == {"": 0}
     raw.hset(keys.Spout("t", "s").highest, "p", broken)

@@ -14,7 +14,7 @@ from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
 from acker.streams.spouts import kept, lost, settler
 from acker.streams.spouts.kept import Settled
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import consume, fail, letters, lines, pending, rows
@@ -43,7 +43,7 @@ def spoil(ledger: Ledger, raw: Any, token: str, change: Callable[[bytes], bytes 
 def test_kept_rows_that_can_not_be_read_stay_pending_and_keep_no_other_waiting(
     ledger: Ledger, raw: Any, attempts: int, how: str
 ) -> None:
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=attempts, offset="offset"))
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=attempts, offset="offset"))
     spout.write(lines(100))
     [bad] = spout.write(lines(1000, first=100))
     spoil(ledger, raw, bad.token, BROKEN.get(how, lambda payload: None))
@@ -61,7 +61,7 @@ def test_kept_rows_that_can_not_be_read_stay_pending_and_keep_no_other_waiting(
 
 @pytest.mark.parametrize("attempts", [2, 3])
 def test_damaged_attempts_of_a_row_keep_no_other_waiting(ledger: Ledger, raw: Any, attempts: int) -> None:
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=attempts))
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=attempts))
     spout.write(lines(3))
     fail(ledger, lambda row: row["id"] == 1)
     settler.settle(ledger)
@@ -78,7 +78,7 @@ def test_damaged_attempts_of_a_row_keep_no_other_waiting(ledger: Ledger, raw: An
 def test_trees_of_rows_that_can_not_be_read_are_not_tried_again_when_the_ledger_has_lost_them(
     ledger: Ledger, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [bad] = StreamSpout(ledger, Tracking("s", "lines", "id")).write(lines(1000))
+    [bad] = StreamSpout(ledger, SpoutOptions("s", "lines", "id")).write(lines(1000))
     spoil(ledger, raw, bad.token, BROKEN["torn"])
     fail(ledger, lambda row: row["id"] == 7)
     assert settler.settle(ledger) == Stepped(acked=999)
@@ -95,7 +95,7 @@ def test_trees_of_rows_that_can_not_be_read_are_not_tried_again_when_the_ledger_
 def test_a_commit_that_was_cut_is_finished_without_the_rows_that_it_could_not_read(
     ledger: Ledger, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spout = StreamSpout(ledger, Tracking("s", "lines", "id", attempts=2))
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=2))
     spout.write(lines(10))
     [bad] = spout.write(lines(1000, first=10))
     spoil(ledger, raw, bad.token, BROKEN["torn"])

@@ -11,7 +11,7 @@ from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import dead_letters, kept, lost, replays, settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.kept_rows import consume, fail, letters, lines, rows
@@ -26,7 +26,7 @@ def ledger(url: str) -> Ledger:
 
 
 def test_a_watermark_is_held_back_by_what_is_not_done(ledger: Ledger) -> None:
-    how = Tracking("s", "lines", "id", attempts=2, offset="offset", partition="partition")
+    how = SpoutOptions("s", "lines", "id", attempts=2, offset="offset", partition="partition")
 
     def write(partition: str, first: int, count: int) -> None:
         table = lines(count, first)
@@ -52,7 +52,7 @@ def test_a_watermark_is_held_back_by_what_is_not_done(ledger: Ledger) -> None:
     assert len(letters(ledger)) == 1
 
 
-def _pieces(ledger: Ledger, how: Tracking, *firsts: int) -> Commit:
+def _pieces(ledger: Ledger, how: SpoutOptions, *firsts: int) -> Commit:
     """A batch of pieces of 100 rows each, in this order."""
     staged, made = [], list[Roots]()
     for first in firsts:
@@ -65,7 +65,7 @@ def _pieces(ledger: Ledger, how: Tracking, *firsts: int) -> Commit:
 
 
 def test_a_watermark_does_not_pass_rows_of_a_batch_that_wait_for_room(ledger: Ledger) -> None:
-    how = Tracking("s", "lines", "id", offset="offset", max_spout_pending=250)
+    how = SpoutOptions("s", "lines", "id", offset="offset", max_spout_pending=250)
     StreamSpout(ledger, how).write(lines(100))
     what = _pieces(ledger, how, 200, 100)
     with pytest.raises(SpoutPendingFull):
@@ -86,7 +86,7 @@ def test_a_watermark_does_not_pass_rows_of_a_batch_that_is_cut_anywhere(
 ) -> None:
     """Meanwhile those that are tracked are lost, tried again, and acked."""
     monkeypatch.setattr(lost, "AFTER", 0.0)
-    how = Tracking("s", "lines", "id", offset="offset")
+    how = SpoutOptions("s", "lines", "id", offset="offset")
     for after in range(100):
         ledger = open_ledger(Store(valkey_url), f"cut{after}", ackers=2, slab_limit=100)
         what = _pieces(ledger, how, 100, 0)
@@ -114,7 +114,7 @@ def test_a_watermark_does_not_pass_rows_of_a_batch_that_is_cut_anywhere(
 
 
 def test_a_dead_letter_that_is_replayed_holds_no_watermark_back(ledger: Ledger) -> None:
-    how = Tracking("s", "lines", "id", attempts=2, offset="offset", partition="partition")
+    how = SpoutOptions("s", "lines", "id", attempts=2, offset="offset", partition="partition")
     table = lines(20)
     StreamSpout(ledger, how).write(table.append_column("partition", pa.array(["a"] * 20)))
     for _ in range(2):

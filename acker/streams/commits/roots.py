@@ -27,7 +27,7 @@ from acker.streams.commits.vectors import VectorKey
 from acker.streams.gathers import Gathers
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.spouts import attempts
-from acker.streams.spouts.options import BAD_MESSAGE_IDS, MOST_ATTEMPTS, Tracking
+from acker.streams.spouts.options import BAD_MESSAGE_IDS, MOST_ATTEMPTS, SpoutOptions
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Roots:
     rows: int
     seed: int
     slab: int
-    how: Tracking
+    how: SpoutOptions
     number: int = 1
     offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
     refused: bool = False
@@ -95,7 +95,9 @@ class Roots:
             line = (int(more[2][0]), int(more[2][1])) if len(more) > 2 else None
             without = len(more) < 2 or (line is not None and more[1] is None)
             tracked_by = None if without else (str(more[1][0]), int(more[1][1]))
-            return cls(token, rows, seed, slab, Tracking(**how), number, places, refused, tracked_by, line)
+            return cls(
+                token, rows, seed, slab, SpoutOptions(**how), number, places, refused, tracked_by, line
+            )
 
     @property
     def untracked(self) -> bool:
@@ -148,18 +150,18 @@ def readable(record: bytes | None) -> Roots | None:
         return None
 
 
-def most_rows(core: Core, how: Tracking) -> int:
+def most_rows(core: Core, how: SpoutOptions) -> int:
     """Most rows of roots: as many as have room in `MOST_SLABS`."""
     return MOST_SLABS * _slab(core, how)
 
 
-def _slab(core: Core, how: Tracking) -> int:
+def _slab(core: Core, how: SpoutOptions) -> int:
     """How many trees of roots a slab has."""
     return how.group or core.config.slab_trees
 
 
 def stage(
-    core: Core, how: Tracking, staging: Staging, batches: Iterable[pa.RecordBatch]
+    core: Core, how: SpoutOptions, staging: Staging, batches: Iterable[pa.RecordBatch]
 ) -> Operation[tuple[Roots, ...]]:
     """Stages rows as roots, in pieces; none where tracking is off. Raises ValidationError.
 
@@ -176,7 +178,7 @@ def stage(
 
 def emit(
     core: Core,
-    how: Tracking,
+    how: SpoutOptions,
     staging: Staging,
     batches: Iterable[pa.RecordBatch],
     number: int = 1,
@@ -207,7 +209,7 @@ def emit(
     return tuple(made), Staged(staging.stream, tuple(done), unanchored=sum(one.rows for one in done))
 
 
-def anchored_schema(schema: pa.Schema, how: Tracking) -> pa.Schema:
+def anchored_schema(schema: pa.Schema, how: SpoutOptions) -> pa.Schema:
     """The schema of rows when they are roots."""
     if ANCHORS in schema.names:
         raise ValidationError(f"rows with the column {ANCHORS} have trees: they cannot be tracked again")
@@ -221,12 +223,12 @@ def anchored_schema(schema: pa.Schema, how: Tracking) -> pa.Schema:
 
 
 def _cut(
-    core: Core, how: Tracking, staging: Staging, batches: Iterable[pa.RecordBatch]
+    core: Core, how: SpoutOptions, staging: Staging, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[list[pa.RecordBatch]]:
     return pieces(replace(staging, rows=min(staging.rows, KEPT_ROWS, most_rows(core, how))), batches)
 
 
-def _prepared(how: Tracking, piece: Sequence[pa.RecordBatch], number: int) -> tuple[pa.Table, pa.Table]:
+def _prepared(how: SpoutOptions, piece: Sequence[pa.RecordBatch], number: int) -> tuple[pa.Table, pa.Table]:
     """Rows, with the number of their attempt where it is wanted: those with a message id, and the others."""
     rows = pa.Table.from_batches(piece)
     anchored_schema(attempts.visible(rows.schema), how)
@@ -244,7 +246,7 @@ def _prepared(how: Tracking, piece: Sequence[pa.RecordBatch], number: int) -> tu
 
 def _stage_rows(
     core: Core,
-    how: Tracking,
+    how: SpoutOptions,
     staging: Staging,
     rows: pa.Table,
     number: int,

@@ -15,7 +15,7 @@ from acker.store import keys
 from acker.store.operation import Operation, Request
 from acker.store.replies import seconds
 from acker.streams.spouts.kept import KeptSlab, kept_slabs, slabs_of
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 
 _FRACTION = 2**64
 _LOOKS = 5_000
@@ -67,7 +67,7 @@ class SettleProgress:
         return min(max(self._soonest, self._started + self._passed / _LOOKS), self._started + _LONGEST)
 
 
-def delay(how: Tracking, number: int, entry: Entry) -> float:
+def delay(how: SpoutOptions, number: int, entry: Entry) -> float:
     """Seconds from the outcome of an attempt to the next: half of what is doubled each time, or up to all."""
     if not how.backoff:
         return 0.0

@@ -30,7 +30,7 @@ from acker.streams.commits.staging import Staged, Staging
 from acker.streams.spouts import kept, letter_store
 from acker.streams.spouts.kept import Settled
 from acker.streams.spouts.letter_store import Head, StoredRow
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import emit_recorded, writer_of
 
 _RACES = 5
@@ -130,7 +130,7 @@ def _stage(
     core: Core, found: Sequence[Head], rows: Sequence[StoredRow | UnreadableRecord | None]
 ) -> Operation[_Made]:
     made = _Made()
-    groups: dict[tuple[Tracking, str], _Group] = {}
+    groups: dict[tuple[SpoutOptions, str], _Group] = {}
     for one, row in zip(found, rows, strict=True):
         if row is None:
             continue
@@ -155,7 +155,7 @@ def _stage(
     return made
 
 
-def _prepared(one: Head, row: StoredRow | UnreadableRecord) -> tuple[Tracking, list[pa.RecordBatch]]:
+def _prepared(one: Head, row: StoredRow | UnreadableRecord) -> tuple[SpoutOptions, list[pa.RecordBatch]]:
     """How a row is emitted again; ValidationError or UnreadableRecord where it cannot be."""
     if isinstance(row, UnreadableRecord):
         raise row
@@ -170,7 +170,7 @@ def _prepared(one: Head, row: StoredRow | UnreadableRecord) -> tuple[Tracking, l
     return how, batches
 
 
-def _room(core: Core, spout: str, hows: Sequence[Tracking]) -> Operation[tuple[int, bool]]:
+def _room(core: Core, spout: str, hows: Sequence[SpoutOptions]) -> Operation[tuple[int, bool]]:
     """How many trees of a spout there is room for, and whether it is given room over any limit.
 
     A spout that has all its dead letters waits for one to go before its outcomes make room: there always is.

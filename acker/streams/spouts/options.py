@@ -13,7 +13,7 @@ BAD_MESSAGE_IDS = ("dead_letter", "untracked")
 
 
 @dataclass(frozen=True, slots=True)
-class Tracking:
+class SpoutOptions:
     """How rows become roots, and how they are tried.
 
     spout: whose. stream: where a replay of a row is published. message_id: the column of the spout's own name
@@ -67,7 +67,7 @@ class Tracking:
             one.check(getattr(self, name), name)
 
 
-OPTIONS = of(Tracking)
+OPTIONS = of(SpoutOptions)
 """The options of a spout, in their order."""
 
 

@@ -26,7 +26,7 @@ from acker.streams.spouts import attempts, backoff, kept
 from acker.streams.spouts.attempts import Attempt
 from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.spouts.kept import KeptSlab, Settled
-from acker.streams.spouts.options import Tracking, outcomes_stream
+from acker.streams.spouts.options import SpoutOptions, outcomes_stream
 from acker.streams.undone import undone
 
 STEP_TREES = 200_000
@@ -167,7 +167,7 @@ def _stepped(entries: Sequence[Entry], known: dict[bytes, KeptSlab], unreadable:
 class _Group:
     """Rows that are replayed in one way."""
 
-    how: Tracking
+    how: SpoutOptions
     number: int
     batches: list[pa.RecordBatch]
     origin: tuple[str, int] | None = None
@@ -235,7 +235,7 @@ def _stage_group(core: Core, group: _Group, staged: list[Staged], tracked: list[
 
 
 def emit_recorded(
-    core: Core, how: Tracking, staging: Staging, batches: Sequence[pa.RecordBatch]
+    core: Core, how: SpoutOptions, staging: Staging, batches: Sequence[pa.RecordBatch]
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
     """As `acker.streams.commits.roots.emit`, when the schema of the stream is recorded, or compared."""
     schema = roots.anchored_schema(batches[0].schema, how)

@@ -15,7 +15,7 @@ from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import emit_recorded
 
 MOST_SEGMENTS = 1_000
@@ -25,12 +25,12 @@ _log = logging.getLogger(__name__)
 class StreamSpout:
     """Emits rows to a stream, tracks them, and keeps them until they are acked or dead letters.
 
-    how: `acker.streams.Tracking`. Somebody has to settle (`acker.streams.spouts.settler`), as
+    how: `acker.streams.SpoutOptions`. Somebody has to settle (`acker.streams.spouts.settler`), as
     to tick. Its rows are as durable as the store. It remembers nothing itself, so it may die between two
     writes.
     """
 
-    def __init__(self, ledger: Ledger, how: Tracking, *, compression: str = "lz4") -> None:
+    def __init__(self, ledger: Ledger, how: SpoutOptions, *, compression: str = "lz4") -> None:
         self.ledger = ledger
         self.how = how
         self._staging = Staging(how.stream, compression=compression)

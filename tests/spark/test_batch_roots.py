@@ -7,13 +7,13 @@ import pytest
 
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
-from acker.spark import microbatches, tracking
+from acker.spark import batch_roots, microbatches
 from acker.store import keys
 from acker.streams import lua
 from acker.streams.commits.roots import Roots
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 
-HOW = Tracking("s", "s.replays", "id")
+HOW = SpoutOptions("s", "s.replays", "id")
 AT = microbatches.Batch("query", 7, "run")
 
 
@@ -47,7 +47,7 @@ class Batch:
         return Roots.parse(record).token
 
     def registered(self) -> list[str]:
-        return sorted(one.token for one in tracking.registered(self.ledger, AT))
+        return sorted(one.token for one in batch_roots.registered(self.ledger, AT))
 
 
 @pytest.fixture
@@ -121,5 +121,5 @@ def test_sources_are_apart(batch: Batch) -> None:
     assert batch.task(1, 0, 10, "x", "a", source="one") == "a"
     assert batch.task(1, 0, 10, "x", "b", source="two") == "b"
     assert batch.registered() == ["a", "b"]
-    tracking.forget(batch.ledger, AT)
+    batch_roots.forget(batch.ledger, AT)
     assert batch.registered() == []

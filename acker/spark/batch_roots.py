@@ -26,7 +26,7 @@ from acker.streams.commits.commit import RECORD_TTL
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staged, Staging
 from acker.streams.segments import ANCHORS
-from acker.streams.spouts.options import Tracking
+from acker.streams.spouts.options import SpoutOptions
 from acker.streams.subscriptions import Range
 
 HASH = "_acker_hash"
@@ -54,7 +54,7 @@ class Tracker(Shipped):
     def __init__(
         self,
         ledger: Ledger,
-        how: Tracking,
+        how: SpoutOptions,
         staging: Staging,
         source: str,
         wanted: pa.Schema,
