@@ -26,7 +26,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from acker.errors import AckerError
 from acker.inspect import failures, pages, traces
 from acker.inspect.aio import AsyncLedger
-from acker.inspect.ended import Recent
+from acker.inspect.failure import Failure
 from acker.inspect.traces import TraceEvent
 from acker.ledger import topologies
 from acker.ledger import traces as recording
@@ -149,7 +149,7 @@ class Exporter:
         self.export(ledger.config.name, anchor, events, ended)
         return True
 
-    def export(self, topology: str, anchor: int, events: Sequence[TraceEvent], ended: Recent | None) -> None:
+    def export(self, topology: str, anchor: int, events: Sequence[TraceEvent], ended: Failure | None) -> None:
         """Makes spans of a tree. events: one or more, the first one first. ended: None where it was acked."""
         spout = next((one.spout for one in events if one.spout), "")
         streams = [one.stream for one in events if one.kind == "emitted"]

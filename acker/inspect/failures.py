@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from acker.errors import ValidationError
 from acker.inspect import lua
-from acker.inspect.ended import Ended, Entry, Recent, parse
+from acker.inspect.failure import Ended, Entry, Failure, parse
 from acker.inspect.trees import Tree
 from acker.ledger import ids
 from acker.ledger.core import Core
@@ -39,13 +39,13 @@ _PLACE = struct.Struct("<HQH")
 
 
 @dataclass(frozen=True, slots=True)
-class RecentPage:
+class FailuresPage:
     """Some of them, latest first, and the cursor of the next page: None at the end. It may be empty.
 
     looked: how many trees it looked at for them.
     """
 
-    trees: tuple[Recent, ...]
+    trees: tuple[Failure, ...]
     cursor: str | None
     looked: int = 0
 
@@ -59,7 +59,7 @@ class Numbers:
     expired: int = 0
 
 
-def recent(
+def page(
     core: Core,
     *,
     status: Ended | None = None,
@@ -69,7 +69,7 @@ def recent(
     message_id: bytes | None = None,
     limit: int = 100,
     cursor: str | None = None,
-) -> Operation[RecentPage]:
+) -> Operation[FailuresPage]:
     """A page of the latest trees that failed or expired, latest first.
 
     status, spout, step (who has failed them), message_id: only those. reason: only those with this in their
@@ -87,7 +87,7 @@ def recent(
     places = {shard: place for shard, place in places.items() if shard in waiting}
     latest = [(-entries[0].at, shard) for shard, entries in waiting.items()]
     heapq.heapify(latest)
-    found: list[Recent] = []
+    found: list[Failure] = []
     examined = looked = size = 0
     most, count = _EXAMINED if message_id is None else _EXAMINED_FOR_ID, _ENTRIES
     while latest and len(found) < limit and examined < most and size < _BYTES_FOR_ID:
@@ -119,10 +119,10 @@ def recent(
             heapq.heappush(latest, (-waiting[shard][0].at, shard))
         else:
             del places[shard]
-    return RecentPage(tuple(found), _encode(places) if places else None, looked)
+    return FailuresPage(tuple(found), _encode(places) if places else None, looked)
 
 
-def find(core: Core, anchor: int) -> Operation[Recent | None]:
+def find(core: Core, anchor: int) -> Operation[Failure | None]:
     """How the tree of an anchor failed or expired; None where it did not, or that is not kept any more."""
     if not core.config.ackers or not anchor & 1:
         return None
@@ -146,7 +146,7 @@ def find(core: Core, anchor: int) -> Operation[Recent | None]:
     return None
 
 
-def how_ended(core: Core, tree: Tree) -> Operation[Recent | Literal["acked"] | None]:
+def how_ended(core: Core, tree: Tree) -> Operation[Failure | Literal["acked"] | None]:
     """How a tree ended that the ledger holds; None while it is in flight, and where that is not kept."""
     if tree.state != "finished":
         return None
@@ -180,7 +180,7 @@ def numbers(core: Core) -> Operation[dict[int, Numbers]]:
 
 def since(
     core: Core, seen: Mapping[int, Numbers], most: int
-) -> Operation[tuple[list[Recent], dict[int, Numbers]]]:
+) -> Operation[tuple[list[Failure], dict[int, Numbers]]]:
     """The latest trees that ended after the numbers `seen` of their shards, oldest first, `most` at most.
 
     Returns them and the numbers now: their difference is how many there were.
@@ -188,7 +188,7 @@ def since(
     now = yield from numbers(core)
     before = {shard: seen.get(shard, Numbers()).ended for shard in now}
     changed = [shard for shard, number in now.items() if number.ended > before[shard]]
-    found: list[Recent] = []
+    found: list[Failure] = []
     replies = yield [
         command(
             "XREVRANGE", core.shards[shard].recent, f"{now[shard].ended}-0", f"({before[shard]}-0",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acker.inspect import marks
-from acker.inspect.ended import Recent
+from acker.inspect.failure import Failure
 from acker.ledger import ids
 from acker.ledger.core import Core
 from acker.ledger.ids import check_id
@@ -67,7 +67,7 @@ def trace(core: Core, anchor: int) -> Operation[list[TraceEvent]]:
     return sorted((one for one in found if one is not None), key=lambda one: (one.at, one.kind != "tracked"))
 
 
-def with_end(events: list[TraceEvent], ended: Recent | None) -> list[TraceEvent]:
+def with_end(events: list[TraceEvent], ended: Failure | None) -> list[TraceEvent]:
     """The events of a trace, and how its tree failed or expired, where they do not tell.
 
     Only the ledger knows of each end, so nobody writes it into traces: an expiration costs them nothing.

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from acker.inspect.ended import Recent
+from acker.inspect.failure import Failure
 from acker.inspect.plain import message_id_fields
 from api.fields import REASON, Answer, Cursor, Id, Instant, MessageIdFields, Name, Seconds, instant
 
@@ -31,7 +31,7 @@ class Outcomes(Answer):
     cursor: Cursor | None = Field(description="Of the next page; null at the end.")
 
 
-def outcome(tree: Recent) -> Outcome:
+def outcome(tree: Failure) -> Outcome:
     """An outcome as clients get it."""
     return Outcome(
         id=tree.id,

@@ -42,7 +42,7 @@ async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query
     """
     if query.spout is not None and query.spout not in ledger.core.spouts:
         raise unknown_spout(ledger.config.name, query.spout)
-    asked = failures.recent(
+    asked = failures.page(
         ledger.core,
         status=query.status,
         spout=query.spout,

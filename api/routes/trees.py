@@ -9,7 +9,7 @@ from acker.errors import ValidationError
 from acker.inspect import by_hand, failures, forms, pages, trees
 from acker.inspect.aio import AsyncLedger
 from acker.inspect.buckets import Bucket
-from acker.inspect.ended import Recent
+from acker.inspect.failure import Failure
 from acker.inspect.plain import message_id_fields
 from api.asgi.logs import note
 from api.fields import ByMessageId, Cursor, Id, Name, instant
@@ -96,12 +96,12 @@ async def list_trees(ledger: LedgerDep, query: Annotated[TreesQuery, Query()]) -
 async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
     """One tree: in flight, or recently finished, with its outcome and reason."""
     found = await ledger.tree(int(anchor))
-    ended: Recent | Literal["acked"] | None
+    ended: Failure | Literal["acked"] | None
     if found is None:
-        ended = recent = await ledger.run(failures.find(ledger.core, int(anchor)))
-        if recent is None:
+        ended = failed = await ledger.run(failures.find(ledger.core, int(anchor)))
+        if failed is None:
             raise _unknown(ledger, anchor)
-        spout, message_id = recent.spout, recent.message_id
+        spout, message_id = failed.spout, failed.message_id
     else:
         ended = await ledger.run(failures.how_ended(ledger.core, found))
         spout, message_id = found.spout, found.message_id
@@ -114,7 +114,7 @@ async def get_tree(ledger: LedgerDep, anchor: Anchor) -> TreeState:
     )
 
 
-def _outcome(ended: Recent | Literal["acked"] | None) -> TreeOutcome | None:
+def _outcome(ended: Failure | Literal["acked"] | None) -> TreeOutcome | None:
     """How a tree ended, as clients get it."""
     if ended is None:
         return None

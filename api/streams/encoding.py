@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fastapi.sse import format_sse_event
 
 from acker.inspect.buckets import BUCKETS
-from acker.inspect.ended import Recent
+from acker.inspect.failure import Failure
 from acker.inspect.health import Health
 from acker.inspect.history import Reading
 from acker.inspect.series import series
@@ -55,7 +55,7 @@ def sample(found: Health, before: Reading, reading: Reading) -> bytes:
     )
 
 
-def outcomes(trees: Iterable[Recent]) -> bytes:
+def outcomes(trees: Iterable[Failure]) -> bytes:
     """Trees that ended, one by one."""
     return b"".join(
         format_sse_event(event="outcome", data_str=outcome(tree).model_dump_json()) for tree in trees

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from acker.inspect import failures, history
 from acker.inspect.aio import AsyncLedger
-from acker.inspect.ended import Recent
+from acker.inspect.failure import Failure
 from acker.inspect.history import STEPS, WINDOWS, Reading
 from api.streams.encoding import Frame
 from api.streams.live import Live, frames
@@ -85,12 +85,12 @@ async def _known_at(ledger: AsyncLedger, at: int) -> Reading | None:
     return None
 
 
-async def _trees_between(ledger: AsyncLedger, start: int, end: int) -> list[Recent]:
+async def _trees_between(ledger: AsyncLedger, start: int, end: int) -> list[Failure]:
     """The latest trees that ended after `start` and up to `end` (ms), oldest first, `MISSED` at most."""
-    found: list[Recent] = []
+    found: list[Failure] = []
     cursor = None
     for _ in range(_PAGES):
-        page = await ledger.run(failures.recent(ledger.core, limit=MISSED, cursor=cursor))
+        page = await ledger.run(failures.page(ledger.core, limit=MISSED, cursor=cursor))
         found += [tree for tree in page.trees if start < round(tree.at * 1000) <= end]
         cursor = page.cursor
         if cursor is None or len(found) >= MISSED or (page.trees and page.trees[-1].at * 1000 <= start):

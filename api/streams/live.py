@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable, UnknownTopology
 from acker.inspect import aio, failures, history
 from acker.inspect.aio import AsyncLedger
-from acker.inspect.ended import Recent
+from acker.inspect.failure import Failure
 from acker.inspect.failures import Numbers
 from acker.inspect.health import Health
 from acker.inspect.history import Reading
@@ -273,7 +273,7 @@ class Live:
 
 
 def frames(
-    found: Health, readings: Sequence[Reading], trees: Sequence[Recent], failed: int, expired: int
+    found: Health, readings: Sequence[Reading], trees: Sequence[Failure], failed: int, expired: int
 ) -> list[Frame]:
     """The events of the readings after the first, and of what ended meanwhile: trees, and how many more."""
     samples = [Frame(after.at, encoding.sample(found, before, after)) for before, after in pairwise(readings)]

@@ -145,9 +145,9 @@ def _search(data: bytes) -> None:
             return
 
 
-def _recent(data: bytes) -> None:
+def _failure(data: bytes) -> None:
     entry = [b"5-0", fields(data)]
-    answered(failures.recent(core()), [[b"5", b"5", b"0"]], [[entry]], [[]], [[]])
+    answered(failures.page(core()), [[b"5", b"5", b"0"]], [[entry]], [[]], [[]])
     answered(failures.kept_since(core(), 1 << 20), [[entry]], [[]])
 
 
@@ -328,7 +328,7 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
         "notes": (packed(Range("lines", 0, "only", 0, 7).record().encode()),),
         "options": (packed(*(x.encode() for pair in options.items() for x in pair)),),
         "outcome": (packed(*entry),),
-        "recent": (packed(*kept),),
+        "failure": (packed(*kept),),
         "readers": (packed(b"only", b"1 1699999999000", b"died", b"0 1699999999000"),),
         "registered": (packed(*(x.encode() for pair in reported.items() for x in pair)),),
         "roots": (roots.record().encode(),),
@@ -363,7 +363,7 @@ _FEEDS: dict[str, Callable[[bytes], object]] = {
     "notes": _notes,
     "options": _options,
     "outcome": _outcome,
-    "recent": _recent,
+    "failure": _failure,
     "readers": _readers,
     "registered": _registered,
     "roots": _roots,

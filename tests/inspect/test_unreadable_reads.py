@@ -42,7 +42,7 @@ def test_pages_of_waiting_trees_go_on_past_failures_that_are_unreadable(url: str
     assert {tree.anchor for tree in found} == {first(torn), first(whole)}
 
 
-def test_recent_outcomes_that_are_unreadable_are_passed_over(url: str, raw: Any) -> None:
+def test_failures_that_are_unreadable_are_passed_over(url: str, raw: Any) -> None:
     ledger = opened(url)
     members = [Trees(3).track(ledger) for _ in range(4)]
     for one in members:
@@ -61,7 +61,7 @@ def test_recent_outcomes_that_are_unreadable_are_passed_over(url: str, raw: Any)
     ):
         raw.xadd(stream, {**fields, **change}, id=f"{newest + place + 1}-0")
     raw.hincrby(shard_key(ledger, 0, "counters"), "recent", 4)
-    page = ledger.run(failures.recent(ledger.core, limit=100))
+    page = ledger.run(failures.page(ledger.core, limit=100))
     assert {tree.anchor for tree in page.trees} == set(together(members)[0].tolist())
     assert page.cursor is None
     found = ledger.run(failures.find(ledger.core, first(members[0])))

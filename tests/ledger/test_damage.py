@@ -188,7 +188,7 @@ def listed(ledger: Ledger) -> set[int]:
     found: set[int] = set()
     cursor = None
     while True:
-        page = ledger.run(failures.recent(ledger.core, limit=1000, cursor=cursor))
+        page = ledger.run(failures.page(ledger.core, limit=1000, cursor=cursor))
         found.update(tree.anchor for tree in page.trees)
         if (cursor := page.cursor) is None:
             return found

@@ -59,7 +59,7 @@ def test_no_call_of_a_slab_with_large_message_ids_holds_the_server(url: str, raw
         note("update", lambda: acked.complete(ledger))  # noqa: B023
         note("fail", lambda: ledger.fail(gone.anchors[::20], "bad"))  # noqa: B023
         note("drain", lambda: [ledger.tick(force=True) for _ in range(3)])
-        note("recent", lambda: ledger.run(failures.recent(ledger.core, limit=100)))
+        note("recent", lambda: ledger.run(failures.page(ledger.core, limit=100)))
         note("confirm", lambda: confirm_all(ledger))
     assert {name: took for name, took in best.items() if took >= MOST_MS} == {}
     assert_settled(raw)
@@ -91,13 +91,13 @@ def test_no_field_of_message_ids_is_large_and_each_tree_has_its_own(
     assert [tree.anchor for tree in found] == [int(trees.anchors[600])]
     some = trees.anchors[[3, 255, 256]]
     assert ledger.fail(some, "bad") == Failed(failed=3)
-    kept = ledger.run(failures.recent(ledger.core, limit=100)).trees
+    kept = ledger.run(failures.page(ledger.core, limit=100)).trees
     assert {tree.anchor: tree.message_id for tree in kept} == {
         anchor: expected[anchor] for anchor in some.tolist()
     }
     for _ in range(3):
         ledger.tick(force=True)
-    known = ledger.run(failures.recent(ledger.core, limit=1000)).trees
+    known = ledger.run(failures.page(ledger.core, limit=1000)).trees
     named = {tree.anchor: tree.message_id for tree in known if tree.anchor in expected and tree.message_id}
     assert len(named) >= 200
     assert named.items() <= expected.items()

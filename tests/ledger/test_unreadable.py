@@ -243,7 +243,7 @@ def test_message_ids_that_are_unreadable_keep_no_outcome_back(url: str, raw: Any
     assert states(ledger, *members) == {"failed": 3, "expired": 12}
     named = ledger.message_ids([slab_of(one) for one in members])
     assert named == {slab_of(members[2]): members[2].message_ids}
-    kept = ledger.run(failures.recent(ledger.core, limit=100)).trees
+    kept = ledger.run(failures.page(ledger.core, limit=100)).trees
     assert {tree.anchor for tree in kept} >= set(members[2].anchors.tolist())
     assert ledger.run(pages.find(ledger.core, members[2].message_ids[0])).trees[0].anchor == first(members[2])
     assert counter(ledger, raw, "unreadable") == 2

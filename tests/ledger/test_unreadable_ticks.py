@@ -140,7 +140,7 @@ def test_a_count_that_was_set_back_keeps_no_tree_from_failing(url: str, raw: Any
     ledger.fail(trees.anchors[2:3], "after")
     expire(ledger)
     assert states(ledger, trees) == {"failed": 3, "expired": 2}
-    kept = ledger.run(failures.recent(ledger.core, limit=10)).trees
+    kept = ledger.run(failures.page(ledger.core, limit=10)).trees
     assert sorted((tree.anchor, tree.status) for tree in kept) == [
         (int(trees.anchors[2]), "failed"),
         (int(trees.anchors[3]), "expired"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from acker.inspect import failures, marks, steps, traces, trees
-from acker.inspect.ended import Recent
+from acker.inspect.failure import Failure
 from acker.inspect.marks import Seen
 from acker.inspect.pages import tree as tree_of
 from acker.inspect.traces import TraceEvent
@@ -49,7 +49,7 @@ class Why:
 
     anchor: int
     tree: Tree | None
-    ended: Recent | None = None
+    ended: Failure | None = None
     places: tuple[Place, ...] = ()
     complete: bool | None = None
     rest: str = ""

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from acker.errors import UnreadableRecord, ValidationError
 from acker.inspect import failures, pages
-from acker.inspect.ended import Recent
+from acker.inspect.failure import Failure
 from acker.inspect.trees import Tree
 from acker.ledger import config, ids
 from acker.ledger.core import Core
@@ -215,7 +215,9 @@ def _held(
     for tree in page.trees:
         if tree.spout is not None:
             ended = yield from failures.how_ended(core, tree)
-            one = _of_recent(ended) if isinstance(ended, Recent) else _of_tree(tree, acked=ended is not None)
+            one = (
+                _of_failure(ended) if isinstance(ended, Failure) else _of_tree(tree, acked=ended is not None)
+            )
             found.setdefault(tree.spout, _Gathered()).trees[tree.anchor] = one
     return len(page.trees)
 
@@ -226,11 +228,11 @@ def _ended(
     """Trees that failed or expired of late."""
     if searches.ended is None:
         return
-    page = yield from failures.recent(core, message_id=wanted, limit=limit, cursor=searches.ended or None)
+    page = yield from failures.page(core, message_id=wanted, limit=limit, cursor=searches.ended or None)
     searches.ended, searches.looked = page.cursor, searches.looked + page.looked
     for tree in page.trees:
         if tree.spout is not None:
-            found.setdefault(tree.spout, _Gathered()).trees[tree.anchor] = _of_recent(tree)
+            found.setdefault(tree.spout, _Gathered()).trees[tree.anchor] = _of_failure(tree)
 
 
 def _dead(
@@ -286,7 +288,7 @@ def _of_tree(tree: Tree, *, acked: bool) -> FoundAttempt:
     return FoundAttempt(tree.anchor, None, state, "", "", -1, tree.tracked_at, None)
 
 
-def _of_recent(tree: Recent) -> FoundAttempt:
+def _of_failure(tree: Failure) -> FoundAttempt:
     why = tree.cause
     return FoundAttempt(
         tree.anchor, None, tree.status, why.reason, why.step, why.batch, tree.at - tree.age, tree.at

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Recent:
+class Failure:
     """A tree that failed or expired.
 
     number, offset: its entry in its shard, and its place there. at: when it ended, in Unix seconds.
@@ -58,7 +58,7 @@ class Entry:
     spout: str | None
     packed: bytes
 
-    def trees(self, message_id: bytes | None = None) -> list[Recent]:
+    def trees(self, message_id: bytes | None = None) -> list[Failure]:
         """Its trees, in their order, or those with a message id; none where they cannot be read."""
         if message_id is not None:  # few entries have it: the others need not be taken apart
             found = self.trees() if message_id in self.packed else []
@@ -66,7 +66,7 @@ class Entry:
         try:
             return list(self._trees())
         except (ValidationError, struct.error, IndexError) as error:
-            _log.error("recent outcome %d of shard %d is not readable: %r", self.number, self.shard, error)
+            _log.error("failure %d of shard %d is not readable: %r", self.number, self.shard, error)
             return []
 
     def count(self) -> int:
@@ -76,14 +76,14 @@ class Entry:
         except (ValidationError, struct.error):
             return 0
 
-    def _trees(self) -> Iterator[Recent]:
+    def _trees(self) -> Iterator[Failure]:
         offset = 0
         for slab, ms, indexes, named, packed in self._slabs():
             names = _names(packed, named)
             for place, index in enumerate(indexes):
                 name = None if not names else names[index if len(names) > len(indexes) else place]
                 anchor = ids.anchor_at(slab, index)
-                yield Recent(
+                yield Failure(
                     self.shard, self.number, offset, self.status, self.cause, self.at / 1000, ms / 1000,
                     anchor, self.spout, name,
                 )  # fmt: skip
@@ -110,7 +110,7 @@ def _names(packed: bytes, count: int) -> list[bytes]:
     try:
         return slabs.unpack_message_ids(packed, count)
     except ValidationError as error:
-        _log.error("message ids of a recent outcome are not readable: %s", error)
+        _log.error("message ids of a failure are not readable: %s", error)
         return []
 
 
@@ -133,5 +133,5 @@ def parse(shard: int, found: Reply) -> Entry:
             values[b"trees"],
         )
     except (KeyError, ValueError) as error:
-        _log.error("recent outcome %d of shard %d is not readable: %r", number, shard, error)
+        _log.error("failure %d of shard %d is not readable: %r", number, shard, error)
         return Entry(shard, number, "failed", Cause(), _LATEST, None, b"")

@@ -7,7 +7,7 @@ import pytest
 
 from acker.errors import ValidationError
 from acker.inspect import failures
-from acker.inspect.ended import Recent
+from acker.inspect.failure import Failure
 from acker.inspect.failures import Numbers
 from acker.ledger import calls, ids, lua
 from acker.ledger.calls import TreesCall
@@ -22,11 +22,11 @@ def ledger(url: str) -> Ledger:
     return opened(url, ackers=3)
 
 
-def listed(ledger: Ledger, limit: int = 100, **asked: Any) -> list[Recent]:
-    found: list[Recent] = []
+def listed(ledger: Ledger, limit: int = 100, **asked: Any) -> list[Failure]:
+    found: list[Failure] = []
     cursor = None
     while True:
-        page = ledger.run(failures.recent(ledger.core, limit=limit, cursor=cursor, **asked))
+        page = ledger.run(failures.page(ledger.core, limit=limit, cursor=cursor, **asked))
         assert len(page.trees) <= limit
         found += page.trees
         cursor = page.cursor
@@ -39,7 +39,7 @@ def expire(ledger: Ledger) -> None:
         ledger.tick(force=True)
 
 
-def reported(trees: list[Recent]) -> dict[int, tuple[str, str, bytes | None, str | None]]:
+def reported(trees: list[Failure]) -> dict[int, tuple[str, str, bytes | None, str | None]]:
     return {tree.anchor: (tree.status, tree.cause.reason, tree.message_id, tree.spout) for tree in trees}
 
 
@@ -213,4 +213,4 @@ def test_a_call_that_names_too_many_big_slabs_leaves_message_ids_out(url: str) -
 @pytest.mark.parametrize("cursor", ["", "x", "é", "AAAA", "____" * 4])
 def test_a_cursor_of_nothing_is_refused(ledger: Ledger, cursor: str) -> None:
     with pytest.raises(ValidationError):
-        ledger.run(failures.recent(ledger.core, cursor=cursor))
+        ledger.run(failures.page(ledger.core, cursor=cursor))
