@@ -9,6 +9,7 @@
 --       4 slots          as "0,2"
 --       5 payload
 --       6 ttl            seconds for which the marker is kept
+--       7 lane           0 to 3 (includes/lanes.lua)
 -- Returns 1, or 0 where the segment was published before; then which of its slots were dropped before that
 -- (stream.gone), whose tuples are the caller's to end. One that is for nobody any more is kept only until
 -- its trees have failed.
@@ -16,7 +17,7 @@
 local unreadable = stream.unreadable(KEYS[2])
 if unreadable then return unreadable end
 if not call('SET', KEYS[5], 1, 'EX', ARGV[6], 'NX') then return {0, stream.gone(KEYS[4])} end
-if stream.publish(KEYS[1], KEYS[2], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4]) then
+if stream.publish(KEYS[1], KEYS[2], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7]) then
   call('SET', KEYS[3], ARGV[5])
 else
   call('SET', KEYS[3], ARGV[5], 'EX', ARGV[6])

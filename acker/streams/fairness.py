@@ -78,6 +78,15 @@ def cut(
     column: of the key. Rows that have no such column have one key together with those of null.
     """
     rows = pa.Table.from_batches(batches)
+    parts = []
+    for lane, places in (yield from divide(core, stream, column, rows)):
+        part = rows if len(places) == rows.num_rows else rows.take(pa.array(places))
+        parts.append((lane, part.combine_chunks().to_batches()))
+    return parts
+
+
+def divide(core: Core, stream: str, column: str, rows: pa.Table) -> Operation[list[tuple[int, Ids]]]:
+    """As `cut`, but which rows these are: their places, from 0."""
     codes, names = _keys(rows, column)
     lanes = np.zeros(rows.num_rows, dtype=np.int64)
     if names:
@@ -86,13 +95,19 @@ def cut(
         own = keys.Stream(core.config.name, stream)
         [before] = yield [lua.count_volumes(own, COUNTED_TTL, counted)]
         lanes = _lanes(codes, np.array(before, dtype=np.int64))
+    return _parts(lanes)
+
+
+def divide_untold(count: int) -> list[tuple[int, Ids]]:
+    """As `divide`, of so many rows whose keys are not known: all have lane 0."""
+    return _parts(np.zeros(count, dtype=np.int64))
+
+
+def _parts(lanes: Ids) -> list[tuple[int, Ids]]:
     parts = []
     for lane in range(LANES):
         places = np.flatnonzero(lanes == lane)
-        for first in range(0, len(places), SEGMENT_ROWS):
-            some = places[first : first + SEGMENT_ROWS]
-            part = rows if len(some) == rows.num_rows else rows.take(pa.array(some))
-            parts.append((lane, part.combine_chunks().to_batches()))
+        parts += [(lane, places[at : at + SEGMENT_ROWS]) for at in range(0, len(places), SEGMENT_ROWS)]
     return parts
 
 

@@ -250,7 +250,7 @@ def publish_once(
 ) -> Request:
     """Publishes a segment without a commit."""
     own = [stream.entries, stream.subscriptions, *_rows_of(stream, [segment]), stream.marker(segment.token)]
-    return script("publish_once", own, [*_published(segment), payload, ttl], config.wait)
+    return script("publish_once", own, [*_published(segment), payload, ttl, segment.lane], config.wait)
 
 
 def record_effects(

@@ -11,7 +11,7 @@ from acker.ledger.config import check_name
 from acker.ledger.ids import Ids, IdsLike, as_ids
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import schemas, segments, subscriptions
+from acker.streams import fairness, schemas, segments, subscriptions
 from acker.streams.commits import publishing
 from acker.streams.commits.staging import stage_vectors
 from acker.streams.segments import ANCHORS, SEGMENT_ROWS, Segment
@@ -22,20 +22,37 @@ _RESEND = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows to be published as one segment. Publishing the same batch again changes nothing."""
+class Part:
+    """Rows of a batch that become one segment. seed: of their tuple ids. token: names the segment.
 
-    rows: pa.Table
+    lane: where the stream is read fairly (`acker.streams.fairness`). places: which rows, from 0; None: all.
+    """
+
     seed: int
     token: str
+    lane: int = 0
+    places: Ids | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows to be published: as one segment, or some where the stream is read fairly.
+
+    Publishing the same batch again changes nothing.
+    """
+
+    rows: pa.Table
     slots: tuple[int, ...]
+    parts: tuple[Part, ...]
 
     def ids(self) -> Ids:
         """What the trees of the rows are tracked with: XOR of the tuple ids that each subscription gets."""
-        places = np.arange(self.rows.num_rows, dtype=np.int64)
         found = np.zeros(self.rows.num_rows, dtype=np.int64)
-        for slot in self.slots:
-            found ^= segments.edge_ids(self.seed, slot, places)
+        for part in self.parts:
+            own = slice(None) if part.places is None else part.places
+            places = np.arange(len(found[own]), dtype=np.int64)
+            for slot in self.slots:
+                found[own] ^= segments.edge_ids(part.seed, slot, places)
         return found
 
 
@@ -65,16 +82,36 @@ class StreamWriter:
     def batch(self, rows: pa.Table) -> Batch:
         """Rows (1 to 524,288, without a column `_acker`) with the seed of their tuple ids; not sent yet.
 
-        They are for the subscriptions that the stream has now.
+        They are for the subscriptions that the stream has now, and go into the lanes that it has now. Raises
+        ValidationError, also for a stream that gathers: what a step of its line emits can wait there.
         """
         if not 1 <= rows.num_rows <= SEGMENT_ROWS:
             raise ValidationError(f"rows: expected 1 to {SEGMENT_ROWS:,}, got {rows.num_rows:,}")
         if ANCHORS in rows.column_names:
             raise ValidationError(f"rows: the column {ANCHORS} is added when they are published")
-        slots = self.ledger.run(subscriptions.slots(self.ledger.core, self.stream))
-        return Batch(rows, segments.new_seed(), segments.new_token(), slots)
+        return self.ledger.run(self._batch(rows))
 
-    def publish(self, batch: Batch, anchors: IdsLike | None = None) -> Segment:
+    def _batch(self, rows: pa.Table) -> Operation[Batch]:
+        core = self.ledger.core
+        slots, gathering, fair = yield from subscriptions.staged_for(core, self.stream)
+        if gathering is not None:
+            raise ValidationError(
+                f"stream: {self.stream!r} gathers the rows of requests: expected a stream that does not"
+            )
+        if fair is None:
+            return Batch(rows, slots, (Part(segments.new_seed(), segments.new_token()),))
+        column = fair.decode("utf-8", "replace")
+        if column == ANCHORS:  # each row has a tree of its own, which is not known yet: none has many rows
+            lanes = fairness.divide_untold(rows.num_rows)
+        else:
+            lanes = yield from fairness.divide(core, self.stream, column, rows)
+        parts = [
+            Part(segments.new_seed(), segments.new_token(), lane, None if len(lanes) == 1 else places)
+            for lane, places in lanes
+        ]
+        return Batch(rows, slots, tuple(parts))
+
+    def publish(self, batch: Batch, anchors: IdsLike | None = None) -> list[Segment]:
         """Publishes a batch; `anchors`: the tree of each row, tracked with the batch's ids; None: no trees.
 
         After StoreUnavailable the same batch can be published again, within an hour. Raises SchemaMismatch
@@ -84,29 +121,40 @@ class StreamWriter:
         if anchors is not None and len(found) != batch.rows.num_rows:
             raise ValidationError(f"anchors: expected {batch.rows.num_rows:,}, got {len(found):,}")
         column = pa.nulls(batch.rows.num_rows, pa.int64()) if anchors is None else pa.array(found)
-        rows = batch.rows.append_column(ANCHORS, column).combine_chunks()
+        rows = batch.rows.append_column(ANCHORS, column)
         return self.ledger.run(self._publish(rows, batch))
 
-    def _publish(self, rows: pa.Table, batch: Batch) -> Operation[Segment]:
+    def _publish(self, rows: pa.Table, batch: Batch) -> Operation[list[Segment]]:
         core = self.ledger.core
         if self._recorded is None or not self._recorded.equals(rows.schema):
             yield from schemas.record(core, self.stream, rows.schema)
             self._recorded = rows.schema
         wanted = schemas.normal(rows.schema)
-        batches = [segments.conform(one, wanted) for one in rows.to_batches()]
+        found = []
+        for part in batch.parts:
+            own = rows if part.places is None else rows.take(pa.array(part.places))
+            batches = [segments.conform(one, wanted) for one in own.combine_chunks().to_batches()]
+            found.append((yield from self._publish_part(part, batches, rows.schema, batch.slots)))
+        return found
+
+    def _publish_part(
+        self, part: Part, batches: list[pa.RecordBatch], schema: pa.Schema, slots: tuple[int, ...]
+    ) -> Operation[Segment]:
+        core = self.ledger.core
         # The trees know these tuples by their track: the vectors are only for their ack.
-        requests, shards = stage_vectors(core, HOLD_TTL, batches, batch.token, batch.seed, batch.slots, "1")
+        requests, shards = stage_vectors(core, HOLD_TTL, batches, part.token, part.seed, slots, "1")
         [recorded, *_] = yield [
             command("EXISTS", keys.Stream(core.config.name, self.stream).schema),
             *requests,
         ]
         if not recorded:  # in a store that has lost everything since
-            yield from schemas.record(core, self.stream, rows.schema)
+            yield from schemas.record(core, self.stream, schema)
         payload = segments.encode(batches, self.compression)
-        segment = Segment(batch.token, rows.num_rows, batch.seed, len(payload), shards, batch.slots)
+        rows = sum(one.num_rows for one in batches)
+        segment = Segment(part.token, rows, part.seed, len(payload), shards, slots, "", part.lane)
         yield from publishing.publish_once(core, self.stream, segment, payload, _RESEND)
         return segment
 
-    def write(self, rows: pa.Table) -> Segment:
+    def write(self, rows: pa.Table) -> list[Segment]:
         """Publishes rows without trees."""
         return self.publish(self.batch(rows))

@@ -213,6 +213,16 @@ def test_rows_that_cannot_gather_are_refused_before_anything_changes(job: Job) -
             stage(job.ledger, anchors, "rows")
 
 
+def test_a_writer_that_is_no_step_does_not_write_what_gathers(job: Job) -> None:
+    with pytest.raises(
+        ValidationError, match="stream: 'rows' gathers the rows of requests: expected a stream"
+    ):
+        StreamWriter(job.ledger, "rows").write(pa.table({"i": [1]}))
+    job.ask(2)
+    job.work()
+    assert job.sums == [2]
+
+
 def test_the_tasks_of_values_are_the_same_wherever_they_are_made() -> None:
     rows = pa.table({"a": ["x", "y", None, "x"], "b": [1, 2, 3, 1]})
     found = gathers.tasks_of(Gathering(1, 1, 64, ("a", "b")), "s", rows).tolist()

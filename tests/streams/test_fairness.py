@@ -13,11 +13,12 @@ from acker.inspect.stream_totals import stream_totals
 from acker.ledger.client import Ledger
 from acker.store import keys
 from acker.store.operation import command
-from acker.streams import fairness, lua, retention, segments, subscriptions, taking_back
+from acker.streams import StreamWriter, fairness, lua, retention, segments, subscriptions, taking_back
 from acker.streams.commits import publishing
 from acker.streams.places.stuck import stuck
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import HOLD_TTL, Range
+from tests.helpers.streaming import ack, counters, take, track
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -210,6 +211,45 @@ def test_rows_go_into_lanes_by_how_many_of_their_key_there_are(
     assert lanes("d", None, None, None) == [(0, [0, 1, 2]), (1, [3])]
     monkeypatch.setattr(fairness, "SEGMENT_ROWS", 2)
     assert lanes("x", "y", "z", "u") == [(0, [0, 1]), (0, [2, 3])]
+
+
+def test_what_a_writer_writes_goes_into_lanes_and_is_acked_once(
+    ledger: Ledger, slot: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fairness, "LIGHT", 30)
+    writer = StreamWriter(ledger, "rows")
+    batch = writer.batch(pa.table({"key": ["big"] * 50 + ["small"] * 10, "n": range(60)}))
+    anchors = track(ledger, batch.ids(), slab=25)
+    made = writer.publish(batch, anchors)
+    assert writer.publish(batch, anchors) == made
+    assert [(one.rows, one.lane) for one in made] == [(40, 0), (20, 1)]
+    [later] = writer.write(pa.table({"key": ["big"], "n": [60]}))
+    assert later.lane == 1
+    read: list[tuple[int, int | None]] = []
+    what = take(ledger, "rows", "fair")
+    for one in ledger.run(subscriptions.all_taken(ledger.core, what)):
+        [payload] = ledger.store.send([command("GET", keys.Stream("t", "rows").payload(one.segment.token))])
+        for rows in segments.decode(payload):
+            read += zip(rows.column("n").to_pylist(), rows.column("_acker").to_pylist(), strict=True)
+    assert sorted(read[:-1]) == list(enumerate(anchors.tolist()))  # each row has its own tree
+    assert read[-1] == (60, None)
+    ack(ledger, what)
+    assert counters(ledger) == {"tracked": 60, "acked": 60}
+
+
+def test_rows_of_a_writer_that_have_a_tree_each_have_the_first_lane(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fairness, "LIGHT", 2)
+    monkeypatch.setattr(fairness, "SEGMENT_ROWS", 4)
+    slot = ledger.run(subscriptions.subscribe(ledger.core, "rows", "fair"))
+    ledger.run(fairness.declare(ledger.core, "rows", "_acker", slot))
+    writer = StreamWriter(ledger, "rows")
+    batch = writer.batch(pa.table({"n": range(10)}))
+    made = writer.publish(batch, track(ledger, batch.ids()))
+    assert [(one.rows, one.lane) for one in made] == [(4, 0), (4, 0), (2, 0)]
+    ack(ledger, take(ledger, "rows", "fair"))
+    assert counters(ledger) == {"tracked": 10, "acked": 10}
 
 
 @pytest.mark.parametrize(
