@@ -25,7 +25,7 @@ from acker.lines import Gather, Line
 from acker.lines.steps import FunctionStep, GatherStep, pace_of
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import schemas, subscriptions
+from acker.streams import fairness, schemas, subscriptions
 from acker.streams.gathers import TASKS
 from acker.streams.segments import ANCHORS
 from acker.streams.together import Pace
@@ -81,6 +81,7 @@ class LinearDRPC:
         self._columns: list[dict[str, pa.DataType] | None] = []
         self._made: list[Callable[..., Any] | None] = []
         self._paces: list[Pace | None] = []
+        self._fair: list[str] = []
 
     def step(
         self,
@@ -91,17 +92,19 @@ class LinearDRPC:
         spark: bool = False,
         concurrency: int | None = None,
         timeout: float | None = None,
+        fair_by: str = "",
     ) -> "LinearDRPC":
         """Adds a step that works on each row: `function(row, out)`. columns: of the rows that it emits.
 
-        It may be `async def`. concurrency, timeout: as of `acker.lines.Line.step`.
+        It may be `async def`. concurrency, timeout, fair_by: as of `acker.lines.Line.step`.
 
         spark: a Spark job works on it (`acker.spark.SparkSteps`); there is no function then.
         """
         _check_made(f"step {name!r}", function, spark)
         if function is not None:
             _check_function(f"step {name!r}", function)
-        return self._add(registry.Step(name, spark=spark), function, columns, concurrency, timeout)
+        step = registry.Step(name, spark=spark)
+        return self._add(step, function, columns, concurrency, timeout, fair_by)
 
     def gather(
         self,
@@ -114,6 +117,7 @@ class LinearDRPC:
         spark: bool = False,
         concurrency: int | None = None,
         timeout: float | None = None,
+        fair_by: str = "",
     ) -> "LinearDRPC":
         """Adds a step that sees all rows of a request: an object of `make` for each request and task.
 
@@ -148,7 +152,7 @@ class LinearDRPC:
         if tasks > 1 and not by:
             raise ValidationError(f"{what}: {tasks} tasks need columns by which rows are divided: by=[...]")
         step = registry.Step(name, True, tasks, tuple(by), spark=spark)
-        return self._add(step, make, columns, concurrency, timeout)
+        return self._add(step, make, columns, concurrency, timeout, fair_by)
 
     def _add(
         self,
@@ -157,6 +161,7 @@ class LinearDRPC:
         columns: Mapping[str, pa.DataType] | None,
         concurrency: int | None,
         timeout: float | None,
+        fair_by: str,
     ) -> "LinearDRPC":
         check_name(step.name, "step")
         check_name(f"{self.name}.{step.name}", "function and step")
@@ -174,6 +179,7 @@ class LinearDRPC:
             raise ValidationError(
                 f"step {step.name!r}: step {self._steps[-1].name!r} has no columns, so it is the last"
             )
+        self._check_fair(step, fair_by)
         found = None
         if columns is not None:
             for column, kind in columns.items():
@@ -191,7 +197,27 @@ class LinearDRPC:
         self._steps.append(step)
         self._columns.append(found)
         self._made.append(made)
+        self._fair.append(fair_by)
         return self
+
+    def _check_fair(self, step: registry.Step, column: str) -> None:
+        """Raises ValidationError where the rows of a step cannot be read fairly by a column."""
+        what = f"step {step.name!r}, fair_by"
+        given = [*(self._columns[-1] or {})] if self._steps else CALL.names
+        if fairness.check(column) in ("", ANCHORS):
+            return
+        if step.gathers:
+            raise ValidationError(
+                f"{what}: it gathers, so its rows go on by request: expected {ANCHORS!r}, got {column!r}"
+            )
+        if column not in given:
+            raise ValidationError(
+                f"{what}: expected {ANCHORS!r} or one of {', '.join(given)}, got {column!r}"
+            )
+
+    def fair_by(self, step: str) -> str:
+        """The column by which the stream of a step is read fairly; "": it is not."""
+        return {one.name: fair for one, fair in zip(self._steps, self._fair, strict=True)}[step]
 
     def description(self, topology: str) -> Description:
         """The function, as it is registered. Raises ValidationError where it is not whole."""
@@ -254,12 +280,12 @@ class LinearDRPC:
         for place, one in enumerate(self._steps):
             to = what.stream(place + 1) if place + 1 < len(self._steps) else None
             out = partial(Out, self.name, to, self._columns[place] or {}, round(self.timeout + GRACE))
-            made, pace = self._made[place], self._paces[place]
+            made, how = self._made[place], (out, self._paces[place], self._fair[place])
             if made is not None and one.gathers:
-                line.add(GatherStep(one.name, what.stream(place), made, out, pace))
+                line.add(GatherStep(one.name, what.stream(place), made, *how))
             elif made is not None:
                 function = made if place else partial(_first, made)
-                line.add(FunctionStep(one.name, what.stream(place), function, out, pace))
+                line.add(FunctionStep(one.name, what.stream(place), function, *how))
         ledger.run(registry.register(what))
         return line
 

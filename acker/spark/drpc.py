@@ -60,7 +60,10 @@ class SparkSteps:
         own: dict[str, object] = {"stream": stream, "subscription": step}
         if gathers:
             own["requests"] = True
-        texts = options.texts({**self._store, **given, **own})
+        declared: dict[str, object] = (
+            {"fair_by": self.function.fair_by(step)} if self.function.fair_by(step) else {}
+        )
+        texts = options.texts({**self._store, **declared, **given, **own})
         source.register(spark)
         parsed = Options.parse(texts)
         self.function.register_in(parsed.ledger())

@@ -347,6 +347,13 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: LinearDRPC("f").step("one", fan, columns={}), "expected one or more"),
     (lambda: LinearDRPC("f").step("one", fan, columns={"_acker": pa.int64()}), "acker's own"),
     (lambda: LinearDRPC("f").step("one", fan, columns={"n": int}), "types of pyarrow"),
+    (
+        lambda: base().step("two", fan, columns=N, fair_by="m"),
+        "fair_by: expected '_acker' or one of n, got 'm'",
+    ),
+    (lambda: LinearDRPC("f").step("one", fan, columns=N, fair_by="n"), "one of request, args, got 'n'"),
+    (lambda: base().gather("g", Count, fair_by="n"), "its rows go on by request: expected '_acker', got 'n'"),
+    (lambda: base().gather("g", Count, fair_by=3), "expected the name of a column, got 3"),  # type: ignore[arg-type]
     (lambda: LinearDRPC("f", timeout=0), "timeout"),
     (lambda: LinearDRPC("f", max_pending=0), "max_pending"),
     (lambda: LinearDRPC("f", attempts=0), "attempts"),

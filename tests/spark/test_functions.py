@@ -17,7 +17,8 @@ from acker.errors import AckerError, DRPCFailed, ValidationError
 from acker.spark import Acker, StepCollector, answering, gathered, staging
 from acker.spark.arrow import map_in_arrow
 from acker.spark.drpc import StepBolt
-from acker.store.operation import Operation
+from acker.store import keys
+from acker.store.operation import Operation, command
 from acker.streams import Stream
 from acker.streams.commits import commit, results
 from acker.testing import run_bolt
@@ -63,6 +64,22 @@ def answer_of(pipeline: Pipeline, function: LinearDRPC, call: Call) -> Any:
     """The answer, where nobody works on the last step any more."""
     with function.work(topology_of(pipeline)):
         return call.future.result(60)
+
+
+def test_a_job_reads_its_steps_fairly_as_the_function_says(pipeline: Pipeline) -> None:
+    function = (
+        LinearDRPC("fair")
+        .step("one", echo, columns={"what": TEXT})
+        .step("two", spark=True, columns={"what": TEXT}, fair_by="what")
+        .gather("answer", spark=True, fair_by="_acker")
+    )
+    steps = Acker(pipeline.url, "t").steps(function)
+    for step, column in (("two", b"what"), ("answer", b"_acker")):
+        writer = steps.read(pipeline.spark, step).writeStream.foreachBatch(lambda *_: None)
+        writer = writer.option("checkpointLocation", str(pipeline.directory / step))
+        pipeline.finish(writer.trigger(availableNow=True))
+        key = keys.Stream("t", f"fair.{step}").subscriptions
+        assert pipeline.ledger.store.send([command("HGET", key, "fair")]) == [column]
 
 
 @pytest.mark.everywhere
