@@ -1,3 +1,4 @@
+import ast
 import json
 import subprocess
 import sys
@@ -67,3 +68,18 @@ print(json.dumps([time.perf_counter() - start, sorted(sys.modules)]))
     # The best of some: the others are about what else the machine was doing.
     assert min(seconds for seconds, _ in runs) < 0.3
     assert not {"pyspark", "pyarrow", "pandas", "acker.spark"}.intersection(runs[0][1])
+
+
+def test_no_module_imports_tests_or_a_conftest() -> None:
+    """What tests share is in tests/helpers."""
+    for path in [
+        path for folder in ("tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")
+    ]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                module = node.module or ""
+                names = {
+                    module.rpartition(".")[2],
+                    *(alias.name for alias in node.names if module == "tests"),
+                }
+                assert not [name for name in names if name == "conftest" or name.startswith("test_")], path

@@ -11,10 +11,10 @@ from acker.drpc.waiting import Call
 from acker.errors import DRPCFailed
 from acker.inspect.removal import remove
 from acker.streams import StreamReader, subscriptions
-from tests.drpc.test_functions import counting
 from tests.helpers.api import OPERATE, READ, TOKENS, serving
 from tests.helpers.browser import NewPage, World
-from tests.lines.test_lines import Job
+from tests.helpers.counting import counting
+from tests.helpers.line_job import Job
 
 WIDE = {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"}
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}

@@ -8,18 +8,14 @@ import pytest
 import redis
 from playwright.sync_api import Page, expect
 
-from acker.embedded import EmbeddedServer
 from acker.inspect import marks
 from acker.inspect.removal import remove
 from acker.ledger import ids
 from acker.ledger import traces as of_ledger
-from acker.ledger.client import open_ledger
 from acker.store import keys
-from acker.store.client import Store
 from acker.streams import Stream
 from acker.streams.places import holders
-from tests.helpers.api import serving
-from tests.helpers.browser import HOSTILE, NewPage, World, bury
+from tests.helpers.browser import HOSTILE, NewPage, World, bury, number, total, wait_until_complete
 from tests.helpers.ledgers import Trees
 from tests.helpers.servers import wait_until
 from tests.helpers.streaming import emit, take
@@ -35,14 +31,6 @@ VIEWS = {
     "functions": "/functions",
     "nothing": "/nothing",
 }
-
-
-def number(text: str | None) -> int:
-    return int((text or "").replace(",", ""))
-
-
-def total(page: Page, name: str) -> int:
-    return number(page.locator(".totals div", has_text=name).locator("dd").text_content())
 
 
 def test_the_overview_shows_each_topology_as_a_card(new_page: NewPage) -> None:
@@ -330,78 +318,6 @@ def test_the_theme_follows_the_system_until_it_is_chosen_by_hand(new_page: NewPa
     assert ground() < 150
     page.get_by_label("Theme").select_option("system")
     assert ground() > 600
-
-
-def wait_until_complete(page: Page) -> None:
-    """Waits until a topology's view shows all that it asks for at first, in whichever order it comes."""
-    expect(page.locator(".summary")).to_be_visible()
-    expect(page.locator(".drawing .part")).not_to_have_count(0)
-    expect(page.locator(".chart canvas")).to_have_count(5)
-    expect(page.locator("[data-connection=live]")).to_be_attached()
-
-
-def note_moves(page: Page) -> None:
-    """Notes what moves from now on, for `moves`."""
-    page.evaluate(
-        """() => {
-            window.moves = [];
-            const what = ({ node }) => node?.className || node?.nodeName || "gone";
-            const add = (list) => list.getEntries().forEach(
-                (one) => window.moves.push({ share: one.value, what: one.sources.map(what) })
-            );
-            new PerformanceObserver(add).observe({ type: "layout-shift" });
-        }"""
-    )
-
-
-def moves(page: Page) -> list[dict[str, object]]:
-    """What moved by enough to see it."""
-    found: list[dict[str, object]] = page.evaluate("window.moves")
-    return found if sum(float(str(one["share"])) for one in found) >= 0.01 else []
-
-
-def test_nothing_moves_while_a_view_is_live(new_page: NewPage) -> None:
-    page = new_page("/t/words")
-    wait_until_complete(page)
-    note_moves(page)
-    first = total(page, "tracked")
-    wait_until(lambda: total(page, "tracked") > first + 20)
-    assert moves(page) == []
-
-
-def test_trouble_that_comes_up_is_reported_and_moves_nothing(new_page: NewPage, world: World) -> None:
-    name = f"filling-{ids.new_id():x}"
-    filling = world.ledger(name, ackers=1, high_water_mark=100, message_timeout=3600.0)
-    Trees(50).track(filling, "lines")
-    page = new_page(f"/t/{name}")
-    wait_until_complete(page)
-    expect(page.get_by_text("healthy")).to_be_visible()
-    note_moves(page)
-    Trees(45).track(filling, "lines")
-    reported = page.locator("[data-trouble=nearly-full]")
-    expect(reported).to_contain_text("A shard holds 95% of what it may. Since ")
-    expect(reported).to_contain_text("Look for a spout that does not confirm, or for slow bolts.")
-    expect(page.get_by_role("link", name="A shard holds 95% of what it may")).to_be_visible()
-    assert moves(page) == []
-
-
-def test_a_second_trouble_moves_nothing_either(new_page: NewPage) -> None:
-    with (
-        EmbeddedServer(append_only=False) as server,
-        serving(server.url, ticker=False, log_level="error") as address,
-    ):
-        filling = open_ledger(
-            Store(server.url), "filling-and-not-ticking", ackers=1, high_water_mark=100, message_timeout=1.0
-        )
-        Trees(50).track(filling, "lines")
-        page = new_page("/t/filling-and-not-ticking", address, viewport={"width": 1100, "height": 900})
-        wait_until_complete(page)
-        expect(page.locator("[data-trouble=no-ticks]")).to_be_visible()
-        note_moves(page)
-        Trees(45).track(filling, "lines")
-        expect(page.locator("[data-trouble=nearly-full]")).to_be_visible()
-        assert moves(page) == []
-        page.goto("about:blank")
 
 
 def test_the_first_load_is_small_and_comes_from_here_only(new_page: NewPage, world: World) -> None:

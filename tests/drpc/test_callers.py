@@ -18,12 +18,7 @@ from acker.drpc.steps import as_json
 from acker.errors import DRPCTimeout, UnreadableRecord, ValidationError
 from acker.store import keys
 from acker.store.operation import command
-from tests.drpc.test_functions import Count, N, counting, fan
-
-
-@pytest.fixture
-def topology(valkey_url: str) -> Topology:
-    return Topology(valkey_url, "t", ackers=2)
+from tests.helpers.counting import Count, N, counting, fan
 
 
 class Held:

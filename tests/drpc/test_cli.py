@@ -11,9 +11,9 @@ import pytest
 
 from acker.cli.app import run
 from acker.collectors.topology import Topology
-from tests.drpc.test_functions import counting
+from tests.helpers.counting import counting
 
-COUNTING = "from tests.drpc.test_functions import counting\n\nfunction = counting()\nother = 3\n"
+COUNTING = "from tests.helpers.counting import counting\n\nfunction = counting()\nother = 3\n"
 
 
 def test_a_function_is_worked_on_called_and_removed_by_commands(

@@ -15,12 +15,7 @@ from acker.errors import DRPCFailed, DRPCTimeout, UnreadableRecord
 from acker.ledger import histogram
 from acker.store import keys
 from acker.store.operation import command
-from tests.drpc.test_functions import Count, N, counting, fan, of_result
-
-
-@pytest.fixture
-def topology(valkey_url: str) -> Topology:
-    return Topology(valkey_url, "t", ackers=2)
+from tests.helpers.counting import Count, N, counting, fan, of_result
 
 
 def seen(topology: Topology) -> Figures:

@@ -1,4 +1,4 @@
-"""Functions: ask, and get the answer, exactly one, also where workers die and callers leave."""
+"""Functions: ask, and get the answer, exactly one, also where callers leave."""
 
 import asyncio
 import json
@@ -18,58 +18,14 @@ from acker.errors import (
     DRPCFailed,
     DRPCFull,
     DRPCTimeout,
-    FailedException,
     FunctionConflict,
-    StoreUnavailable,
     UnknownFunction,
     ValidationError,
 )
-from acker.lines import leases, workers
-from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.operation import Request, command
-from acker.streams.commits import commit
 from examples.reach import direct, generated, run
-
-N = {"n": pa.int64()}
-
-
-def fan(row: dict[str, Any], out: Out) -> None:
-    if row["args"] == "bad":
-        raise FailedException("bad arguments")
-    for n in range(row["args"]):
-        out.emit({"n": n})
-
-
-class Count:
-    def __init__(self, _: object) -> None:
-        self.n = 0
-
-    def execute(self, _: dict[str, Any]) -> None:
-        self.n += 1
-
-    def finished(self, out: Out) -> None:
-        out.result(self.n)
-
-
-def counting(**how: Any) -> LinearDRPC:
-    """How many rows a step makes of a number: that number."""
-    return LinearDRPC("count", **how).step("fan", fan, columns=N).gather("count", Count)
-
-
-def of_result(give: Callable[[Out], object]) -> LinearDRPC:
-    """A function whose last step gives what `give` does."""
-
-    class Last(Count):
-        def finished(self, out: Out) -> None:
-            give(out)
-
-    return LinearDRPC("count").step("fan", fan, columns=N).gather("last", Last)
-
-
-@pytest.fixture
-def topology(valkey_url: str) -> Topology:
-    return Topology(valkey_url, "t", ackers=2)
+from tests.helpers.counting import Count, N, counting, fan, of_result
 
 
 @pytest.mark.cluster(slow=True)
@@ -149,120 +105,6 @@ def test_a_full_function_refuses_and_nothing_is_begun(topology: Topology) -> Non
         futures[2].result()
     with counting(max_pending=2).work(topology):
         assert [one.result() for one in futures[:2]] == [0, 1]
-
-
-class Killed(BaseException):
-    pass
-
-
-def die(*_: object) -> Any:
-    raise Killed
-
-
-def away(*_: object) -> Any:
-    raise StoreUnavailable("the store is away")
-
-
-class Dying:
-    """A first worker that dies in the midst of a request, and one that finds out; who is alive is told to."""
-
-    def __init__(self, topology: Topology, patch: pytest.MonkeyPatch, **how: Any) -> None:
-        self.ran = list[int]()
-
-        def counted(row: dict[str, Any], out: Out) -> None:
-            self.ran.append(row["args"])
-            fan(row, out)
-
-        self.function = LinearDRPC("count", **how).step("fan", counted, columns=N).gather("count", Count)
-        self.topology, self._patch = topology, patch
-        line = self.function.register(topology)
-        self.future = topology.drpc("count").submit(4)
-        self.dead = line.workers()[0]
-        self.other = Worker(topology.ledger, self.dead.step)
-
-    def work(self, expected: type[BaseException]) -> None:
-        """Works until that happens, as it takes a while until the request is written."""
-        self._patch.setattr(leases, "LEASE", -1.0)
-        while True:
-            try:
-                self.dead.work()
-            except expected:
-                return
-
-    def find_out(self) -> int:
-        """Another worker finds out."""
-        self.other._slot = self.dead._slot
-        return self.other.recover()
-
-    def answer(self) -> Any:
-        """Whoever is alive works, until there is an answer."""
-        self._patch.undo()
-        with self.function.work(self.topology):
-            return self.future.result()
-
-
-@pytest.mark.parametrize("idempotent", [False, True])
-def test_what_a_dead_worker_had_begun_fails_or_runs_again(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch, idempotent: bool
-) -> None:
-    dying = Dying(topology, monkeypatch, idempotent=idempotent)
-    monkeypatch.setattr(dying.dead.step, "run", die)
-    dying.work(Killed)
-    assert dying.find_out() == 1
-    if idempotent:
-        assert dying.answer() == 4
-    else:
-        with pytest.raises(DRPCFailed, match="worker died in fan"):
-            dying.answer()
-
-
-def test_what_a_dead_worker_had_committed_is_not_run_again(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dying = Dying(topology, monkeypatch)
-    hold = commit._hold
-
-    def on_fan(core: Any, what: Any, writer: str, *more: Any) -> Any:
-        return die() if writer == dying.dead.reader else hold(core, what, writer, *more)
-
-    monkeypatch.setattr(commit, "_hold", on_fan)
-    dying.work(Killed)
-    monkeypatch.setattr(commit, "_hold", hold)
-    assert dying.find_out() == 0
-    assert dying.answer() == 4
-    assert dying.ran == [4]
-
-
-def test_a_worker_that_was_taken_for_dead_before_it_began_does_not_begin(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dying = Dying(topology, monkeypatch)
-    acked, given = workers._acked, list[int]()
-
-    def paused(*args: Any) -> Any:
-        given.append(dying.find_out())
-        return acked(*args)
-
-    monkeypatch.setattr(workers, "_acked", paused)
-    monkeypatch.setattr(leases, "LEASE", -1.0)
-    while not given:
-        assert dying.dead.work() == 0
-    assert (given, dying.ran) == ([1], [])
-    assert dying.answer() == 4
-    assert dying.ran == [4]
-
-
-def test_what_was_begun_when_the_store_went_away_is_not_run_again(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dying = Dying(topology, monkeypatch)
-    monkeypatch.setattr(workers, "stage_made", away)
-    dying.work(StoreUnavailable)
-    dying.dead.work()
-    assert dying.find_out() == 1
-    with pytest.raises(DRPCFailed, match="worker died in fan"):
-        dying.answer()
-    assert dying.ran == [4]
 
 
 def test_who_calls_a_store_that_forgets_it_learns_that_nobody_answered(topology: Topology) -> None:

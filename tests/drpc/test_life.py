@@ -16,8 +16,8 @@ from acker.ledger.ticker import Ticker
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
-from tests.drpc.test_functions import Count, N, counting, fan
 from tests.helpers import tickers
+from tests.helpers.counting import Count, N, counting, fan
 from tests.helpers.leaks import assert_settled
 from tests.helpers.servers import wait_until
 

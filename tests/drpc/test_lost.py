@@ -10,13 +10,8 @@ from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownFuncti
 from acker.inspect import configuring
 from acker.lines import Gather, Line, leases
 from acker.store.operation import Request
-from tests.drpc.test_functions import Count, counting, fan
+from tests.helpers.counting import Count, counting, fan
 from tests.helpers.servers import wait_until
-
-
-@pytest.fixture
-def topology(valkey_url: str) -> Topology:
-    return Topology(valkey_url, "t", ackers=2)
 
 
 @pytest.fixture(autouse=True)

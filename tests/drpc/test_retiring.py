@@ -9,14 +9,9 @@ from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out, registry
 from acker.drpc.retiring import retire
 from acker.errors import DRPCFailed, FunctionInUse, UnknownFunction
-from tests.drpc.test_functions import Count, N, counting, fan
+from tests.helpers.counting import Count, N, counting, fan
 from tests.helpers.leaks import assert_settled
 from tests.helpers.servers import raw_client, wait_until
-
-
-@pytest.fixture
-def topology(valkey_url: str) -> Topology:
-    return Topology(valkey_url, "t", ackers=2)
 
 
 class Part(Count):

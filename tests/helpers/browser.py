@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
@@ -39,3 +39,21 @@ def bury(ledger: Ledger, reason: str = "<b>bad</b>") -> None:
     ledger.fail([int(str(row["_acker"])) for row in reader.rows()], reason)
     settler.settle(ledger)
     reader.ack_all()
+
+
+def number(text: str | None) -> int:
+    """A number as a view shows it."""
+    return int((text or "").replace(",", ""))
+
+
+def total(page: Page, name: str) -> int:
+    """One of a topology's totals, as its view shows it."""
+    return number(page.locator(".totals div", has_text=name).locator("dd").text_content())
+
+
+def wait_until_complete(page: Page) -> None:
+    """Waits until a topology's view shows all that it asks for at first, in whichever order it comes."""
+    expect(page.locator(".summary")).to_be_visible()
+    expect(page.locator(".drawing .part")).not_to_have_count(0)
+    expect(page.locator(".chart canvas")).to_have_count(5)
+    expect(page.locator("[data-connection=live]")).to_be_attached()

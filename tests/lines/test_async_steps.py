@@ -15,9 +15,7 @@ from acker.lines import Out, Request, event_loop
 from acker.lines.workers import Worker
 from acker.streams.reader import StreamReader
 from acker.streams.spouts import settler
-from tests.lines.test_lines import Job, job
-
-__all__ = ["job"]
+from tests.helpers.line_job import Job
 
 
 def emitted(job: Job, stream: str) -> list[Any]:

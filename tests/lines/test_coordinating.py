@@ -15,7 +15,7 @@ from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.spouts import settler
 from tests.helpers.api import serving
-from tests.lines.test_lines import Job
+from tests.helpers.line_job import Job
 
 
 def job_of(url: str, name: str) -> Job:

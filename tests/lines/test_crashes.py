@@ -20,9 +20,9 @@ from acker.store.operation import command
 from acker.streams.spouts import settler
 from tests.helpers.cuts import after_each_request
 from tests.helpers.leaks import assert_settled
+from tests.helpers.line_job import Job
 from tests.helpers.servers import wait_until
 from tests.helpers.streaming import counters
-from tests.lines.test_lines import Job
 
 HANGING = """
 import sys, time
@@ -32,7 +32,7 @@ from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
-from tests.lines.test_lines import Job
+from tests.helpers.line_job import Job
 job = Job(open_ledger(Store(sys.argv[1]), "t"))
 step, rows = job.line._steps["count"], []
 make = step._make

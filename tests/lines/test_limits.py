@@ -22,9 +22,9 @@ from acker.streams.commits.roots import Roots
 from acker.streams.places.drops import drops
 from acker.streams.spouts import settler
 from tests.helpers.leaks import assert_settled
+from tests.helpers.line_job import Job
 from tests.helpers.servers import wait_until
 from tests.helpers.streaming import run_cut
-from tests.lines.test_lines import Job
 
 
 @pytest.fixture

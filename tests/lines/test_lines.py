@@ -1,4 +1,4 @@
-"""Lines in plain Python: how they are declared, what is refused, and what happens to workers that die."""
+"""Lines in plain Python: requests go through them whole, also where workers and coordinators die."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,97 +7,28 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownLine, ValidationError
+from acker.errors import AckerError
 from acker.ledger import ids, outcomes, sections
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.core import Core
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
-from acker.lines import Gather, Line, Out, Request, coordinator, leases
+from acker.lines import Out, coordinator, leases
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, command
-from acker.streams import StreamWriter, gathers, schemas, segments
-from acker.streams.commits import members
-from acker.streams.commits.roots import Roots
-from acker.streams.gathers import Gathering
+from acker.streams import gathers, schemas, segments
+from acker.streams.commits import commit, members, staging
+from acker.streams.commits.contents import Commit
 from acker.streams.places.stuck import stuck
 from acker.streams.places.why import GATED, why
 from acker.streams.spouts import settler
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 from acker.streams.stream import Stream
 from tests.helpers.leaks import assert_settled
-from tests.helpers.streaming import counters, stage, take
-
-
-class Job:
-    """A line of two gathers: requests of n rows, which two tasks count, and one adds up."""
-
-    def __init__(self, ledger: Ledger, *, attempts: int = 1, group: int | None = None) -> None:
-        self.ledger = ledger
-        self.sums: list[int] = []
-        self.line = Line(ledger, "line", [Gather("rows", tasks=2, by=("i",)), Gather("counts")])
-        self.line.step("fan", reads="asks")(self._fan)
-        sums = self.sums
-
-        @self.line.gather("count", reads="rows")
-        class Count:
-            def __init__(self, _: Request) -> None:
-                self.n = 0
-
-            def execute(self, _: dict[str, Any]) -> None:
-                self.n += 1
-
-            def finished(self, out: Out) -> None:
-                out.emit("counts", {"n": self.n})
-
-        @self.line.gather("add", reads="counts")
-        class Add:
-            def __init__(self, _: Request) -> None:
-                self.n = 0
-
-            def execute(self, row: dict[str, Any]) -> None:
-                self.n += row["n"]
-
-            def finished(self, _: Out) -> None:
-                sums.append(self.n)
-
-        self.workers = {one.step.name: one for one in self.line.workers()}
-        self.reader = OutcomeReader(ledger.core, SPOUT)
-        how = SpoutOptions("asks", "asks", "id", attempts=attempts, line="line", group=group)
-        self.spout = StreamSpout(ledger, how)
-        for one in self.workers.values():
-            one.work()  # subscribes
-
-    @staticmethod
-    def _fan(row: dict[str, Any], out: Out) -> None:
-        for i in range(row["n"]):
-            out.emit("rows", {"i": i})
-
-    def ask(self, *numbers: int, name: str = "r") -> Roots:
-        [made] = self.spout.write(
-            pa.table({"id": [f"{name}{place}" for place in range(len(numbers))], "n": numbers})
-        )
-        return made
-
-    def coordinate(self) -> None:
-        while self.ledger.run(coordinator.step(self.ledger.core, self.reader)):
-            pass
-
-    def work(self) -> None:
-        """Until nothing happens any more."""
-        done = 1
-        while done:
-            done = sum(one.work() for one in self.workers.values())
-            done += self.ledger.run(coordinator.step(self.ledger.core, self.reader))
-
-
-@pytest.fixture
-def job(valkey_url: str) -> Job:
-    return Job(open_ledger(Store(valkey_url), "t", ackers=2))
+from tests.helpers.line_job import Job
+from tests.helpers.streaming import counters, take
 
 
 @pytest.mark.cluster(slow=True)
@@ -138,97 +69,6 @@ def test_a_reset_in_one_section_is_of_the_request_in_all(job: Job) -> None:
     roots, others = job.ask(3), job.ask(4)
     assert job.ledger.reset_timeout(roots.anchors(2)) == 3
     assert job.ledger.reset_timeout([*roots.anchors(1), *others.anchors(3), 2 * 77 + 1]) == 6
-
-
-def test_a_line_is_declared_once_with_one_content(job: Job) -> None:
-    again = Line(job.ledger, "line", [Gather("rows", 2, ("i",)), Gather("counts")])
-    assert again.definition == job.line.definition
-    assert again.definition.number == 1
-    with pytest.raises(
-        LineConflict, match=r"line 'line' of topology 't' gathers otherwise: it has .*tasks=2"
-    ):
-        Line(job.ledger, "line", [Gather("rows")])
-    with pytest.raises(LineConflict, match=r"stream 'counts' cannot gather by \[2,1,1,\[\]\]: it gathers by"):
-        Line(job.ledger, "other", [Gather("counts")])
-    StreamWriter(job.ledger, "plain").write(pa.table({"a": [1]}))
-    with pytest.raises(LineConflict, match=r"stream 'plain' cannot gather .*holds rows that were written"):
-        Line(job.ledger, "third", [Gather("plain")])
-
-
-def test_a_topology_has_31_lines_at_most(valkey_url: str) -> None:
-    ledger = open_ledger(Store(valkey_url), "t", ackers=1)
-    numbers = {Line(ledger, f"l{n}", [Gather(f"s{n}")]).definition.number for n in range(sections.LINES)}
-    assert numbers == set(range(1, sections.LINES + 1))
-    with pytest.raises(ValidationError, match=r"line 'more' cannot be declared .* it has 31 lines, its most"):
-        Line(ledger, "more", [Gather("s")])
-    untracked = open_ledger(Store(valkey_url), "u", ackers=0)
-    with pytest.raises(ValidationError, match="a line needs 1 or more, topology 'u' has 0"):
-        Line(untracked, "line", [Gather("s")])
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Gather("a/b"), "stream: expected 1 to 64"),
-        (lambda: Gather("s", 0), "tasks: expected int from 1 to 64"),
-        (lambda: Gather("s", 65, ("a",)), "tasks: expected int from 1 to 64"),
-        (lambda: Gather("s", 2), "by: expected the columns by which the rows of stream 's' are divided"),
-        (lambda: Gather("s", 1, "ab"), "by: expected names of columns"),  # type: ignore[arg-type]
-        (lambda: SpoutOptions("s", "lines", "id", group=3), "group: expected with line"),
-    ],
-)
-def test_what_is_declared_is_checked(make: Any, message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        make()
-
-
-def test_steps_are_checked(job: Job) -> None:
-    for wrong, message in (([], "gathers: expected 1 to 7, got 0"), ([Gather("a")] * 2, "got a twice")):
-        with pytest.raises(ValidationError, match=message):
-            Line(job.ledger, "x", wrong)
-    with pytest.raises(ValidationError, match="expected one of the streams of line 'line' that gather, rows"):
-        job.line.gather("x", reads="asks")
-    with pytest.raises(ValidationError, match="line 'line' has one of the name 'fan' already"):
-        job.line.step("fan", reads="rows")(print)
-    with pytest.raises(UnknownLine, match="topology 't' has no line 'nowhere'"):
-        StreamSpout(job.ledger, SpoutOptions("s", "asks", "id", line="nowhere")).write(
-            pa.table({"id": ["a"], "n": [1]})
-        )
-
-
-def test_rows_that_cannot_gather_are_refused_before_anything_changes(job: Job) -> None:
-    ordinary = ids.new_anchors(2)
-    first = np_first = sections.new_first(1)
-    other = sections.new_first(2)
-    later = int(sections.within(ids.as_ids([np_first]), 2)[0])
-    for anchors, message in (
-        (ordinary.tolist(), "which is of no line"),
-        ([other], "which is of line 2"),
-        ([later], "gathers at the end of section 1, got a row of section 2: rows go forwards"),
-        ([[first]], "_acker is int64, not list<element: int64>"),
-        ([first, None], "got 1 rows without"),
-        ([first], "stream 'rows' gathers by column 'i': expected it among word"),
-    ):
-        with pytest.raises((ValidationError, SchemaMismatch), match=message):
-            stage(job.ledger, anchors, "rows")
-
-
-def test_a_writer_that_is_no_step_does_not_write_what_gathers(job: Job) -> None:
-    with pytest.raises(
-        ValidationError, match="stream: 'rows' gathers the rows of requests: expected a stream"
-    ):
-        StreamWriter(job.ledger, "rows").write(pa.table({"i": [1]}))
-    job.ask(2)
-    job.work()
-    assert job.sums == [2]
-
-
-def test_the_tasks_of_values_are_the_same_wherever_they_are_made() -> None:
-    rows = pa.table({"a": ["x", "y", None, "x"], "b": [1, 2, 3, 1]})
-    found = gathers.tasks_of(Gathering(1, 1, 64, ("a", "b")), "s", rows).tolist()
-    assert found == gathers.tasks_of(Gathering(1, 1, 64, ("a", "b")), "s", rows.slice(0)).tolist()
-    assert found[0] == found[3]
-    assert len(set(found)) == 3
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -418,20 +258,13 @@ def test_what_comes_after_its_group_has_gone_is_dropped_and_counted(
 
 
 def stage_rows(ledger: Ledger, anchor: int) -> Any:
-    from acker.streams import schemas
-    from acker.streams.commits.staging import Staging
-    from acker.streams.commits.staging import stage as stage_operation
-
     rows = pa.table({"i": [0, 1], "_acker": pa.array([anchor, anchor])})
     ledger.run(schemas.record(ledger.core, "rows", rows.schema))
-    return ledger.run(stage_operation(ledger.core, Staging("rows"), rows.to_batches()))
+    return ledger.run(staging.stage(ledger.core, staging.Staging("rows"), rows.to_batches()))
 
 
 def publish(ledger: Ledger, staged: Any) -> Any:
-    from acker.streams.commits.commit import commit as commit_operation
-    from acker.streams.commits.contents import Commit
-
-    return commit_operation(ledger.core, "late", 0, Commit((staged,)))
+    return commit.commit(ledger.core, "late", 0, Commit((staged,)))
 
 
 def test_a_column_that_another_worker_has_given_a_stream_meanwhile_fails_nobody(

@@ -7,16 +7,9 @@ from typing import Any
 import pytest
 
 from acker.cli.app import run
-from acker.ledger.client import open_ledger
 from acker.lines.overview import overview, request
-from acker.store.client import Store
 from tests.helpers.api import calling, serving
-from tests.lines.test_lines import Job
-
-
-@pytest.fixture
-def job(valkey_url: str) -> Job:
-    return Job(open_ledger(Store(valkey_url), "t", ackers=2))
+from tests.helpers.line_job import Job
 
 
 def waiting(job: Job) -> list[tuple[int, int]]:

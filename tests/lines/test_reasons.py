@@ -15,7 +15,7 @@ from acker.store.operation import command
 from acker.streams.commits.roots import Roots
 from acker.streams.places.reasons import IN_NO_STREAM, explain
 from acker.streams.places.why import GATED, OVER, UNKNOWN, why
-from tests.lines.test_lines import Job
+from tests.helpers.line_job import Job
 
 GATHERS = "waits there until all rows of its request are written"
 

@@ -1,0 +1,75 @@
+"""A line of two gathers with its workers, which a test drives by hand."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from acker.ledger.client import Ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.sections import SPOUT
+from acker.lines import Gather, Line, Out, Request, coordinator
+from acker.streams.commits.roots import Roots
+from acker.streams.spouts.options import SpoutOptions
+from acker.streams.spouts.spout import StreamSpout
+
+
+class Job:
+    """A line of two gathers: requests of n rows, which two tasks count, and one adds up."""
+
+    def __init__(self, ledger: Ledger, *, attempts: int = 1, group: int | None = None) -> None:
+        self.ledger = ledger
+        self.sums: list[int] = []
+        self.line = Line(ledger, "line", [Gather("rows", tasks=2, by=("i",)), Gather("counts")])
+        self.line.step("fan", reads="asks")(self._fan)
+        sums = self.sums
+
+        @self.line.gather("count", reads="rows")
+        class Count:
+            def __init__(self, _: Request) -> None:
+                self.n = 0
+
+            def execute(self, _: dict[str, Any]) -> None:
+                self.n += 1
+
+            def finished(self, out: Out) -> None:
+                out.emit("counts", {"n": self.n})
+
+        @self.line.gather("add", reads="counts")
+        class Add:
+            def __init__(self, _: Request) -> None:
+                self.n = 0
+
+            def execute(self, row: dict[str, Any]) -> None:
+                self.n += row["n"]
+
+            def finished(self, _: Out) -> None:
+                sums.append(self.n)
+
+        self.workers = {one.step.name: one for one in self.line.workers()}
+        self.reader = OutcomeReader(ledger.core, SPOUT)
+        how = SpoutOptions("asks", "asks", "id", attempts=attempts, line="line", group=group)
+        self.spout = StreamSpout(ledger, how)
+        for one in self.workers.values():
+            one.work()  # subscribes
+
+    @staticmethod
+    def _fan(row: dict[str, Any], out: Out) -> None:
+        for i in range(row["n"]):
+            out.emit("rows", {"i": i})
+
+    def ask(self, *numbers: int, name: str = "r") -> Roots:
+        [made] = self.spout.write(
+            pa.table({"id": [f"{name}{place}" for place in range(len(numbers))], "n": numbers})
+        )
+        return made
+
+    def coordinate(self) -> None:
+        while self.ledger.run(coordinator.step(self.ledger.core, self.reader)):
+            pass
+
+    def work(self) -> None:
+        """Until nothing happens any more."""
+        done = 1
+        while done:
+            done = sum(one.work() for one in self.workers.values())
+            done += self.ledger.run(coordinator.step(self.ledger.core, self.reader))
