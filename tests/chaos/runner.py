@@ -12,7 +12,8 @@ from acker.errors import AckerError
 from acker.inspect.totals import Totals, totals
 from acker.ledger.client import open_ledger
 from acker.store.client import Store as AckerStore
-from tests.chaos.faults import Injected, NoEffect, inject
+from tests.chaos.faults import inject
+from tests.chaos.injected import Injected, NoEffect
 from tests.chaos.pipeline import TOPOLOGY, Pipeline, pipeline
 from tests.chaos.plan import Fault, Store, plan
 from tests.chaos.report import Done, Report, stand_stills
