@@ -96,7 +96,7 @@ class DeadLetterReader(Shipped, DataSourceReader):
         return self._letters.read(partition)
 
 
-class DeadLetterStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class DeadLetterStreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads dead letters as they come, each once, micro-batch by micro-batch."""
 
     def __init__(self, options: Options, wanted: StructType) -> None:

@@ -7,23 +7,22 @@ does, and of a streaming read the bolt or the writer at its end does, when all o
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from acker.errors import SegmentGone, UnknownOffset, UnreadableRecord, ValidationError
+from acker.errors import UnknownOffset, UnreadableRecord
 from acker.inspect.stream_totals import stream_totals
-from acker.spark import losses, microbatches, notes
-from acker.spark.anchoring import named_schema
+from acker.spark import losses
 from acker.spark.company import Company
 from acker.spark.heartbeat import Heartbeat
 from acker.spark.losses import Losses
 from acker.spark.options import Options
-from acker.spark.partitions import SegmentsPartition, deal
+from acker.spark.partitions import deal
+from acker.spark.rows import Rows
 from acker.spark.shipping import Shipped
 from acker.spark.versions import (
     LEARNS_OFFSETS,
@@ -31,7 +30,6 @@ from acker.spark.versions import (
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
-    arrow_schema,
 )
 from acker.store import keys
 from acker.store.operation import Operation, command
@@ -40,14 +38,11 @@ from acker.streams import (
     fairness,
     reader,
     retention,
-    schemas,
     segments,
     stale,
     subscriptions,
     taking_back,
 )
-from acker.streams.commits import inputs
-from acker.streams.gathers import FINISHED, LAST
 from acker.streams.segments import LARGEST_SEGMENT, Segment
 from acker.streams.subscriptions import Range
 
@@ -59,73 +54,11 @@ _RETAIN_EVERY = 10.0
 _log = logging.getLogger(__name__)
 
 
-class _Rows:
-    """Reads the rows of partitions, on executors; pickled there, so it holds no connection."""
-
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self.options = options
-        self.ledger = options.ledger()
-        asked = arrow_schema(schema)
-        self.names = asked.names  # Spark takes rows by the names that it gave
-        self.wanted = named_schema(asked, f"the schema to read stream {options.stream!r} with")
-        place, of_stream = self.wanted.get_field_index(FINISHED), self.wanted
-        if options.requests and (place < 0 or not pa.types.is_boolean(self.wanted.field(place).type)):
-            raise ValidationError(
-                f"option requests: expected the column {FINISHED} boolean in the schema, got "
-                f"{', '.join(self.wanted.names)}"
-            )
-        if options.fair_by and options.fair_by not in self.wanted.names:
-            raise ValidationError(
-                f"option fair_by: expected one of the columns {', '.join(self.wanted.names)}, got "
-                f"{options.fair_by!r}"
-            )
-        if options.requests:
-            of_stream = self.wanted.remove(place)
-        self.ledger.run(schemas.check_reader(self.ledger.core, options.stream, of_stream))
-
-    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(part, SegmentsPartition):
-            return
-        if part.batch is not None and (at := microbatches.of_task()):
-            notes.note(self.ledger, at, part.batch)
-        for segment in part.members:
-            [payload] = self.ledger.run(reader.payload_of(self.ledger, self.options.stream, [segment]))
-            if payload is None:
-                if part.batch is None:
-                    continue  # acked since this was planned: nobody has still to ack it
-                raise SegmentGone(
-                    f"segment {segment.token} of stream {self.options.stream!r} was acked or dropped after "
-                    "this batch was planned"
-                )
-            for batch in self._decoded(segment, payload, part):
-                if batch.num_rows:
-                    yield segments.read(batch, self.wanted).rename_columns(self.names)
-
-    def _decoded(self, segment: Segment, payload: bytes, part: SegmentsPartition) -> Iterable[pa.RecordBatch]:
-        """Rows. What is of no batch is only looked at: that changes nothing, whatever is found."""
-        of = part.batch
-        if segment.to.startswith(LAST) and not self.options.requests:
-            return []
-        if of is None:
-            return segments.decode(payload)
-        if segment.to.startswith(LAST):
-            return self.ledger.run(self._ends(segment, payload, part, of))
-        return self.ledger.run(stale.rows(self.ledger.core, of.stream, segment, of.slot, payload, part.left))
-
-    def _ends(
-        self, segment: Segment, payload: bytes, part: SegmentsPartition, of: Range
-    ) -> Operation[list[pa.RecordBatch]]:
-        """The rows that end a bundle, but for those of requests that are over."""
-        core = self.ledger.core
-        found = yield from inputs.rows(core, of.stream, segment, of.slot, payload)
-        return (yield from stale.fresh(core, of.stream, segment, of.slot, found, part.left))
-
-
 class Reader(Shipped, DataSourceReader):
     """Reads what the stream holds now; acks nothing."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._rows = _Rows(options, schema)
+        self._rows = Rows(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Partitions over the segments that the stream holds."""
@@ -142,11 +75,11 @@ class Reader(Shipped, DataSourceReader):
         return self._rows.read(partition)
 
 
-class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a subscription of a stream, micro-batch by micro-batch."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._rows = _Rows(options, schema)
+        self._rows = Rows(options, schema)
         self._slot: int | None = None
         self._made = ""
         self._reader = segments.new_token() if LEARNS_OFFSETS else ONLY

@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType
 from acker.errors import UnknownStream, UnknownTopology, ValidationError
 from acker.ledger.client import Ledger
 from acker.spark import letters
-from acker.spark.letters import DeadLetterReader, DeadLetterStreamReader
+from acker.spark.letters import DeadLetterReader, DeadLetterStreamingReader
 from acker.spark.options import BATCH_WRITE, READ, WRITE, Options
-from acker.spark.reading import Reader, StreamReader
+from acker.spark.reading import Reader, StreamingReader
 from acker.spark.versions import spark_schema
 from acker.spark.writing import BatchWriter, StreamingWriter
 from acker.streams import schemas
@@ -51,7 +51,7 @@ class AckerSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For `spark.readStream`."""
-        kind = DeadLetterStreamReader if self._checked.dead_letters else StreamReader
+        kind = DeadLetterStreamingReader if self._checked.dead_letters else StreamingReader
         return kind(self._used(READ), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

@@ -9,7 +9,7 @@ from acker.spark import Collector, batch_roots, bolt, track
 from acker.spark.company import look_for_trackers
 from acker.spark.microbatches import Batch
 from acker.spark.options import Options
-from acker.spark.reading import Offset, StreamReader
+from acker.spark.reading import Offset, StreamingReader
 from acker.spark.versions import LEARNS_OFFSETS, spark_schema
 from acker.store import keys
 from acker.store.operation import command
@@ -22,17 +22,17 @@ from tests.helpers.streaming import emit, taken
 pytestmark = pytest.mark.skipif(not LEARNS_OFFSETS, reason="before Spark 4.2 a subscription has one query")
 
 
-def source(ledger: Ledger, url: str, **options: str) -> StreamReader:
+def source(ledger: Ledger, url: str, **options: str) -> StreamingReader:
     """As Spark makes it for a query."""
     schema = spark_schema(ledger.run(schemas.read(ledger.core, "lines")))
-    return StreamReader(Options.parse({"url": url, "topology": "t", "stream": "lines", **options}), schema)
+    return StreamingReader(Options.parse({"url": url, "topology": "t", "stream": "lines", **options}), schema)
 
 
 def write(ledger: Ledger, line: str) -> None:
     StreamWriter(ledger, "lines").write(pa.table({"line": [line]}))
 
 
-def plan(reader: StreamReader, start: Offset) -> Offset:
+def plan(reader: StreamingReader, start: Offset) -> Offset:
     """As Spark plans a batch."""
     end = reader.latestOffset(start)
     reader.partitions(start, end)

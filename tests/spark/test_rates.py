@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from acker.ledger.client import Ledger
 from acker.spark.options import Options
-from acker.spark.reading import StreamReader
+from acker.spark.reading import StreamingReader
 from acker.spark.versions import spark_schema
 from acker.streams import Stream, StreamWriter, schemas
 
@@ -22,7 +22,7 @@ def test_a_batch_has_as_many_segments_as_it_may_and_no_more_rows(ledger: Ledger,
     def taken(subscription: str, **limits: int) -> int:
         given = {"url": valkey_url, "topology": "t", "stream": "lines", "subscription": subscription}
         texts = {name: str(limit) for name, limit in limits.items()}
-        reader = StreamReader(Options.parse({**given, **texts}), schema)
+        reader = StreamingReader(Options.parse({**given, **texts}), schema)
         start = reader.initialOffset()
         return int(reader.latestOffset(start, None)["at"])
 

@@ -19,7 +19,7 @@ from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.slabs import NewSlab
 from acker.spark.options import Options
 from acker.spark.partitions import SegmentsPartition
-from acker.spark.reading import Offset, StreamReader
+from acker.spark.reading import Offset, StreamingReader
 from acker.spark.versions import LEARNS_OFFSETS, arrow_schema
 from acker.store.client import Store
 from acker.streams import StreamWriter, schemas
@@ -56,16 +56,16 @@ class Query:
         self.bolt = bolt
         self.offsets: list[Offset] = []
         self.committed = 0
-        self.reader: StreamReader | None = None
+        self.reader: StreamingReader | None = None
 
     def step(self) -> None:
         """Runs a batch, if there is one; after an error another run of the query does."""
         try:
-            self._step(self.reader or StreamReader(self.options, LINE))
+            self._step(self.reader or StreamingReader(self.options, LINE))
         except AckerError:
             self.reader = None
 
-    def _step(self, reader: StreamReader) -> None:
+    def _step(self, reader: StreamingReader) -> None:
         self.reader = reader
         start = self.offsets[self.committed - 1] if self.committed else reader.initialOffset()
         if len(self.offsets) == self.committed:
@@ -83,7 +83,7 @@ class Query:
         self.committed += 1
 
     @staticmethod
-    def _read(reader: StreamReader, start: Offset, end: Offset) -> tuple[Rows, Range]:
+    def _read(reader: StreamingReader, start: Offset, end: Offset) -> tuple[Rows, Range]:
         parts = reader.partitions(start, end)
         rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
         [read] = {part.batch for part in parts if isinstance(part, SegmentsPartition)}
