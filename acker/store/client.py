@@ -7,16 +7,17 @@ operations (`acker.store.operation`); what it sends may be sent again until the 
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
+import hiredis
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from acker.errors import AckerError, ValidationError
 from acker.store.address import Address, Node, parse, shown
+from acker.store.connections import Connection, Connections
 from acker.store.exchange import (
     LOST,
     REFUSED,
@@ -26,6 +27,7 @@ from acker.store.exchange import (
     check_server,
     demoted,
     no_answer,
+    patience,
     pauses,
     refusal,
     untold,
@@ -47,8 +49,8 @@ CLIENTS = 64
 def options(timeout: float) -> dict[str, Any]:
     """Settings of every connection: resending is the store's own, so redis-py's is off."""
     return {
-        "socket_timeout": max(0.1, timeout / 2),
-        "socket_connect_timeout": max(0.1, timeout / 2),
+        "socket_timeout": patience(timeout),
+        "socket_connect_timeout": patience(timeout),
         "protocol": 2,
         "retry": Retry(NoBackoff(), 0),
         "health_check_interval": 0,
@@ -114,7 +116,9 @@ class Store:
             requests = next(operation)
             while True:
                 try:
-                    replies = [reply for flight in flights(requests) for reply in self.send(flight)]
+                    replies: list[Reply] = []
+                    for flight in flights(requests):
+                        replies += self.send(flight)
                 except AckerError as error:
                     requests = operation.throw(error)
                 else:
@@ -125,18 +129,22 @@ class Store:
     def send(self, requests: Sequence[Request]) -> list[Reply]:
         """Sends a flight, again and again until each request has its reply or the time is over."""
         flight, client = Flight(requests, self.url, self.timeout), _client(self)
-        for pause in pauses():
-            flight.begin()
+        waits: Iterator[float] | None = None
+        while True:
             try:
-                client.find_nodes(flight)
+                if client.nodes.stale:
+                    client.find_nodes(flight)
                 client.exchange(flight)
             except REFUSED as error:
                 raise refusal(self.url, error) from error
             if not flight.missing:
                 break
             flight.check_time()
+            waits = waits or pauses()
+            pause = next(waits)
             if flight.cause is not None:
                 time.sleep(pause)
+            flight.begin()
         if flight.round_trip is not None:
             client.round_trips.append(flight.round_trip)
         return flight.replies
@@ -149,18 +157,16 @@ class _Client:
         self._store = store
         self.nodes = Nodes(store.address)
         self.round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
-        self._pools: dict[Node, redis.ConnectionPool] = {}
+        self._pools: dict[Node, Connections] = {}
 
     def find_nodes(self, flight: Flight) -> None:
-        """Asks where the keys are, if that is in doubt; without an answer, what was known holds."""
+        """Asks where the keys are, for that is in doubt; without an answer, what was known holds."""
         nodes = self.nodes
-        if not nodes.stale:
-            return
         for node in nodes.to_ask():
             try:
                 if nodes.learn(node, self._ask(node)):
                     for gone in nodes.gone(list(self._pools)):
-                        self._pools.pop(gone).disconnect(inuse_connections=False)
+                        self._pools.pop(gone).close()
                     return
             except LOST as error:
                 flight.lost(node, error, nodes)
@@ -187,70 +193,75 @@ class _Client:
         sent: list[_Sent] = []
         try:
             for parcel in flight.parcels(self.nodes):
-                commands, expected = flight.pack(parcel)
+                pieces, expected = flight.pack(parcel)
+                node = parcel.node
                 try:
-                    pool = self._pool(parcel.node)
-                    one = _Sent(parcel, expected, pool, pool.get_connection())
-                    sent.append(one)
+                    pool = self._pools.get(node) or self._pool(node)
+                    sent.append(_Sent(parcel, expected, pool, pool.take()))
                     parcel.sent_at = time.monotonic()
-                    one.connection.send_packed_command(commands)
+                    sent[-1].connection.send(pieces)
                 except LOST as error:
-                    flight.lost(parcel.node, error, self.nodes)
                     if sent and sent[-1].parcel is parcel:
-                        sent.pop().cut()
+                        sent.pop().drop()
+                    flight.lost(node, error, self.nodes)
                     if flight.late:
                         break
             while sent:
                 one = sent[0]
                 try:
-                    replies = [_reply(one.connection, flight.patience) for _ in range(one.expected)]
+                    replies = one.connection.read(one.expected, flight.patience)
                 except LOST as error:
+                    sent.pop(0).drop()
                     flight.lost(one.parcel.node, error, self.nodes)
-                    sent.pop(0).cut()
                 else:
                     sent.pop(0)
                     if demoted(replies):
-                        one.cut()
+                        one.drop()
                     else:
-                        one.pool.release(one.connection)
+                        one.pool.give(one.connection)
                     flight.take(one.parcel, replies, self.nodes)
         finally:
             for one in sent:
-                one.cut()  # what is still to be read from it belongs to nobody
+                one.drop()  # what is still to be read from it belongs to nobody
 
-    def _pool(self, node: Node) -> Any:
-        pool = self._pools.get(node)
-        if pool is None:
-            store = self._store
-            kind, settings = connecting(store.address, node, store.timeout)
-            made: Any = redis.ConnectionPool(connection_class=kind, max_connections=CONNECTIONS, **settings)
-            # Outside of any lock: where the server is silent, no thread is to wait for the time of another.
-            try:
-                facts = redis.Redis(connection_pool=made).info()
-            except REFUSED:
-                raise
-            except redis.ResponseError as error:
-                raise answered(error, untold(store.url, error)) from error
-            check_server(facts, store.url, store.cluster)
-            pool = self._pools.setdefault(node, made)
-            if pool is not made:
-                made.disconnect()
+    def _pool(self, node: Node) -> Connections:
+        store = self._store
+        made = Connections(*connecting(store.address, node, store.timeout), CONNECTIONS)
+        # Outside of any lock: where the server is silent, no thread is to wait for the time of another.
+        check_server(self._facts(made), store.url, store.cluster)
+        pool = self._pools.setdefault(node, made)
+        if pool is not made:
+            made.close()
         return pool
 
+    def _facts(self, pool: Connections) -> dict[str, str]:
+        """What a server says of itself."""
+        one, usual = pool.take(), patience(self._store.timeout)
+        try:
+            one.send([hiredis.pack_command(("INFO",))])
+            [reply] = one.read(1, lambda: usual)
+        except BaseException:
+            pool.drop(one)
+            raise
+        pool.give(one)
+        if isinstance(reply, REFUSED):
+            raise reply
+        if isinstance(reply, redis.ResponseError):
+            raise answered(reply, untold(self._store.url, reply)) from reply
+        lines = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines())
+        return {name: value for name, colon, value in lines if colon}
 
-@dataclass(slots=True)
-class _Sent:
+
+class _Sent(NamedTuple):
     """A parcel whose replies are still to be read."""
 
     parcel: Parcel
     expected: int
-    pool: Any
-    connection: Any
+    pool: Connections
+    connection: Connection
 
-    def cut(self) -> None:
-        """Gives the connection back cut."""
-        self.connection.disconnect()
-        self.pool.release(self.connection)
+    def drop(self) -> None:
+        self.pool.drop(self.connection)
 
 
 _clients: dict[tuple[int, str, bool, float], _Client] = {}
@@ -259,9 +270,11 @@ _clients: dict[tuple[int, str, bool, float], _Client] = {}
 def _client(store: Store) -> _Client:
     """This process's client for the store's address. The oldest is forgotten: a password may change often."""
     name = (os.getpid(), store.url, store.cluster, store.timeout)
-    client = _clients.get(name) or _clients.setdefault(name, _Client(store))
-    for oldest in list(_clients)[:-CLIENTS]:
-        _clients.pop(oldest, None)
+    client = _clients.get(name)
+    if client is None:
+        client = _clients.setdefault(name, _Client(store))
+        for oldest in list(_clients)[:-CLIENTS]:
+            _clients.pop(oldest, None)
     return client
 
 
@@ -271,10 +284,3 @@ def _forget_clients() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_clients)
-
-
-def _reply(connection: Any, patience: float) -> Reply:
-    try:
-        return connection.read_response(timeout=patience)
-    except redis.ResponseError as error:
-        return error

@@ -6,8 +6,8 @@ Shared by `acker.store.client.Store` and its asyncio twin.
 import random
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import hiredis
@@ -106,7 +106,7 @@ def _passing(reply: Reply) -> bool:
 
 def demoted(replies: Sequence[Reply]) -> bool:
     """Whether a server says that it is a replica: the name that led to it may lead elsewhere by now."""
-    return any(isinstance(reply, redis.exceptions.ReadOnlyError) for reply in replies)
+    return _errors(replies) and any(isinstance(reply, redis.exceptions.ReadOnlyError) for reply in replies)
 
 
 @dataclass(slots=True)
@@ -114,13 +114,15 @@ class Parcel:
     """What goes to one node in one pipeline: requests by their numbers, and what they need before them."""
 
     node: Node
-    numbers: list[int] = field(default_factory=list)
+    numbers: Sequence[int]
     load: bool = False
     """Whether the node gets the scripts first."""
-    asking: set[int] = field(default_factory=set)
+    asking: Collection[int] = ()
     """Numbers of requests that a redirection sent to this node for once."""
     wait: tuple[int, int] = NOTHING
-    """What its requests wait for at most."""
+    """What its requests wait for at most; known when it is packed."""
+    blocks: bool = False
+    """Whether the server may hold back a reply; known when it is packed."""
     sent_at: float = 0.0
     """When it was sent, on the monotonic clock; 0 where nobody asks."""
 
@@ -132,8 +134,9 @@ class Flight:
         self.requests = requests
         self._url, self._timeout = url, timeout
         self._deadline = time.monotonic() + timeout
-        self.replies: list[Reply] = [None] * len(requests)
-        self.missing = list(range(len(requests)))
+        self.replies: list[Reply] = []
+        """For each request its reply, where none is missing."""
+        self.missing: Sequence[int] = range(len(requests))
         self.cause: Exception | None = None
         self.round_trip: float | None = None
         """Seconds that the last node to answer took; None where none did, or had to wait for something."""
@@ -141,52 +144,62 @@ class Flight:
         self._asked: dict[int, Node] = {}
 
     def begin(self) -> None:
-        """Begins a round: what went wrong in the last one is forgotten."""
+        """Begins another round: what went wrong in the last one is forgotten."""
         self.cause = None
 
     def parcels(self, nodes: Nodes) -> list[Parcel]:
         """What is to be sent now. What lies nowhere at present is left out."""
+        only = nodes.only
+        if only is not None and self.missing and not self._asked:
+            return [Parcel(only, self.missing, only in self._need_scripts)]
         asked, self._asked = self._asked, {}
-        parcels: dict[Node, Parcel] = {}
+        numbers: dict[Node, list[int]] = {}
         for number in self.missing:
             node = asked.get(number) or nodes.owner(self.requests[number].key)
             if node is None:
                 self.cause = self.cause or redis.exceptions.ClusterDownError("no known node has the keys")
-                continue
-            parcel = parcels.get(node)
-            if parcel is None:
-                parcel = parcels[node] = Parcel(node, load=node in self._need_scripts)
-            parcel.numbers.append(number)
-            parcel.wait = max(parcel.wait, self.requests[number].wait)
-            if number in asked:
-                parcel.asking.add(number)
-        return list(parcels.values())
+            else:
+                numbers.setdefault(node, []).append(number)
+        return [
+            Parcel(node, own, node in self._need_scripts, asked.keys() & own if asked else ())
+            for node, own in numbers.items()
+        ]
 
     def pack(self, parcel: Parcel) -> tuple[list[bytes], int]:
         """The bytes of a parcel's commands, and how many replies they have."""
-        commands: list[Sequence[Any]] = []
+        # A pipeline of redis-py's would do, but looks at each of the many words of a command in Python.
+        packed: list[bytes] = []
         if parcel.load:
-            commands += [("SCRIPT", "LOAD", script.text) for script in scripts.load_all().values()]
+            packed += [_packed(("SCRIPT", "LOAD", script.text)) for script in scripts.load_all().values()]
         for number in parcel.numbers:
+            request = self.requests[number]
             if number in parcel.asking:
-                commands.append(("ASKING",))
-            commands.append(self.requests[number].command())
+                packed.append(_packed(("ASKING",)))
+            packed.append(_packed(request.command()))
+            if request.wait is not NOTHING and request.wait > parcel.wait:
+                parcel.wait = request.wait
+            if request.script is None and request.blocks:
+                parcel.blocks = True
         if parcel.wait != NOTHING:
             # Less than the time that a reply may take: an answer is better than a connection that failed.
             milliseconds = max(1, int(self._timeout * 250))
             file, replicas = parcel.wait
-            commands.append(
-                ("WAITAOF", *parcel.wait, milliseconds) if file else ("WAIT", replicas, milliseconds)
-            )
-        # A pipeline of redis-py's would do, but looks at each of the many words of a command in Python.
-        return _pieces(hiredis.pack_command(_texts(command)) for command in commands), len(commands)
+            words = ("WAITAOF", file, replicas, milliseconds) if file else ("WAIT", replicas, milliseconds)
+            packed.append(_packed(words))
+        return _pieces(packed), len(packed)
 
     def take(self, parcel: Parcel, replies: list[Reply], nodes: Nodes) -> None:
         """Notes the replies to a parcel; what is to be sent again stays missing."""
-        at = len(scripts.load_all()) if parcel.load else 0
-        timed = parcel.sent_at and parcel.wait == NOTHING
-        if timed and not any(self.requests[number].blocks for number in parcel.numbers):
+        if parcel.sent_at and parcel.wait == NOTHING and not parcel.blocks:
             self.round_trip = time.monotonic() - parcel.sent_at
+        whole = len(replies) == len(parcel.numbers) == len(self.requests)
+        if whole and parcel.wait == NOTHING and not _errors(replies):
+            self.replies, self.missing = replies, ()  # as nearly always
+        else:
+            self._sort(parcel, replies, nodes)
+
+    def _sort(self, parcel: Parcel, replies: list[Reply], nodes: Nodes) -> None:
+        at = len(scripts.load_all()) if parcel.load else 0
         for reply in replies[:at]:
             if rights.missing(reply):
                 raise rights.lacking(self._url, reply)
@@ -194,6 +207,7 @@ class Flight:
                 raise StoreError(f"a script was refused: {reply}")
         self._need_scripts.discard(parcel.node)
         durable = parcel.wait == NOTHING or self._durable(parcel, replies[-1])
+        self.replies = self.replies or [None] * len(self.requests)
         done = set()
         for number in parcel.numbers:
             at += number in parcel.asking
@@ -252,10 +266,11 @@ class Flight:
         """Seconds that what is under way has left: half the time more than the flight."""
         return max(0.01, self._deadline + self._timeout / 2 - time.monotonic())
 
-    @property
     def patience(self) -> float:
         """Seconds for which the next reply is waited for."""
-        return min(max(0.1, self._timeout / 2), self.left)
+        left = self._deadline + self._timeout / 2 - time.monotonic()
+        usual = patience(self._timeout)
+        return usual if left > usual else max(0.01, left)
 
     @property
     def late(self) -> bool:
@@ -271,13 +286,29 @@ class Flight:
             ) from self.cause
 
 
-def _texts(command: Sequence[Any]) -> tuple[Any, ...]:
-    """A command without numbers: hiredis crashes where a signal handler raises as it turns one to text."""
-    return tuple([b"%d" % word if type(word) is int else word for word in command])
+def patience(timeout: float) -> float:
+    """Seconds for which a server's next words are waited for, where a flight is given `timeout` seconds."""
+    return max(0.1, timeout / 2)
 
 
-def _pieces(packed: Iterable[bytes]) -> list[bytes]:
+def _errors(replies: Sequence[Reply]) -> bool:
+    for reply in replies:  # noqa: SIM110 - a generator takes longer than all that it looks at
+        if isinstance(reply, Exception):
+            return True
+    return False
+
+
+def _packed(words: Sequence[Any]) -> bytes:
+    """A command as it is sent. hiredis gets no number: it crashes where a signal handler raises meanwhile."""
+    texts: tuple[Any, ...] = tuple([str(word) if type(word) is int else word for word in words])
+    packed: bytes = hiredis.pack_command(texts)
+    return packed
+
+
+def _pieces(packed: list[bytes]) -> list[bytes]:
     """The bytes of commands in pieces of about `_PIECE`: each is a call of the system's of its own."""
+    if len(packed) == 1:
+        return packed
     pieces, small, size = list[bytes](), list[bytes](), 0
     for one in packed:
         small.append(one)

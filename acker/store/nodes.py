@@ -32,6 +32,11 @@ class Nodes:
             return ("CLUSTER", "SLOTS")
         return ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.address.service)
 
+    @property
+    def only(self) -> Node | None:
+        """The server that has all keys, where there is one and it is known."""
+        return self._owners[0] if self._slots == 1 else None
+
     def owner(self, key: bytes) -> Node | None:
         """The server that has a key, as far as is known."""
         return self._owners[key_slot(key) if self._slots > 1 else 0]

@@ -5,7 +5,7 @@ more than once, in any order: what is in a batch must allow that (reads, or call
 batch may be of any size: it is cut into flights, each sent when the one before is answered.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -31,7 +31,8 @@ NOTHING = (0, 0)
 """To wait for nothing but the reply."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: that would take four times as long to make, and a call of a function takes hundreds.
+@dataclass(slots=True)
 class Request:
     """One command (`args`, its name first) or one script call (`script` with `keys` and `args`).
 
@@ -50,12 +51,12 @@ class Request:
         """Whether the server may hold back the reply until something has come."""
         return self.script is None and self.args[0] in ("XREAD", "WAIT")
 
-    def command(self) -> list[Word]:
+    def command(self) -> Sequence[Word]:
         """The words that go to the server."""
         if self.script is None:
-            return list(self.args)
+            return self.args
         call = "EVALSHA_RO" if self.script.reads else "EVALSHA"
-        return [call, self.script.sha, len(self.keys), *self.keys, *self.args]
+        return call, self.script.sha, len(self.keys), *self.keys, *self.args
 
 
 def command(name: str, key: bytes, *args: Word) -> Request:
@@ -70,11 +71,14 @@ def script(
     return Request(keys[0], args, scripts.get(name), keys, wait)
 
 
-def flights(requests: Sequence[Request]) -> Iterator[Sequence[Request]]:
+def flights(requests: Sequence[Request]) -> Iterable[Sequence[Request]]:
     """Cuts a batch into flights: parts that are sent one after the other."""
     if len(requests) <= _FEW:
-        yield from [requests] if requests else []
-        return
+        return [requests] if requests else []
+    return _cut(requests)
+
+
+def _cut(requests: Sequence[Request]) -> Iterator[Sequence[Request]]:
     first = size = 0
     for place, request in enumerate(requests):
         size += sum(len(word) for word in request.args if isinstance(word, bytes))

@@ -183,7 +183,7 @@ def test_who_is_interrupted_leaves_no_reply_behind_for_the_next(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("acker.store.client._reply", interrupted)
+        patched.setattr("acker.store.connections.Connection._feed", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.send([command("GET", b"mine")])
     assert store.send([command("GET", b"yours")]) == [b"2"]

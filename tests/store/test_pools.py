@@ -1,0 +1,127 @@
+"""The connections of a process to a server: bounded, used again, and clean whoever takes them."""
+
+import gc
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import hiredis
+import pytest
+import redis
+
+from acker.store.address import parse
+from acker.store.client import CONNECTIONS, Store, connecting
+from acker.store.connections import Connection, Connections
+from acker.store.operation import Reply, Request, command
+
+MOST = 4
+
+
+@pytest.fixture
+def pool(url: str) -> Iterator[Connections]:
+    address = parse(url)
+    made = Connections(*connecting(address, address.nodes[0], 10.0), MOST)
+    yield made
+    made.close()
+
+
+def packed(words: Any) -> bytes:
+    return bytes(hiredis.pack_command(words))
+
+
+def ask(one: Connection, *words: str | bytes) -> Reply:
+    one.send([packed(words)])
+    [reply] = one.read(1, lambda: 5.0)
+    return reply
+
+
+def number(one: Connection) -> int:
+    """By what the server knows a connection."""
+    return int(ask(one, "CLIENT", "ID"))
+
+
+def test_what_is_given_back_is_taken_again(pool: Connections) -> None:
+    one = pool.take()
+    known = number(one)
+    pool.give(one)
+    assert number(pool.take()) == known
+
+
+def test_no_more_are_taken_than_allowed_until_one_comes_back(pool: Connections) -> None:
+    taken = [pool.take() for _ in range(MOST)]
+    assert len({number(one) for one in taken}) == MOST
+    with pytest.raises(redis.exceptions.MaxConnectionsError):
+        pool.take()
+    pool.give(taken.pop())
+    taken.append(pool.take())
+    pool.drop(taken.pop())
+    assert ask(pool.take(), "PING") == b"PONG"
+
+
+def test_whoever_forgets_one_does_not_hold_it_for_ever(pool: Connections, raw: "redis.Redis") -> None:
+    for _ in range(3 * MOST):
+        pool.take()
+        gc.collect()
+    assert ask(pool.take(), "PING") == b"PONG"
+
+
+def test_one_that_the_server_has_ended_is_not_taken_again(pool: Connections, raw: "redis.Redis") -> None:
+    taken = [pool.take() for _ in range(MOST)]
+    known = [number(one) for one in taken]
+    for one in taken:
+        pool.give(one)
+    for client in known:
+        raw.client_kill_filter(_id=str(client))
+    assert number(pool.take()) not in known
+
+
+def test_one_with_words_that_nobody_has_read_is_not_taken_again(pool: Connections) -> None:
+    one = pool.take()
+    known = number(one)
+    one.send([packed(("ECHO", word)) for word in ("mine", "not yours")])
+    assert one.read(1, lambda: 5.0) == [b"mine"]
+    pool.give(one)
+    other = pool.take()
+    assert ask(other, "ECHO", "yours") == b"yours"
+    assert number(other) != known
+
+
+def test_an_error_is_a_reply_and_the_next_one_is_read_after_it(pool: Connections) -> None:
+    one = pool.take()
+    one.send([packed(("NONSENSE",)), packed(("PING",))])
+    refused, pong = one.read(2, lambda: 5.0)
+    assert isinstance(refused, redis.ResponseError)
+    assert pong == b"PONG"
+
+
+def test_who_was_waited_for_shortly_is_waited_for_as_long_as_ever_the_next_time(pool: Connections) -> None:
+    one = pool.take()
+    assert ask(one, "PING") == b"PONG"
+    one.send([packed(("PING",))])
+    assert one.read(1, lambda: 0.01) == [b"PONG"]
+    one.send([packed(("BLPOP", "acker:{none}:list", "0.2"))])
+    assert one.read(1, lambda: 5.0) == [None]
+    one.send([packed(("BLPOP", "acker:{none}:list", "5"))])
+    with pytest.raises(redis.exceptions.TimeoutError):
+        one.read(1, lambda: 0.05)
+    pool.drop(one)
+
+
+def test_threads_that_end_leave_no_connections_behind(url: str, raw: "redis.Redis") -> None:
+    store = Store(url, timeout=11.0)
+    before = {client["id"] for client in raw.client_list()}
+    for _ in range(3 * CONNECTIONS):
+        asking = threading.Thread(target=store.send, args=([Request(b"", ["PING"])],))
+        asking.start()
+        asking.join()
+    assert len({client["id"] for client in raw.client_list()} - before) == 1
+
+
+def test_more_threads_than_connections_all_get_their_replies(url: str, raw: "redis.Redis") -> None:
+    store = Store(url, timeout=60.0)
+    before = {client["id"] for client in raw.client_list()}
+    with ThreadPoolExecutor(2 * CONNECTIONS) as threads:
+        found = list(threads.map(lambda n: store.send([command("ECHO", b"%d" % n)]), range(1_000)))
+    assert found == [[b"%d" % n] for n in range(1_000)]
+    assert len({client["id"] for client in raw.client_list()} - before) <= CONNECTIONS
