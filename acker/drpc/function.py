@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -22,7 +22,7 @@ from acker.ledger.config import check_name
 from acker.ledger.sections import SECTIONS
 from acker.ledger.settings import check_number
 from acker.lines import Gather, Line
-from acker.lines.steps import FunctionStep, GatherStep, pace_of
+from acker.lines.steps import FunctionStep, GatherStep, WorkOptions, worked
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import fairness, schemas, subscriptions
@@ -90,13 +90,11 @@ class LinearDRPC:
         *,
         columns: Mapping[str, pa.DataType],
         spark: bool = False,
-        concurrency: int | None = None,
-        timeout: float | None = None,
-        fair_by: str = "",
+        **options: Unpack[WorkOptions],
     ) -> "LinearDRPC":
         """Adds a step that works on each row: `function(row, out)`. columns: of the rows that it emits.
 
-        It may be `async def`. concurrency, timeout, fair_by: as of `acker.lines.Line.step`.
+        It may be `async def`. options: concurrency, timeout, fair_by, see `acker.lines.WorkOptions`.
 
         spark: a Spark job works on it (`acker.spark.SparkSteps`); there is no function then.
         """
@@ -104,7 +102,7 @@ class LinearDRPC:
         if function is not None:
             _check_function(f"step {name!r}", function)
         step = registry.Step(name, spark=spark)
-        return self._add(step, function, columns, concurrency, timeout, fair_by)
+        return self._add(step, function, columns, options)
 
     def gather(
         self,
@@ -115,15 +113,13 @@ class LinearDRPC:
         by: Sequence[str] = (),
         columns: Mapping[str, pa.DataType] | None = None,
         spark: bool = False,
-        concurrency: int | None = None,
-        timeout: float | None = None,
-        fair_by: str = "",
+        **options: Unpack[WorkOptions],
     ) -> "LinearDRPC":
         """Adds a step that sees all rows of a request: an object of `make` for each request and task.
 
         It has `execute(row)` and `finished(out)` (`acker.lines`). The last one has no columns: it gives the
-        result by `out.result(value)`. Its methods may be `async def`. concurrency, timeout: as of
-        `acker.lines.Line.gather`.
+        result by `out.result(value)`. Its methods may be `async def`. options: as in `step`; fair_by is
+        "_acker" here.
 
         spark: as in `step`; the job has `acker.spark.gathered`, and gives the result, where it is the last,
         by `collector.results(rows)`.
@@ -152,16 +148,14 @@ class LinearDRPC:
         if tasks > 1 and not by:
             raise ValidationError(f"{what}: {tasks} tasks need columns by which rows are divided: by=[...]")
         step = registry.Step(name, True, tasks, tuple(by), spark=spark)
-        return self._add(step, make, columns, concurrency, timeout, fair_by)
+        return self._add(step, make, columns, options)
 
     def _add(
         self,
         step: registry.Step,
         made: Callable[..., Any] | None,
         columns: Mapping[str, pa.DataType] | None,
-        concurrency: int | None,
-        timeout: float | None,
-        fair_by: str,
+        options: WorkOptions,
     ) -> "LinearDRPC":
         check_name(step.name, "step")
         check_name(f"{self.name}.{step.name}", "function and step")
@@ -179,7 +173,7 @@ class LinearDRPC:
             raise ValidationError(
                 f"step {step.name!r}: step {self._steps[-1].name!r} has no columns, so it is the last"
             )
-        self._check_fair(step, fair_by)
+        self._check_fair(step, options.get("fair_by", ""))
         found = None
         if columns is not None:
             for column, kind in columns.items():
@@ -193,7 +187,8 @@ class LinearDRPC:
             if not columns:
                 raise ValidationError(f"step {step.name!r}, columns: expected one or more, got none")
             found = dict(columns)
-        self._paces.append(pace_of(made, concurrency, timeout))
+        pace, fair_by = worked(made, **options)
+        self._paces.append(pace)
         self._steps.append(step)
         self._columns.append(found)
         self._made.append(made)

@@ -5,6 +5,6 @@ See docs/lines.md.
 
 from acker.lines.definition import Gather
 from acker.lines.line import Line
-from acker.lines.steps import Out, Request
+from acker.lines.steps import Out, Request, WorkOptions
 
-__all__ = ["Gather", "Line", "Out", "Request"]
+__all__ = ["Gather", "Line", "Out", "Request", "WorkOptions"]

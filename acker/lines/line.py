@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from acker.errors import AckerError, ValidationError
 from acker.ledger.client import Ledger, remake
@@ -16,7 +16,7 @@ from acker.ledger.settings import check_number
 from acker.lines import coordinator, definition, leases
 from acker.lines.bell import Bell
 from acker.lines.definition import Gather
-from acker.lines.steps import FunctionStep, GatherStep, pace_of
+from acker.lines.steps import FunctionStep, GatherStep, WorkOptions, worked
 from acker.lines.workers import Step, Worker
 from acker.store import keys
 from acker.store.operation import command
@@ -50,47 +50,27 @@ class Line:
         """Whether what a worker had begun when it died is not worked on again: its requests fail."""
         self._steps: dict[str, Step] = {}
 
-    def step(
-        self,
-        name: str,
-        *,
-        reads: str,
-        concurrency: int | None = None,
-        timeout: float | None = None,
-        fair_by: str = "",
-    ) -> Callable[[F], F]:
+    def step(self, name: str, *, reads: str, **options: Unpack[WorkOptions]) -> Callable[[F], F]:
         """Has a function work on each row of a stream: `function(row, out)`. See `acker.lines.steps.Out`.
 
-        It may be `async def`: then up to `concurrency` rows (1 to 10,000, default 64) that a worker has taken
-        are under way at a time, and one that takes longer than `timeout` seconds (up to a day, default 60) is
-        cancelled, and its request fails. All such steps of a process share an event loop.
-
-        fair_by: a column of its rows, "_acker" for the request. The stream is read fairly then: who has
-        written many rows keeps nobody else waiting (`acker.streams.fairness`). Raises ValidationError.
+        It may be `async def`: many of its rows are under way at a time then. options: concurrency, timeout,
+        fair_by, see `acker.lines.WorkOptions`. Raises ValidationError.
         """
 
         def add(function: F) -> F:
-            pace = pace_of(function, concurrency, timeout)
+            pace, fair_by = worked(function, **options)
             names = check_name(name, "step"), check_name(reads, "reads")
             self.add(FunctionStep(*names, function, pace=pace, fair_by=fair_by))
             return function
 
         return add
 
-    def gather(
-        self,
-        name: str,
-        *,
-        reads: str,
-        concurrency: int | None = None,
-        timeout: float | None = None,
-        fair_by: str = "",
-    ) -> Callable[[F], F]:
+    def gather(self, name: str, *, reads: str, **options: Unpack[WorkOptions]) -> Callable[[F], F]:
         """Has a class gather a stream of the line: an object of it for each request and task.
 
         It is made with a `Request`, and has `execute(row)` and `finished(out)`. Where one of these is `async
-        def`, that is as in `step`, with up to `concurrency` requests at a time: the rows of each come one
-        after another. fair_by: "_acker" has large bundles keep no small ones waiting; each is worked on as a
+        def`, many requests are under way at a time: the rows of each come one after another. options: as in
+        `step`; with fair_by "_acker" large bundles keep no small ones waiting, and each is worked on as a
         whole. Raises ValidationError, also where the stream does not gather.
         """
         if reads not in [one.stream for one in self.definition.gathers]:
@@ -100,7 +80,7 @@ class Line:
             )
 
         def add(make: F) -> F:
-            pace = pace_of(make, concurrency, timeout)
+            pace, fair_by = worked(make, **options)
             self.add(GatherStep(check_name(name, "step"), reads, make, pace=pace, fair_by=fair_by))
             return make
 

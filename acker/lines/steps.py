@@ -8,7 +8,7 @@ from functools import partial
 from inspect import isawaitable, isclass
 from itertools import zip_longest
 from threading import current_thread, main_thread
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -237,15 +237,33 @@ class GatherStep:
         return one.finished(out) if row is None else one.execute(row)
 
 
-def pace_of(made: object, concurrency: int | None, timeout: float | None) -> Pace | None:
-    """The pace of a function, or of a class with execute and finished; None for plain ones.
+class WorkOptions(TypedDict, total=False):
+    """How a step is worked on.
 
-    Raises ValidationError for bad values, and for any where it is plain.
+    concurrency, timeout: of a step that is `async def`. So many of its rows that a worker has taken (of one
+    that gathers: requests) are under way at a time, 1 to 10,000, default 64; one that takes longer than
+    `timeout` seconds (up to a day, default 60) is cancelled, and its request fails. All such steps of a
+    process share an event loop.
+    fair_by: a column of its rows, "_acker" for the request. The stream is read fairly then: who has written
+    many rows keeps nobody else waiting (`acker.streams.fairness`).
+    """
+
+    concurrency: int | None
+    timeout: float | None
+    fair_by: str
+
+
+def worked(
+    made: object, *, concurrency: int | None = None, timeout: float | None = None, fair_by: str = ""
+) -> tuple[Pace | None, str]:
+    """The pace of a function, or of a class with execute and finished (None for plain ones), and `fair_by`.
+
+    They are `WorkOptions`. Raises ValidationError for bad values, and for a pace where it is plain.
     """
     while isinstance(made, partial):
         made = made.func
     methods = [getattr(made, name, None) for name in ("execute", "finished")] if isclass(made) else [made]
-    return Pace.make(any(map(asynchronous, methods)), concurrency, timeout)
+    return Pace.make(any(map(asynchronous, methods)), concurrency, timeout), fairness.check(fair_by)
 
 
 def _together(
