@@ -44,6 +44,26 @@ class Position:
     clocks: list[tuple[int, int]] = field(default_factory=list)
 
 
+def as_text(packed: bytes) -> str:
+    """Bytes as a cursor: letters, digits, - and _, which is safe in a URL."""
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def from_text(cursor: object, most: int) -> bytes:
+    """The inverse of `as_text`. ValidationError for anything else, and for more than `most` characters."""
+    if not isinstance(cursor, str) or not cursor.isascii() or not 0 < len(cursor) <= most:
+        raise malformed()
+    try:
+        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise malformed() from error
+
+
+def malformed() -> ValidationError:
+    """What is wrong with a cursor that no page gave."""
+    return ValidationError("cursor: expected one that a page of the same query gave")
+
+
 def _query(parts: tuple[object, ...]) -> bytes:
     return hashlib.sha256(repr(parts).encode()).digest()[:4]
 
@@ -63,31 +83,28 @@ def encode(position: Position, query: tuple[object, ...]) -> str:
     packed += b"".join(position.slabs)
     if position.clocks:  # shards rotate together, so this is short mostly
         packed += zlib.compress(b"".join(_SHARD.pack(*clock) for clock in position.clocks))
-    return base64.urlsafe_b64encode(packed + _CHECK.pack(zlib.crc32(packed))).rstrip(b"=").decode()
+    return as_text(packed + _CHECK.pack(zlib.crc32(packed)))
 
 
 def decode(text: object, query: tuple[object, ...], ackers: int) -> Position:
     """The position that a cursor stands for; ValidationError where it is none of this query."""
-    malformed = ValidationError("cursor: expected one that a page of the same query gave")
-    if not isinstance(text, str) or not text.isascii() or len(text) > 2 * 8 * _MOST_SLABS:
-        raise malformed
+    packed = from_text(text, 2 * 8 * _MOST_SLABS)
     try:
-        packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         body, check = packed[: -_CHECK.size], packed[-_CHECK.size :]
         if _CHECK.unpack(check)[0] != zlib.crc32(body):
-            raise malformed
+            raise malformed()
         version, asked, shard, generation, scan, first, turn, count = _HEAD.unpack_from(body)
-    except (binascii.Error, struct.error) as error:
-        raise malformed from error
+    except struct.error as error:
+        raise malformed() from error
     names, rest = body[_HEAD.size : _HEAD.size + 8 * count], body[_HEAD.size + 8 * count :]
     if version != _VERSION or asked != _query(query) or shard > ackers or generation < -1:
-        raise malformed
+        raise malformed()
     slabs = [names[at : at + 8] for at in range(0, len(names), 8)]
     if len(names) != 8 * count or len({ids.shard_of(slab, max(1, ackers)) for slab in slabs}) > 1:
-        raise malformed
+        raise malformed()
     clocks = _clocks(rest, ackers) if rest else []
     if clocks is None or turn > (TURNS - 1 if clocks else 0):
-        raise malformed
+        raise malformed()
     return Position(shard, generation, scan, first, slabs, turn, clocks)
 
 

@@ -5,8 +5,6 @@ are for people to look at: a spout gets its own by `acker.ledger.outcomes`. Entr
 passed over.
 """
 
-import base64
-import binascii
 import heapq
 import itertools
 import struct
@@ -16,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from acker.errors import ValidationError
-from acker.inspect import lua
+from acker.inspect import cursors, lua
 from acker.inspect.failure import Ended, Entry, Failure, parse
 from acker.inspect.trees import Tree
 from acker.ledger import ids
@@ -36,6 +34,7 @@ _COUNTED = 256
 _FIND_TREES = 128
 _FIND_CALLS = 32
 _PLACE = struct.Struct("<HQH")
+_CURSOR_BYTES = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,19 +259,16 @@ def _entries(
 
 def _encode(places: Mapping[int, tuple[int, int]]) -> str:
     packed = b"".join(_PLACE.pack(shard, *place) for shard, place in sorted(places.items()))
-    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+    return cursors.as_text(packed)
 
 
 def _decode(cursor: str, core: Core) -> dict[int, tuple[int, int]]:
-    try:
-        if not cursor.isascii():
-            raise ValueError(cursor)
-        packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        places = {shard: (number, offset) for shard, number, offset in _PLACE.iter_unpack(packed)}
-        if not places or len(places) * _PLACE.size != len(packed):
-            raise ValueError(cursor)
-    except (binascii.Error, struct.error, ValueError):
-        raise ValidationError("cursor: expected one that a page gave") from None
+    packed = cursors.from_text(cursor, _CURSOR_BYTES)
+    if len(packed) % _PLACE.size:
+        raise cursors.malformed()
+    places = {shard: (number, offset) for shard, number, offset in _PLACE.iter_unpack(packed)}
+    if not places or len(places) * _PLACE.size != len(packed):
+        raise cursors.malformed()
     if max(places) >= core.config.ackers or max(number for number, _ in places.values()) >= 2**63:
         raise ValidationError("cursor: expected one that a page of this topology gave")
     return places

@@ -5,8 +5,6 @@ became of the page before. An entry (`acker.ledger.outcomes`) with more trees th
 several, and has its receipt with its last trees: so nobody can confirm what was not shown.
 """
 
-import base64
-import binascii
 import hashlib
 import random
 import re
@@ -15,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from acker.errors import KeyConflict, ValidationError
+from acker.inspect import cursors
 from acker.ledger import outcomes
 from acker.ledger.causes import Cause
 from acker.ledger.core import FLIGHT_SHARDS, Core
@@ -291,18 +290,16 @@ def confirm(core: Core, spout: str, receipts: Sequence[str], key: str | None = N
 
 def _encoded(at: _Position) -> str:
     packed = _POSITION.pack(_VERSION, at.first, at.turn, *at.entry, at.digest, at.slab, at.index)
-    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+    return cursors.as_text(packed)
 
 
 def _decoded(cursor: str, shards: int) -> _Position:
-    malformed = ValidationError("cursor: expected one that a page of the same query gave")
-    try:
-        packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        version, first, turn, milliseconds, sequence, digest, slab, index = _POSITION.unpack(packed)
-    except (binascii.Error, struct.error, ValueError) as error:
-        raise malformed from error
+    packed = cursors.from_text(cursor, 2 * _POSITION.size)
+    if len(packed) != _POSITION.size:
+        raise cursors.malformed()
+    version, first, turn, milliseconds, sequence, digest, slab, index = _POSITION.unpack(packed)
     if version != _VERSION or first >= shards or turn >= shards:
-        raise malformed
+        raise cursors.malformed()
     return _Position(first, turn, (milliseconds, sequence), digest, slab, index)
 
 

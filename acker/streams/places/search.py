@@ -1,11 +1,10 @@
 """The search for the tuples of a tree: in commits that are under way, and in all streams, one by one."""
 
-import base64
-import binascii
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from acker.errors import UnreadableRecord, ValidationError
+from acker.errors import UnreadableRecord
+from acker.inspect import cursors
 from acker.inspect.steps import Step
 from acker.inspect.trees import Tree
 from acker.ledger import ids, sections
@@ -24,7 +23,8 @@ MOST_PLACES = 1_000
 """Places that one call finds, about."""
 _PAGE = 500
 _MOST_SEEN = 200
-_MOST_CURSOR = 16_384
+MOST_CURSOR = 16_384
+"""Characters of a cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +54,6 @@ def streams(core: Core) -> Operation[Streams]:
     return Streams(named, sum(lengths))
 
 
-def malformed() -> ValidationError:
-    """What is wrong with a cursor that no page gave."""
-    return ValidationError("cursor: expected one that a page of the same query gave")
-
-
-def packed(text: str) -> str:
-    """Text as a cursor: letters, digits, - and _."""
-    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
-
-
-def unpacked(cursor: str) -> bytes:
-    """The inverse of `packed`; ValidationError for anything else."""
-    if not cursor.isascii() or not 0 < len(cursor) <= _MOST_CURSOR:
-        raise malformed()
-    try:
-        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-    except binascii.Error as error:
-        raise malformed() from error
-
-
 @dataclass(slots=True)
 class Walk:
     """How far a look has come: the stream it is in, after which entry, and the XOR of what was found.
@@ -94,13 +74,13 @@ class Walk:
         # Over so many, whether all was found cannot be known: no tree that is pending has the value 0.
         seen, value = (sorted(self.seen), self.value) if len(self.seen) <= _MOST_SEEN else ([], 0)
         what = [anchor, value, self.stream, self.entry, self.xor, self.looked, seen]
-        return packed(records.dump(what))
+        return cursors.as_text(records.dump(what).encode())
 
     @classmethod
     def parse(cls, text: str, anchor: int) -> "Walk":
         """The inverse of `text`; ValidationError for anything else, and for a cursor of another tree."""
         try:
-            with records.reading(unpacked(text), "a cursor") as stored:
+            with records.reading(cursors.from_text(text, MOST_CURSOR), "a cursor") as stored:
                 of, value, stream, entry, xor, looked, seen = stored
                 millis, number = map(int, entry.split("-"))
                 walk = cls(
@@ -108,9 +88,9 @@ class Walk:
                     {(str(token), int(slot)) for token, slot in seen},
                 )  # fmt: skip
         except UnreadableRecord as error:
-            raise malformed() from error
+            raise cursors.malformed() from error
         if of != anchor or min(millis, number, walk.looked) < 0 or max(millis, number) >= 1 << 64:
-            raise malformed()
+            raise cursors.malformed()
         return walk
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from acker.inspect import lanes, steps
+from acker.inspect import cursors, lanes, steps
 from acker.inspect.steps import Step
 from acker.ledger.core import Core
 from acker.store import keys
@@ -123,7 +123,7 @@ def stuck(core: Core, *, cursor: str | None = None) -> Operation[StuckPage]:
     found, left = list[Stuck](), MOST_SEGMENTS
     for stream, slot in places[_start(places, cursor) :]:
         if left <= 0:
-            return StuckPage(tuple(found), search.packed(f"{stream}/{slot}"))
+            return StuckPage(tuple(found), cursors.as_text(f"{stream}/{slot}".encode()))
         look = _Look(core, stream, slot, MOST_SEGMENTS)
         shares = yield from _shares(look, at_work)
         if shares:
@@ -136,9 +136,9 @@ def _start(places: Sequence[tuple[str, int]], cursor: str | None) -> int:
     """The place that a cursor names, or the next one where that is gone."""
     if cursor is None:
         return 0
-    stream, _, slot = search.unpacked(cursor).decode("utf-8", "replace").rpartition("/")
+    stream, _, slot = cursors.from_text(cursor, search.MOST_CURSOR).decode("utf-8", "replace").rpartition("/")
     if not stream or not slot.isascii() or not slot.isdigit() or len(slot) > 16:
-        raise search.malformed()
+        raise cursors.malformed()
     return sum(one < (stream, int(slot)) for one in places)
 
 
@@ -151,7 +151,7 @@ def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]
         Request(own.entries, ["TIME"]),
         command("HGETALL", own.readers(slot)),
     ]
-    cursors = lanes.cursors(after, laned)
+    read_to = lanes.cursors(after, laned)
     for reader in sorted(name.decode("utf-8", "replace") for name in pairs(members)):
         yield from _taken(look, own, reader)
     nobodys = look.sums.setdefault("", _Sum())
@@ -161,7 +161,7 @@ def _shares(look: _Look, at_work: Sequence[Step]) -> Operation[tuple[Share, ...]
     for entry, values in (yield from look.pages(own.entries, f"({(after or b'0-0').decode()}")):
         fields = pairs(values)
         mine = b"%d" % slot in fields.get(b"slots", b"").split(b",")
-        if mine and lanes.unread(entry, fields, cursors):
+        if mine and lanes.unread(entry, fields, read_to):
             nobodys.add(entry, fields.get(b"rows"))
     now, shares = seconds(instant), []
     for reader, total in look.sums.items():

@@ -5,8 +5,6 @@ looked through instead, a bounded piece at a time: the trees that the ledger hol
 expired, and the dead letters. So what was acked is found until its slab is confirmed, and no longer.
 """
 
-import base64
-import binascii
 import hashlib
 import json
 import logging
@@ -16,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from acker.errors import UnreadableRecord, ValidationError
-from acker.inspect import failures, pages
+from acker.errors import UnreadableRecord
+from acker.inspect import cursors, failures, pages
 from acker.inspect.failure import Failure
 from acker.inspect.trees import Tree
 from acker.ledger import config, ids
@@ -316,24 +314,21 @@ def encoded(at: Searches, wanted: bytes) -> str | None:
     if (at.held, at.ended, at.dead) == (None, None, None):
         return None
     packed = json.dumps([_digest(wanted), at.held, at.ended, at.dead, at.looked, at.of])
-    return base64.urlsafe_b64encode(zlib.compress(packed.encode())).rstrip(b"=").decode()
+    return cursors.as_text(zlib.compress(packed.encode()))
 
 
 def decoded(cursor: object, wanted: bytes) -> Searches:
     """How far the searches are for which a cursor stands; ValidationError where it is of no such search."""
-    malformed = ValidationError("cursor: expected one that an answer to the same query gave")
-    if not isinstance(cursor, str) or len(cursor) > _CURSOR_BYTES or not cursor.isascii():
-        raise malformed
+    packed = cursors.from_text(cursor, _CURSOR_BYTES)
     try:
-        packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         inflated = (unpacking := zlib.decompressobj()).decompress(packed, _UNPACKED_BYTES)
-        digest, *cursors, looked, of = json.loads(inflated if unpacking.eof else b"")
-        held, ended, dead = cursors
-    except (binascii.Error, zlib.error, ValueError, TypeError, RecursionError) as error:
-        raise malformed from error
-    known = all(one is None or isinstance(one, str) for one in cursors)
+        digest, *texts, looked, of = json.loads(inflated if unpacking.eof else b"")
+        held, ended, dead = texts
+    except (zlib.error, ValueError, TypeError, RecursionError) as error:
+        raise cursors.malformed() from error
+    known = all(one is None or isinstance(one, str) for one in texts)
     if digest != _digest(wanted) or not known or not all(map(_is_count, (looked, of))):
-        raise malformed
+        raise cursors.malformed()
     return Searches(held, ended, dead, looked, of)
 
 

@@ -5,8 +5,6 @@ the same: go on until there is none. What comes after the first page was begun i
 replays goes to an end, also where all fails again.
 """
 
-import base64
-import binascii
 import hashlib
 import json
 import re
@@ -15,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args, overload
 
 from acker.errors import UnreadableRecord, ValidationError
+from acker.inspect import cursors
 from acker.ledger.core import Core
 from acker.ledger.settings import check_number
 from acker.store import keys
@@ -268,25 +267,21 @@ def encoded(at: LettersPosition | None, asked: Filter) -> str | None:
     if at is None:
         return None
     packed = json.dumps([_digest(asked), at.until, at.spout, at.after, at.end], separators=(",", ":"))
-    return base64.urlsafe_b64encode(packed.encode()).rstrip(b"=").decode()
+    return cursors.as_text(packed.encode())
 
 
 def decoded(cursor: object, asked: Filter) -> LettersPosition:
     """The position that a cursor stands for; ValidationError where it is none of this filter."""
-    malformed = ValidationError("cursor: expected one that a page of the same query gave")
-    if not isinstance(cursor, str) or len(cursor) > _CURSOR_BYTES or not cursor.isascii():
-        raise malformed
     try:
-        packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        digest, until, spout, after, end = json.loads(packed)
-    except (binascii.Error, ValueError, TypeError) as error:
-        raise malformed from error
+        digest, until, spout, after, end = json.loads(cursors.from_text(cursor, _CURSOR_BYTES))
+    except (ValueError, TypeError) as error:
+        raise cursors.malformed() from error
     known = isinstance(until, int) and not isinstance(until, bool) and 0 <= until <= _LATEST
     if digest != _digest(asked) or not known or not isinstance(spout, str) or len(spout) > 64:
-        raise malformed
+        raise cursors.malformed()
     for number in (after, end):
         if not isinstance(number, str) or not _NUMBER.match(number):
-            raise malformed
+            raise cursors.malformed()
     return LettersPosition(until, spout, after, end)
 
 
