@@ -123,6 +123,15 @@ def unknown_cursor() -> Refused:
     return not_found("unknown-cursor", "cursor: expected one that a page of the same query gave")
 
 
+@contextmanager
+def known_cursor() -> Iterator[None]:
+    """Refuses a cursor that no page of the same query gave by 404."""
+    try:
+        yield
+    except ValidationError as error:
+        raise unknown_cursor() from error
+
+
 def answer(
     status: int,
     kind: str,

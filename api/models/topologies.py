@@ -205,7 +205,7 @@ class StreamState(Answer):
     """A stream between jobs."""
 
     stream: str
-    segments: Count = Field(description="Held for someone.")
+    segments: Count = Field(description="Published, and not acked by everyone who is to read them.")
     bytes: Count
     dropped: Count = Field(description="Segments dropped by the stream's limits.")
     max_age: Seconds = Field(description="Seconds after which a segment is dropped.")

@@ -28,7 +28,7 @@ from api.models.dead_letters import (
     ReplayResult,
     Those,
 )
-from api.problems import declared, not_found, unknown_cursor, unknown_spout
+from api.problems import declared, known_cursor, not_found, unknown_spout
 from api.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}/dead-letters", tags=["dead letters"])
@@ -73,10 +73,8 @@ async def list_dead_letters(ledger: LedgerDep, query: Annotated[DeadLettersQuery
     a cursor all the same: go on until there is none. What is given up meanwhile is not among them.
     """
     asked = _filter(ledger, query)
-    try:
+    with known_cursor():
         page = await ledger.run(dead_letters.page(ledger.core, asked, limit=query.limit, cursor=query.cursor))
-    except ValidationError as error:
-        raise unknown_cursor() from error
     found = [
         DeadLetter.model_validate(letter_json.letter(one, letter_json.ROW_BYTES)) for one in page.letters
     ]
@@ -90,10 +88,8 @@ async def group_dead_letters(ledger: LedgerDep, query: Annotated[GroupsQuery, Qu
     A page counts up to 10,000 of them: add the groups of all pages up, until there is no cursor.
     """
     asked, by = _filter(ledger, query), tuple(dict.fromkeys(query.by))
-    try:
+    with known_cursor():
         page = await ledger.run(dead_letters.groups(ledger.core, asked, by=by, cursor=query.cursor))
-    except ValidationError as error:
-        raise unknown_cursor() from error
     return Groups(
         groups=[Group.model_validate(letter_json.group(one)) for one in page.groups],
         until=instant(page.until),
@@ -142,12 +138,10 @@ async def replay_dead_letters(request: Request, ledger: LedgerDep, body: Named |
         return await _replay(ledger, list(dict.fromkeys(body.ids)))
     note(request, matching=body.matching.model_dump(exclude_none=True))
     asked = _filter(ledger, body.matching)
-    try:
+    with known_cursor():
         done = await ledger.run(
             dead_letters.replay_some(ledger.core, asked, cursor=body.cursor, until=_until(body))
         )
-    except ValidationError as error:
-        raise unknown_cursor() from error
     return ReplayResult(
         replayed=[Replayed(id=letter, anchor=str(anchor)) for letter, anchor in done.anchors.items()],
         unknown=[],
@@ -168,12 +162,10 @@ async def discard_dead_letters(request: Request, ledger: LedgerDep, body: Named 
         return DiscardResult(discarded=len(ids) - len(unknown), unknown=unknown, cursor=None)
     note(request, matching=body.matching.model_dump(exclude_none=True))
     asked = _filter(ledger, body.matching)
-    try:
+    with known_cursor():
         done = await ledger.run(
             dead_letters.discard_some(ledger.core, asked, cursor=body.cursor, until=_until(body))
         )
-    except ValidationError as error:
-        raise unknown_cursor() from error
     return DiscardResult(discarded=done.count, unknown=[], cursor=done.cursor)
 
 

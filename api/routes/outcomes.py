@@ -5,11 +5,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
-from acker.errors import ValidationError
 from acker.inspect import failures
 from api.fields import ByMessageId, Cursor, Name
 from api.models.outcomes import Outcomes, outcome
-from api.problems import declared, unknown_cursor, unknown_spout
+from api.problems import declared, known_cursor, unknown_spout
 from api.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["outcomes"])
@@ -52,8 +51,6 @@ async def list_outcomes(ledger: LedgerDep, query: Annotated[OutcomesQuery, Query
         limit=query.limit,
         cursor=query.cursor,
     )
-    try:
+    with known_cursor():
         page = await ledger.run(asked)
-    except ValidationError as error:
-        raise unknown_cursor() from error
     return Outcomes(outcomes=[outcome(tree) for tree in page.trees], cursor=page.cursor)

@@ -12,7 +12,7 @@ from acker.streams.places.stuck import stuck
 from acker.streams.places.why import why
 from api.fields import Cursor, Id
 from api.models.places import Drops, StuckPage, Why
-from api.problems import declared, unknown_cursor
+from api.problems import declared, known_cursor, unknown_cursor
 from api.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["trees"])
@@ -52,10 +52,8 @@ async def get_why(
 @router.get("/stuck", responses=declared(404))
 async def get_stuck(ledger: LedgerDep, query: Annotated[StuckQuery, Query()]) -> StuckPage:
     """What each subscription of each stream has not acked: who has taken it, and how much nobody has."""
-    try:
+    with known_cursor():
         page = await ledger.run(stuck(ledger.core, cursor=query.cursor))
-    except ValidationError as error:
-        raise unknown_cursor() from error
     return StuckPage.model_validate(
         {"stuck": [forms.stuck(one) for one in page.stuck], "cursor": page.cursor}
     )

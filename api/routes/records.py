@@ -5,13 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
-from acker.errors import ValidationError
 from acker.inspect.plain import message_id_fields
 from acker.ledger.config import MESSAGE_ID_BYTES
 from acker.streams.spouts import finding, letter_json
 from api.fields import ByMessageId, Cursor
 from api.models.records import Records
-from api.problems import declared, unknown_cursor
+from api.problems import declared, known_cursor
 from api.service import LedgerDep
 
 router = APIRouter(prefix="/topologies/{topology}", tags=["records"])
@@ -36,8 +35,6 @@ async def find_records(ledger: LedgerDep, query: Annotated[RecordsQuery, Query()
     wanted = query.wanted or b""
     if len(wanted) > MESSAGE_ID_BYTES:
         return Records(records=[], looked=0, of=0, cursor=None, **message_id_fields(wanted))
-    try:
+    with known_cursor():
         found = await ledger.run(finding.find(ledger.core, wanted, limit=query.limit, cursor=query.cursor))
-    except ValidationError as error:
-        raise unknown_cursor() from error
     return Records.model_validate(letter_json.found(found))

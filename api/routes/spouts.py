@@ -13,7 +13,7 @@ from acker.inspect import outcome_pages
 from api.asgi.logs import note
 from api.fields import Cursor, Name
 from api.models.spouts import ConfirmBody, Confirmed, Spout, SpoutOutcomes, SpoutOutcomesPage
-from api.problems import conflicts, declared, not_found, unknown_cursor, unknown_spout
+from api.problems import conflicts, declared, known_cursor, not_found, unknown_spout
 from api.routes.messages import IdempotencyKey
 from api.service import LedgerDep, ServiceDep
 from api.streams import outcomes
@@ -90,19 +90,16 @@ async def list_spout_outcomes(
     not confirmed comes again. In a shard the oldest come first.
     """
     wait = min(query.wait, service.settings.stream_seconds)
-    try:
-        with live.place(request.state.client) if wait else nullcontext():
-            found = await outcomes.page(
-                live,
-                ledger,
-                spout,
-                limit=query.limit,
-                cursor=query.cursor,
-                wait=wait,
-                gone=request.is_disconnected,
-            )
-    except ValidationError as error:
-        raise unknown_cursor() from error
+    with known_cursor(), live.place(request.state.client) if wait else nullcontext():
+        found = await outcomes.page(
+            live,
+            ledger,
+            spout,
+            limit=query.limit,
+            cursor=query.cursor,
+            wait=wait,
+            gone=request.is_disconnected,
+        )
     return SpoutOutcomesPage(outcomes=[outcomes.outcome(one) for one in found.outcomes], cursor=found.cursor)
 
 

@@ -3384,7 +3384,7 @@ export interface components {
             max_bytes: number;
             /**
              * Segments
-             * @description Held for someone.
+             * @description Published, and not acked by everyone who is to read them.
              * @example 1200
              */
             segments: number;

@@ -1,19 +1,19 @@
 import { useNow } from "../hooks/now";
 import { duration } from "../lib/format";
 
-/** How old what is shown is: live, paused, held for the moment, or stale. */
+/** How old what is shown is: live, paused by hand or while somebody acts, or stale. */
 export function Freshness({
   updatedAt,
   error,
   paused,
-  held,
+  waits,
   seconds,
 }: {
   updatedAt: number;
   error: Error | null;
   paused: boolean;
   /** Updates wait while something is selected or asked. */
-  held: boolean;
+  waits: boolean;
   /** Seconds between two updates. */
   seconds: number;
 }) {
@@ -22,7 +22,7 @@ export function Freshness({
   // Two updates may be late before it is said to be stale.
   const late = updatedAt > 0 && age > 2 * seconds + 3;
   const state =
-    paused || held ? "paused" : error !== null || late ? "stale" : updatedAt === 0 ? "waiting" : "live";
+    paused || waits ? "paused" : error !== null || late ? "stale" : updatedAt === 0 ? "waiting" : "live";
   const since = age < 60 ? `${age} s` : duration(age);
   const text = {
     live: "live",

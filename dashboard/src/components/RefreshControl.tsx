@@ -8,14 +8,14 @@ export function RefreshControl({
   refresh,
   updatedAt,
   error,
-  held = false,
+  waits = false,
   quiet = 0,
 }: {
   refresh: Refresh;
   updatedAt: number;
   error: Error | null;
   /** Updates wait while something is selected or asked. */
-  held?: boolean;
+  waits?: boolean;
   /** Seconds that may pass without an update because nothing happened. */
   quiet?: number;
 }) {
@@ -25,7 +25,7 @@ export function RefreshControl({
         updatedAt={updatedAt}
         error={error}
         paused={refresh.paused}
-        held={held}
+        waits={waits}
         seconds={Math.max(refresh.seconds, quiet)}
       />
       <button

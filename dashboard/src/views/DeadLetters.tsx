@@ -32,7 +32,7 @@ export function DeadLetters() {
     topology,
     asked: matching(filter),
     filtered,
-    held: asking !== null,
+    waits: asking !== null,
     ask: (verb: LetterVerb, target: Target) => setAsking({ verb, target }),
     said,
     filter: (

@@ -6,6 +6,7 @@ import { Status } from "../components/Mark";
 import { Empty, Loaded } from "../components/Notice";
 import { OperatorButton, ReadOnly } from "../components/Operator";
 import { RefreshControl } from "../components/RefreshControl";
+import { Rows } from "../components/Rows";
 import { MessageId, Reason } from "../components/Text";
 import { useRefresh } from "../hooks/refresh";
 import { count, instant, stepBatch } from "../lib/format";
@@ -109,14 +110,7 @@ function Facts({ topology, of }: { topology: string; of: DeadLetter }) {
   return (
     <section aria-label="Facts">
       <h2>Facts</h2>
-      <dl className="panel rows">
-        {rows.map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
+      <Rows rows={rows} />
     </section>
   );
 }

@@ -32,7 +32,7 @@ export function LetterGroups({
   topology,
   asked,
   filtered,
-  held,
+  waits,
   ask,
   said,
   filter,
@@ -41,7 +41,7 @@ export function LetterGroups({
   topology: string;
   asked: Matching;
   filtered: boolean;
-  held: boolean;
+  waits: boolean;
   ask: Ask;
   said: string;
   filter: ReactNode;
@@ -58,7 +58,7 @@ export function LetterGroups({
       return readGroups(topology, asked, (part) => first && queries.setQueryData(key, part));
     },
     refetchInterval: ({ state }) =>
-      held || refresh.paused
+      waits || refresh.paused
         ? false
         : 1000 * Math.max((state.data?.count ?? 0) > MANY ? MANY_SECONDS : 5, refresh.seconds),
     placeholderData: keepPreviousData,
@@ -141,7 +141,7 @@ export function LetterGroups({
         </span>
         <RefreshControl
           refresh={refresh}
-          held={held}
+          waits={waits}
           quiet={total > MANY ? MANY_SECONDS : 5}
           updatedAt={found.dataUpdatedAt}
           error={found.error}

@@ -26,7 +26,7 @@ export function LetterRows({
   topology,
   asked,
   filtered,
-  held,
+  waits,
   ask,
   said,
   filter,
@@ -36,7 +36,7 @@ export function LetterRows({
   topology: string;
   asked: Matching;
   filtered: boolean;
-  held: boolean;
+  waits: boolean;
   ask: Ask;
   said: string;
   filter: ReactNode;
@@ -51,7 +51,7 @@ export function LetterRows({
     queryKey: ["dead-letters", topology, asked, cursor],
     queryFn: () => collect(read, PAGE, cursor === "" ? undefined : cursor),
     refetchInterval: ({ state }) =>
-      held ||
+      waits ||
       refresh.paused ||
       Object.keys(chosen).some((id) => state.data?.rows.some((row) => row.id === id))
         ? false
@@ -67,7 +67,7 @@ export function LetterRows({
         <h1>Dead letters</h1>
         <RefreshControl
           refresh={refresh}
-          held={held || ids.length > 0}
+          waits={waits || ids.length > 0}
           updatedAt={letters.dataUpdatedAt}
           error={letters.error}
         />

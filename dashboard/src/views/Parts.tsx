@@ -266,7 +266,7 @@ const STREAMS: ColumnDef<Reader>[] = [
     meta: number,
   },
   {
-    header: "Bytes held",
+    header: "Bytes",
     accessorFn: ({ stream }) => stream.bytes,
     cell: (cell) => count(cell.getValue<number>()),
     meta: number,

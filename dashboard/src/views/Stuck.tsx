@@ -3,6 +3,7 @@ import type { ColumnDef } from "@tanstack/react-table";
 import { useParams } from "react-router";
 import { client, data, type Schemas } from "../api/client";
 import { DataTable } from "../components/DataTable";
+import { LookAgain } from "../components/LookAgain";
 import { Empty, Loaded } from "../components/Notice";
 import { count, duration } from "../lib/format";
 import { printable } from "../lib/text";
@@ -56,16 +57,7 @@ export function Stuck() {
           </Empty>
         )}
       </Loaded>
-      <div className="toolbar actions">
-        <button type="button" disabled={found.isFetching} onClick={() => void found.refetch()}>
-          Look again
-        </button>
-        {found.hasNextPage && (
-          <button type="button" disabled={found.isFetching} onClick={() => void found.fetchNextPage()}>
-            Look further
-          </button>
-        )}
-      </div>
+      <LookAgain found={found} />
     </>
   );
 }

@@ -41,11 +41,11 @@ export function Trees() {
   const read = reader(topology, filter);
   const chosen = Object.keys(selected).length;
   // What was chosen must not move away, nor be gone when the question is answered.
-  const held = chosen > 0 || action !== null;
+  const waits = chosen > 0 || action !== null;
   const trees = useQuery({
     queryKey: ["trees", topology, filter, cursor],
     queryFn: () => collect(read, PAGE, cursor === "" ? undefined : cursor),
-    refetchInterval: held ? false : refresh.interval,
+    refetchInterval: waits ? false : refresh.interval,
     placeholderData: keepPreviousData,
   });
   const columns = useMemo(() => treeColumns(topology), [topology]);
@@ -61,7 +61,7 @@ export function Trees() {
     <>
       <div className="title">
         <h1>Trees in flight</h1>
-        <RefreshControl refresh={refresh} held={held} updatedAt={trees.dataUpdatedAt} error={trees.error} />
+        <RefreshControl refresh={refresh} waits={waits} updatedAt={trees.dataUpdatedAt} error={trees.error} />
       </div>
       <TreeFilter filter={filter} topology={config.data} change={(patch) => go({ ...patch, cursor: "" })} />
       <div className="toolbar actions">

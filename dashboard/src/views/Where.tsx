@@ -1,6 +1,7 @@
 import type { ColumnDef } from "@tanstack/react-table";
 import type { Schemas } from "../api/client";
 import { DataTable } from "../components/DataTable";
+import { LookAgain } from "../components/LookAgain";
 import { Loaded } from "../components/Notice";
 import { useWhere } from "../hooks/where";
 import { capital, count, duration, instant } from "../lib/format";
@@ -38,16 +39,7 @@ export function Where({ topology, anchor }: { topology: string; anchor: string }
           </>
         )}
       </Loaded>
-      <div className="toolbar actions">
-        <button type="button" disabled={found.isFetching} onClick={() => void found.refetch()}>
-          Look again
-        </button>
-        {found.hasNextPage && (
-          <button type="button" disabled={found.isFetching} onClick={() => void found.fetchNextPage()}>
-            Look further
-          </button>
-        )}
-      </div>
+      <LookAgain found={found} />
     </section>
   );
 }
