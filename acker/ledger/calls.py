@@ -1,7 +1,9 @@
 """Vectors of ids to the bytes of script calls, and back: what lua/ reads and writes, on this side."""
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,9 @@ CALL_SLABS = 400
 """Most slabs that a call tracks: each costs the server some microseconds, whatever its size."""
 CALL_TREES = 1_000
 """Most slabs of an update, and most trees that it touches one by one."""
+_FEW = 24
+"""Trees that Python goes through one by one in less time than numpy's calls would take. They are one call of
+each kind in a shard, for they are far below what limits one."""
 CALL_BYTES = 1 << 20
 """A call that has so many bytes of message ids takes no further slab."""
 
@@ -102,6 +107,10 @@ def _runs(weights: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]
 
 def update_calls(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
     """The calls that XOR `deltas` into the trees of `anchors`. ValidationError for what is no anchor."""
+    if len(anchors) == len(deltas) <= _FEW:
+        few = anchors.tolist()
+        if all(anchor > 0 and anchor & 1 for anchor in few):
+            return _calls_for_few(few, deltas.tolist(), ackers)
     one = ids.check_anchors(anchors) < 0
     if not one.any():
         return _calls_for_many(anchors, deltas, ackers)
@@ -151,7 +160,7 @@ def _calls_for_many(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
     anchors, deltas = _without_zeros(*ids.fold(anchors, deltas))
     groups = _group(anchors, ackers)
     extents = groups.indexes[groups.starts + groups.sizes - 1] + 1 if len(anchors) else np.zeros(0, np.int64)
-    dense = groups.sizes * 90 > 100 + extents
+    dense = _dense(groups.sizes, extents)
     packed = deltas.astype("<i8", copy=False).tobytes()
     calls = []
     for shard in np.unique(groups.shards).tolist():
@@ -166,6 +175,40 @@ def _calls_for_many(anchors: Ids, deltas: Ids, ackers: int) -> list[UpdateCall]:
             trees = groups.sizes[many[a:b]].astype("<u2").tobytes()
             calls.append(UpdateCall(shard, groups.slabs(many[a:b]), vectors=vectors[a:b], trees=trees))
     return calls
+
+
+def _dense(trees: Any, extent: Any) -> Any:
+    """Whether a slab with so many touched trees, up to some index, goes as a vector."""
+    return trees * 90 > 100 + extent
+
+
+def _calls_for_few(anchors: list[int], deltas: list[int], ackers: int) -> list[UpdateCall]:
+    """What `_calls_for_many` makes."""
+    folded: dict[int, int] = {}
+    for anchor, delta in zip(anchors, deltas, strict=True):
+        folded[anchor] = folded.get(anchor, 0) ^ delta
+    shards: dict[int, dict[bytes, dict[int, int]]] = {}
+    for anchor in sorted(folded):
+        if folded[anchor]:
+            slab = ids.slab_of(anchor)
+            slabs = shards.setdefault(ids.shard_of(slab, ackers), {})
+            slabs.setdefault(slab, {})[ids.index_of(anchor)] = folded[anchor]
+    found = []
+    for shard in sorted(shards):
+        few, many = UpdateCall(shard, []), UpdateCall(shard, [])
+        for slab, trees in shards[shard].items():
+            count, extent = len(trees), max(trees) + 1
+            if _dense(count, extent):
+                many.slabs.append(slab)
+                many.vectors.append(struct.pack(f"<{extent}q", *(trees.get(at, 0) for at in range(extent))))
+                many.trees += struct.pack("<H", count)
+            else:
+                few.slabs.append(slab)
+                few.counts += struct.pack("<H", count)
+                few.indexes += struct.pack(f"<{count}H", *trees)
+                few.deltas += struct.pack(f"<{count}q", *trees.values())
+        found += [call for call in (few, many) if call.slabs]
+    return found
 
 
 def _members(groups: _Groups, part: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -39,6 +39,8 @@ _BLOCK = 8192
 _STEPS = np.arange(1, _BLOCK + 1, dtype=np.uint64) * np.uint64(_GAMMA)
 _MIXES = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 _LAST_SHIFT = np.uint64(31)
+_FEW = 16
+"""Ids that Python makes one by one in less time than numpy's calls would take."""
 
 
 def as_ids(values: IdsLike, what: str = "ids") -> Ids:
@@ -130,6 +132,11 @@ def seeded_ids(seed: int, start: int, count: int) -> Ids:
     They are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014), so that a
     segment needs to keep its seed only.
     """
+    if count <= _FEW:
+        numbers = range(start + 1, start + count + 1)
+        return np.array(
+            [_mixed((seed + number * _GAMMA) & _WORD) or 1 for number in numbers], np.uint64
+        ).view(np.int64)
     ids = np.empty(count, dtype=np.uint64)
     mixed = np.empty(min(count, _BLOCK), dtype=np.uint64)
     for at in range(0, count, _BLOCK):
@@ -144,6 +151,13 @@ def seeded_ids(seed: int, start: int, count: int) -> Ids:
         z ^= scratch
     ids[ids == 0] = np.uint64(1)
     return ids.view(np.int64)
+
+
+def _mixed(z: int) -> int:
+    """The mix of SplitMix64 for one number of 64 bits."""
+    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & _WORD
+    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & _WORD
+    return z ^ z >> 31
 
 
 def slab_of(anchor: int) -> bytes:

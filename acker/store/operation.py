@@ -99,25 +99,23 @@ def abreast(operations: Sequence[Operation[T]]) -> Operation[list[T]]:
 
     None of them may depend on what another does. What one raises, or what a flight raises, ends all.
     """
-    results: dict[int, T] = {}
-    asking: dict[int, list[Request]] = {}
-
-    def go_on(place: int, replies: list[Reply] | None) -> None:
+    if len(operations) == 1:
+        return [(yield from operations[0])]
+    results: list[Any] = [None] * len(operations)
+    running: list[tuple[int, Operation[T], list[Request]]] = []
+    for place, operation in enumerate(operations):
         try:
-            asking[place] = (
-                operations[place].send(replies) if replies is not None else next(operations[place])
-            )
+            running.append((place, operation, next(operation)))
         except StopIteration as end:
-            asking.pop(place, None)
             results[place] = end.value
-
-    for place in range(len(operations)):
-        go_on(place, None)
-    while asking:
-        asked = dict(asking)
-        replies = yield [request for requests in asked.values() for request in requests]
-        first = 0
-        for place, requests in asked.items():
-            go_on(place, replies[first : first + len(requests)])
+    while running:
+        replies = yield [request for _, _, requests in running for request in requests]
+        asked, running, first = running, [], 0
+        for place, operation, requests in asked:
+            own = replies[first : first + len(requests)]
             first += len(requests)
-    return [results[place] for place in range(len(operations))]
+            try:
+                running.append((place, operation, operation.send(own)))
+            except StopIteration as end:
+                results[place] = end.value
+    return results

@@ -1,8 +1,7 @@
 """Records that the store holds as JSON: how they are written, and read as one of them or refused."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 from acker.errors import UnreadableRecord
@@ -11,18 +10,34 @@ UNREADABLE = (AttributeError, LookupError, OverflowError, RecursionError, TypeEr
 """What JSON that is not what was written raises, somewhere."""
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
 def dump(value: object) -> str:
     """A value as JSON without spaces."""
-    return json.dumps(value, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
-@contextmanager
-def reading(record: str | bytes, what: str) -> Iterator[Any]:
+class reading:  # noqa: N801 - it is used as a function
     """Gives the value of a record. What is wrong with it, or found wrong inside, becomes an UnreadableRecord.
 
     what: what it should be, for the error.
     """
-    try:
-        yield json.loads(record)
-    except UNREADABLE as error:
-        raise UnreadableRecord(f"not {what}: {record!r:.200}") from error
+
+    __slots__ = ("_record", "_what")
+
+    def __init__(self, record: str | bytes, what: str) -> None:
+        self._record, self._what = record, what
+
+    def __enter__(self) -> Any:
+        try:
+            return json.loads(self._record)
+        except UNREADABLE as error:
+            raise self._unreadable() from error
+
+    def __exit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> None:
+        if isinstance(error, UNREADABLE):
+            raise self._unreadable() from error
+
+    def _unreadable(self) -> UnreadableRecord:
+        return UnreadableRecord(f"not {self._what}: {self._record!r:.200}")

@@ -7,6 +7,7 @@ refused.
 
 import base64
 from collections import Counter
+from functools import lru_cache
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -23,6 +24,8 @@ _ADDED = {b"acker": b"added"}
 _TAGS = {b"variant", b"geometry", b"geography"}
 """Metadata of a field by which Spark tells a struct that stands for a type of its own."""
 _ATTEMPTS = 20
+_PARSED = 256
+"""Schemas that are known by what is stored of them."""
 _MOST_LEVELS = 50
 """Of types within a type; Arrow writes 64 at most."""
 _SAME = (
@@ -189,6 +192,7 @@ def read(core: Core, stream: str) -> Operation[pa.Schema]:
     return parse(stored)
 
 
+@lru_cache(_PARSED)
 def parse(stored: bytes) -> pa.Schema:
     """A schema as it is stored. Raises StoreError."""
     try:

@@ -11,6 +11,7 @@ import builtins
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ _BATCH_ROWS = 65_536
 NOT_PYTHONS = (ValueError, OverflowError)
 """What values raise that Arrow and Spark have, and Python has not."""
 _OTHER_SLOTS = 0x5851F42D4C957F2D
+_PARSED = 512
+"""Segments that are known by their records: a batch meets each a few times, from its claim to its ack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +69,19 @@ class Segment:
     @classmethod
     def parse(cls, record: "str | builtins.bytes") -> "Segment":
         """The inverse of `record`; UnreadableRecord for anything else."""
-        with records.reading(record, "a segment") as stored:
-            token, rows, seed, size, shards, slots, *more = stored
-            numbers = _numbers(shards), _numbers(slots)
-            to, lane = str(more[0]) if more else "", int(more[1]) if len(more) > 1 else 0
-            return cls(str(token), int(rows), int(seed), int(size), *numbers, to, lane)
+        try:
+            return _parsed(record)
+        except TypeError as error:  # what has no hash is no record
+            raise UnreadableRecord(f"not a segment: {record!r:.200}") from error
+
+
+@lru_cache(_PARSED)
+def _parsed(record: str | bytes) -> Segment:
+    with records.reading(record, "a segment") as stored:
+        token, rows, seed, size, shards, slots, *more = stored
+        numbers = _numbers(shards), _numbers(slots)
+        to, lane = str(more[0]) if more else "", int(more[1]) if len(more) > 1 else 0
+        return Segment(str(token), int(rows), int(seed), int(size), *numbers, to, lane)
 
 
 UNREAD = Segment("", 0, 0, 0, (), ())
@@ -209,15 +220,24 @@ def encode(batches: Sequence[pa.RecordBatch], compression: str) -> bytes:
     """Rows as a segment's payload: one Arrow IPC stream, in batches that a reader can work on one by one."""
     if compression not in COMPRESSIONS:
         raise ValidationError(f"compression: expected one of {', '.join(COMPRESSIONS)}, got {compression!r}")
-    table = pa.Table.from_batches(batches).combine_chunks()
-    options = pa.ipc.IpcWriteOptions(
-        compression=None if compression == "none" else compression, use_threads=table.nbytes >= _THREADS_FROM
-    )
+    # Not `nbytes`, which looks into the buffers: that takes longer than a small segment itself.
+    threads = sum(batch.get_total_buffer_size() for batch in batches) >= _THREADS_FROM
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table, max_chunksize=_BATCH_ROWS)
+    with pa.ipc.new_stream(sink, batches[0].schema, options=_options(compression, threads)) as writer:
+        if len(batches) == 1 and 0 < batches[0].num_rows <= _BATCH_ROWS:
+            writer.write_batch(batches[0])
+        else:
+            table = pa.Table.from_batches(batches).combine_chunks()
+            writer.write_table(table, max_chunksize=_BATCH_ROWS)
     payload: bytes = sink.getvalue().to_pybytes()
     return payload
+
+
+@cache
+def _options(compression: str, threads: bool) -> pa.ipc.IpcWriteOptions:
+    return pa.ipc.IpcWriteOptions(
+        compression=None if compression == "none" else compression, use_threads=threads
+    )
 
 
 def decode(payload: bytes) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,8 @@ def undone(result: object) -> str:
 
     Of a list or a tuple, that of its first such member. Raises what a future has raised that is done.
     """
+    if result is None:
+        return ""
     members = result if isinstance(result, list | tuple) else (result,)
     return next((kind for one in members if (kind := _kind(one))), "")
 

@@ -67,6 +67,20 @@ def test_updates_carry_each_trees_folded_delta_once(pairs: list[tuple[int, int]]
         assert {ids.shard_of(slab, ackers) for slab in slabs} == {call.shard}
 
 
+@given(st.lists(st.tuples(ANCHORS, DELTAS), max_size=40), st.integers(1, 3))
+def test_few_trees_make_the_calls_that_they_make_among_many(
+    pairs: list[tuple[int, int]], ackers: int
+) -> None:
+    given_anchors, deltas = vector([a for a, _ in pairs]), vector([d for _, d in pairs])
+    whole = ids.new_ids(16) if len(pairs) % 2 else vector([])  # a slab that goes as a vector
+    given_anchors = np.concatenate([given_anchors, ids.anchors_from(ids.new_slab(), len(whole))])
+    deltas = np.concatenate([deltas, whole])
+    few = encoding.update_calls(given_anchors, deltas, ackers)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(encoding, "_FEW", -1)
+        assert encoding.update_calls(given_anchors, deltas, ackers) == few
+
+
 @pytest.mark.parametrize(("slabs", "trees"), [(3000, 1), (2500, 2), (40, 1024), (9, 4096), (1200, 40)])
 @pytest.mark.parametrize("ackers", [1, 4])
 def test_calls_are_bounded(slabs: int, trees: int, ackers: int) -> None:

@@ -4,6 +4,7 @@ What is staged has a time to live: attempts that lose, fail or vanish leave noth
 """
 
 import json
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -367,11 +368,11 @@ def _staged_fields(key: bytes, chunks: list[UpdateCall], state: str, tuples: int
     fields: dict[str, bytes | str] = {
         "state": state * len(chunks),
         "tuples:0": str(tuples),
-        "layout": np.array([len(names) for names in slabs], dtype="<u2").tobytes(),
+        "layout": struct.pack(f"<{len(slabs)}H", *map(len, slabs)),
         "slabs": b"".join(name for names in slabs for name in names),
     }
     for number, chunk in enumerate(chunks):
-        lengths = np.array([len(vector) // 8 for vector in chunk.vectors], dtype="<u2").tobytes()
+        lengths = struct.pack(f"<{len(chunk.vectors)}H", *(len(vector) // 8 for vector in chunk.vectors))
         fields |= {
             f"counts:{number}": chunk.counts, f"indexes:{number}": chunk.indexes,
             f"deltas:{number}": chunk.deltas, f"ones:{number}": chunk.ones,

@@ -3,6 +3,7 @@
 import bisect
 import itertools
 import logging
+import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -198,16 +199,17 @@ def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
     if states is None:
         return []
     try:
-        ends = np.cumsum(np.frombuffer(layout, dtype="<u2").astype(np.int64)) * 8
-        starts = [0, *ends[:-1].tolist()]
+        ends = list(
+            itertools.accumulate(8 * count for count in struct.unpack(f"<{len(layout) // 2}H", layout))
+        )
         slabs = [
             [names[at : at + 8] for at in range(start, end, 8)]
-            for start, end in zip(starts, ends.tolist(), strict=True)
+            for start, end in zip([0, *ends[:-1]], ends, strict=True)
         ]
         if sum(map(len, slabs)) * 8 != len(names):
             raise ValueError(f"{len(names)} bytes of names")
         return list(zip(states.decode(), slabs, strict=True))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, struct.error) as error:
         raise _unreadable(key, error) from error
 
 
