@@ -63,7 +63,7 @@ def tick(
     for thread in threads:
         thread.start()
     try:
-        Ticker(store, names, on_tick=_told_json if as_json else _told).run(stop)
+        Ticker(store, names, on_tick=_show_one_json if as_json else _show_one).run(stop)
     finally:
         stop.set()
         for thread in threads:
@@ -115,13 +115,13 @@ def _show(ticked: dict[str, Ticked], as_json: bool) -> None:
     show(made if ticked else "no topologies")
 
 
-def _told(name: str, done: Ticked) -> None:
+def _show_one(name: str, done: Ticked) -> None:
     sys.stdout.write(
         f"{name}: {done.rotated} shards rotated, {done.expired} expired, {done.orphaned} orphaned\n"
     )
     sys.stdout.flush()
 
 
-def _told_json(name: str, done: Ticked) -> None:
+def _show_one_json(name: str, done: Ticked) -> None:
     sys.stdout.write(json.dumps(_fields(name, done)) + "\n")
     sys.stdout.flush()

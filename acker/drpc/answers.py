@@ -45,10 +45,10 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
         woken.wait(min(_PAUSE, often))
         woken.clear()
         try:
-            told = partial(answer_outcomes, ledger, what)
+            answered = partial(answer_outcomes, ledger, what)
             now = time.monotonic()
             due = now - looked >= min(_LOOK, often)
-            settler.settle(ledger, what.name, told, readings=readings, claimed=not due)
+            settler.settle(ledger, what.name, answered, readings=readings, claimed=not due)
             if due:
                 looked = now
                 late = ledger.run(calls.overdue(ledger.core, what))

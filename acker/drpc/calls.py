@@ -90,8 +90,8 @@ def waits_for(core: Core, what: Description, anchor: int) -> Operation[list[str]
 
 def cancel(core: Core, what: Description, request: str) -> Operation[bool]:
     """Fails a call that has no answer yet; returns whether it had none. Who works on it drops its rows."""
-    [told] = yield [answer(core, what, request, "f it was cancelled")]
-    return bool(told)
+    [first] = yield [answer(core, what, request, "f it was cancelled")]
+    return bool(first)
 
 
 def answer(core: Core, what: Description, request: str, text: str, anchor: str = "0") -> Request:
@@ -115,13 +115,13 @@ def overdue(core: Core, what: Description) -> Operation[int]:
         return 0
     late = [request.decode("utf-8", "replace") for request in found]
     waiting = yield from _waiting(core, what, set(late))
-    told = []
+    answers = []
     for request in late:
         steps = waiting.get(request)
         where = "nobody has begun it" if steps is None else "its steps are done, and nobody has settled it"
         where = f"it waited for {', '.join(steps)}" if steps else where
-        told.append(answer(core, what, request, f"t{','.join(steps or ())} {where}"))
-    yield told
+        answers.append(answer(core, what, request, f"t{','.join(steps or ())} {where}"))
+    yield answers
     return len(late)
 
 

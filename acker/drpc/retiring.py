@@ -33,12 +33,12 @@ def retire(ledger: Ledger, what: Description, *, force: bool = False) -> None:
         raise FunctionInUse(f"function {name!r} has {alive:,} workers that are alive: stop them, or --force")
     ledger.run(registry.remove(what))
     ledger.run(_end_calls(ledger, what))
-    told = partial(answers.answer_outcomes, ledger, what)
+    answered = partial(answers.answer_outcomes, ledger, what)
     for _ in range(_ROUNDS):
         if not ledger.run(calls.in_flight(core, what)):
             break
         ledger.run(answers.look_after(core, what))
-        settler.settle(ledger, name, told)
+        settler.settle(ledger, name, answered)
     if not alive:
         ledger.store.send([command("HDEL", keys.lines(core.config.name), name)])
         for place in range(len(what.steps)):

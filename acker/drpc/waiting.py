@@ -23,7 +23,7 @@ IDLE = 5.0
 """Seconds after which a thread ends that has nothing to do."""
 _BLOCK = 0.5
 _LOOK = 1.0
-_UNTOLD = 1.0
+_LATE = 1.0
 """Seconds after the time of a call when its caller sees to it, for then nobody who works has."""
 _GRACE = 2.0
 _PAGE = 500
@@ -86,7 +86,7 @@ class Waiting:
                     self._waiting = False
                     return
             try:
-                if time.monotonic() - saw_to >= _UNTOLD and self._untold():
+                if time.monotonic() - saw_to >= _LATE and self._overdue():
                     saw_to = time.monotonic()
                     self._ledger().run(overdue(self._ledger().core, self._function))
                 wanted = self._answered()
@@ -106,9 +106,9 @@ class Waiting:
                 time.sleep(_BLOCK)
             self._expire()
 
-    def _untold(self) -> bool:
+    def _overdue(self) -> bool:
         """Whether the time of a call was over a while ago, and nobody has said so."""
-        by = time.monotonic() + _GRACE - _UNTOLD
+        by = time.monotonic() + _GRACE - _LATE
         with self._lock:
             return any(until < by for waiting in self._pending.values() for until, _ in waiting)
 
@@ -135,7 +135,7 @@ class Waiting:
     def tell(self, request: str, answer: bytes) -> None:
         """Gives whoever waits for a request its answer, as it is stored."""
         found = ended(answer)
-        self.end(request, told(self._function.name, found.status, found.text))
+        self.end(request, result_of(self._function.name, found.status, found.text))
 
     def end(self, request: str, result: object) -> None:
         """Gives whoever waits for a request its result, or the error."""
@@ -167,7 +167,7 @@ def _give(future: "Future[Any]", result: object) -> None:
         future.set_result(result)
 
 
-def told(function: str, status: Status, text: str) -> Any:
+def result_of(function: str, status: Status, text: str) -> Any:
     """The answer that a caller gets: the result, or the error that says why there is none."""
     if status is Status.ANSWERED:
         try:

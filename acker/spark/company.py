@@ -32,7 +32,7 @@ class Company:
         self._options = options
         self._place = f"stream {options.stream!r} of topology {options.topology!r}"
         self._acked: bool | None = None
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def look_for_acks(self, slot: int, reader: str, at: int) -> None:
         """When a batch is planned that follows one: that was acked, or its sink acks nothing.
@@ -64,9 +64,9 @@ class Company:
             return
         known = self._ledger.run(taking_back.readers(self._ledger.core, self._options.stream, slot))
         for other, (_, silent) in known.items():
-            if other == reader or silent > RECENT or other in self._told:
+            if other == reader or silent > RECENT or other in self._logged:
                 continue
-            self._told.add(other)
+            self._logged.add(other)
             _log.warning(
                 "another query (reader %s) took from %s %.0f s ago, for the subscription %r as this one does "
                 "(reader %s): each of them has a part of the rows. Name a subscription for each, "

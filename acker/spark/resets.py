@@ -23,16 +23,16 @@ class Resets:
         self._ledger = ledger
         self._step = step
         self._batch = batch
-        self._told: Ids = np.zeros(0, np.int64)
+        self._noted: Ids = np.zeros(0, np.int64)
 
     def reset(self, anchors: Ids) -> int:
         """Gives trees, and all others of their slabs, the whole message timeout again; how many slabs."""
         core, slabs = self._ledger.core, self._ledger.reset_timeout(anchors)
-        new = np.setdiff1d(traces.picked(core, anchors), self._told)
+        new = np.setdiff1d(traces.picked(core, anchors), self._noted)
         if slabs and len(new):
             by = self._ledger.run(marks.mark(core, self._step, self._batch))
             self._ledger.run(traces.note(core, traces.resets(core, new, by)))
-            self._told = np.union1d(self._told, new)
+            self._noted = np.union1d(self._noted, new)
         return slabs
 
     @contextmanager

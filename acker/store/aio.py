@@ -26,7 +26,7 @@ from acker.store.exchange import (
     no_answer,
     pauses,
     refusal,
-    untold,
+    unidentified,
 )
 from acker.store.nodes import Nodes
 from acker.store.operation import Operation, Reply, Request, flights
@@ -243,7 +243,7 @@ async def _info(pool: Any, url: str) -> Any:
     except REFUSED:
         raise
     except redis.ResponseError as error:
-        raise answered(error, untold(url, error)) from error
+        raise answered(error, unidentified(url, error)) from error
 
 
 async def _reply(connection: Any) -> Reply:

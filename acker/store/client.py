@@ -30,7 +30,7 @@ from acker.store.exchange import (
     patience,
     pauses,
     refusal,
-    untold,
+    unidentified,
 )
 from acker.store.nodes import Nodes
 from acker.store.operation import Operation, Reply, Request, flights
@@ -247,7 +247,7 @@ class _Client:
         if isinstance(reply, REFUSED):
             raise reply
         if isinstance(reply, redis.ResponseError):
-            raise answered(reply, untold(self._store.url, reply)) from reply
+            raise answered(reply, unidentified(self._store.url, reply)) from reply
         lines = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines())
         return {name: value for name, colon, value in lines if colon}
 

@@ -79,7 +79,7 @@ def no_answer(url: str, error: Exception) -> StoreMisconfigured:
     return StoreMisconfigured(f"{shown(url)} is no cluster and has no Sentinels: {error}")
 
 
-def untold(url: str, error: Exception) -> StoreError:
+def unidentified(url: str, error: Exception) -> StoreError:
     """What is raised where a server refuses to tell what it is."""
     return StoreError(f"{shown(url)} does not tell what server it is: {error}")
 

@@ -22,7 +22,7 @@ class Nodes:
         first = address.nodes[0] if address.kind == "server" else None
         self._owners: list[Node | None] = [first] * self._slots
         self._known: set[Node] = set()
-        self._told_by: Node | None = None
+        self._source: Node | None = None
         self._lost: list[Node] = []
 
     @property
@@ -63,7 +63,7 @@ class Nodes:
             known.update(node for node in owners if node)
         if not known:
             return False
-        self._owners, self._known, self.stale, self._told_by = owners, known, False, asked
+        self._owners, self._known, self.stale, self._source = owners, known, False, asked
         self._lost = [node for node in self._lost if node in known or node in self.address.nodes]
         return True
 
@@ -78,9 +78,9 @@ class Nodes:
         Of somebody else, first: who is cut off from the others tells for ever what was before.
         """
         self.stale = self.address.kind != "server"
-        if self._told_by is not None:
-            self._last(self._told_by)
-            self._told_by = None
+        if self._source is not None:
+            self._last(self._source)
+            self._source = None
 
     def _last(self, node: Node) -> None:
         self._lost = [*(other for other in self._lost if other != node), node]

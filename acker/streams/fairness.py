@@ -98,7 +98,7 @@ def divide(core: Core, stream: str, column: str, rows: pa.Table) -> Operation[li
     return _parts(lanes)
 
 
-def divide_untold(count: int) -> list[tuple[int, Ids]]:
+def divide_unknown(count: int) -> list[tuple[int, Ids]]:
     """As `divide`, of so many rows whose keys are not known: all have lane 0."""
     return _parts(np.zeros(count, dtype=np.int64))
 

@@ -102,7 +102,7 @@ class StreamWriter:
             return Batch(rows, slots, (Part(segments.new_seed(), segments.new_token()),))
         column = fair.decode("utf-8", "replace")
         if column == ANCHORS:  # each row has a tree of its own, which is not known yet: none has many rows
-            lanes = fairness.divide_untold(rows.num_rows)
+            lanes = fairness.divide_unknown(rows.num_rows)
         else:
             lanes = yield from fairness.divide(core, self.stream, column, rows)
         parts = [

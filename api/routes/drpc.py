@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from acker.drpc import calls, figures, forms, progress, registry
 from acker.drpc.registry import Description
-from acker.drpc.waiting import Call, told
+from acker.drpc.waiting import Call, result_of
 from acker.errors import (
     DRPCFailed,
     DRPCFull,
@@ -266,7 +266,7 @@ async def get_call(
     if seen.status is calls.Status.PENDING:
         deadline = instant(seen.deadline) if seen.deadline else None
         return _accepted(Pending(request=request_id, deadline=deadline, waits_for=list(seen.steps)))  # type: ignore[no-any-return]
-    return Answered(request=request_id, result=_result(told(what.name, seen.status, seen.text)))
+    return Answered(request=request_id, result=_result(result_of(what.name, seen.status, seen.text)))
 
 
 @router.get("/{function}/{request_id}/steps", responses=declared(404))

@@ -64,7 +64,7 @@ class Seen:
         self._began = time.monotonic()
         self._again = again
         self._before = _parsed(last_event_id)
-        self._told: dict[Receipt, float] = {}
+        self._sent: dict[Receipt, float] = {}
         self._there: dict[int, set[Receipt]] = {}
 
     def begin(self) -> None:
@@ -77,26 +77,26 @@ class Seen:
         if receipt not in there and len(there) >= outcome_pages.WINDOW:
             return True
         there.add(receipt)
-        if receipt not in self._told and _id(receipt) <= self._before.get(receipt.shard, (-1, 0)):
-            self._told[receipt] = self._began
-        at = self._told.get(receipt)
+        if receipt not in self._sent and _id(receipt) <= self._before.get(receipt.shard, (-1, 0)):
+            self._sent[receipt] = self._began
+        at = self._sent.get(receipt)
         return at is not None and time.monotonic() < at + self._again
 
     def sent(self, receipt: Receipt) -> None:
         """Notes that all of an entry was sent."""
-        self._told[receipt] = time.monotonic()
+        self._sent[receipt] = time.monotonic()
 
     def end(self) -> None:
         """A reading of all that is there has ended."""
-        self._told = {
-            receipt: at for receipt, at in self._told.items() if receipt in self._there.get(receipt.shard, ())
+        self._sent = {
+            receipt: at for receipt, at in self._sent.items() if receipt in self._there.get(receipt.shard, ())
         }
 
     @property
     def id(self) -> str:
         """What was sent and is not confirmed, as far as one id says it: the last entry of each shard."""
         last: dict[int, tuple[int, int]] = {}
-        for receipt in self._told:
+        for receipt in self._sent:
             last[receipt.shard] = max(_id(receipt), last.get(receipt.shard, (0, 0)))
         return ",".join(
             f"{shard}-{milliseconds}-{sequence}"

@@ -1,7 +1,7 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { client, data } from "../api/client";
 
-/** Where the tuples of a tree are. It reads what streams hold, so it is asked once, and again when told to. */
+/** Where the tuples of a tree are. It reads what streams hold, so it is asked once, and again by hand. */
 export function useWhere(topology: string, anchor: string, enabled = true) {
   return useInfiniteQuery({
     queryKey: ["why", topology, anchor],

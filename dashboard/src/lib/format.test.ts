@@ -49,7 +49,7 @@ test("numbers are never more exact than they are", () => {
   expect([plural(1, "tree"), plural(2, "tree")]).toEqual(["1 tree", "2 trees"]);
 });
 
-test("a step is told with its batch, where that is known", () => {
+test("a step is named with its batch, where that is known", () => {
   expect(stepBatch({ step: "price", batch: 1234 })).toBe("price, batch 1,234");
   expect(stepBatch({ step: "price", batch: 0 })).toBe("price, batch 0");
   expect(stepBatch({ step: "price", batch: -1 })).toBe("price");

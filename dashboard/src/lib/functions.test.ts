@@ -23,7 +23,7 @@ test("steps without a worker are named, unless no step has one", () => {
   ]);
 });
 
-test("calls over time and a function without room are told", () => {
+test("calls over time and a function without room are reported", () => {
   expect(troubles(made({ late: 1, pending: 10 }))).toEqual([
     "1 call over time, and nobody has said so",
     "full: further calls are refused",
@@ -84,7 +84,7 @@ test("steps of one section are taken apart by where their tuples are", () => {
   expect(apart(steps, streams, undefined).every((one) => one.rows === null)).toBe(true);
 });
 
-test("few answers are told by the minute", () => {
+test("few answers are counted by the minute", () => {
   expect(answerRate(0)).toEqual(["0", "answers/min"]);
   expect(answerRate(0.005)).toEqual(["0.3", "answers/min"]);
   expect(answerRate(12.34)).toEqual(["12.3", "answers/s"]);

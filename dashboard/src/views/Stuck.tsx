@@ -13,7 +13,7 @@ interface Row {
   share: Schemas["Share"];
 }
 
-/** What each subscription has not acked, and who has it. It reads what streams hold: it is asked when told to. */
+/** What each subscription has not acked, and who has it. It reads what streams hold: it is asked by hand. */
 export function Stuck() {
   const { topology = "" } = useParams();
   const found = useInfiniteQuery({
