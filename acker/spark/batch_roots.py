@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from acker.errors import AckerError, StagingExpired, UnreadableRecord
 from acker.ledger.client import Ledger
 from acker.spark import microbatches, notes
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.spark.shipping import Shipped
 from acker.store import keys, records
 from acker.store.operation import Reply, command
@@ -58,7 +58,7 @@ class Tracker(Shipped):
         staging: Staging,
         source: str,
         wanted: pa.Schema,
-        job: Batch | None = None,
+        job: MicroBatch | None = None,
     ) -> None:
         self.ledger = ledger
         self.how = how
@@ -154,7 +154,7 @@ class _Fingerprint:
         return f"{self._rows}.{self._sum}.{self._xor}"
 
 
-def registered(ledger: Ledger, batch: Batch) -> tuple[Roots, ...]:
+def registered(ledger: Ledger, batch: MicroBatch) -> tuple[Roots, ...]:
     """The roots of a batch. AckerError where two evaluations of it have disagreed about its rows.
 
     Raises UnreadableRecord.
@@ -163,7 +163,7 @@ def registered(ledger: Ledger, batch: Batch) -> tuple[Roots, ...]:
     return parse_registered(batch, found)
 
 
-def untracked(ledger: Ledger, batch: Batch, staged: Sequence[Staged]) -> bool:
+def untracked(ledger: Ledger, batch: MicroBatch, staged: Sequence[Staged]) -> bool:
     """Whether rows of a batch have gone on untracked; asks only for rows without a tree."""
     if not any(one.treeless for one in staged):
         return False
@@ -171,7 +171,7 @@ def untracked(ledger: Ledger, batch: Batch, staged: Sequence[Staged]) -> bool:
     return bool(found)
 
 
-def parse_registered(batch: Batch, found: Reply) -> tuple[Roots, ...]:
+def parse_registered(batch: MicroBatch, found: Reply) -> tuple[Roots, ...]:
     """What `registered` makes of the hash of a batch (lua/register_roots.lua)."""
     try:
         fields = {name.decode(): value.decode() for name, value in pairs(found).items()}
@@ -182,7 +182,7 @@ def parse_registered(batch: Batch, found: Reply) -> tuple[Roots, ...]:
         ) from error
 
 
-def _roots_of(batch: Batch, fields: Mapping[str, str]) -> Iterator[Roots]:
+def _roots_of(batch: MicroBatch, fields: Mapping[str, str]) -> Iterator[Roots]:
     for source in sorted({name.partition("|")[0] for name in fields if "|" in name}):
         entries = {name.partition("roots:")[2] for name in fields if name.startswith(f"{source}|roots:")}
         most = max(int(fields[f"{source}|of:{stage}"]) for stage in fields[f"{source}|stages"].split())
@@ -196,24 +196,24 @@ def _roots_of(batch: Batch, fields: Mapping[str, str]) -> Iterator[Roots]:
             yield from (one for one in found if not one.untracked)
 
 
-def inputs(ledger: Ledger, batch: Batch) -> tuple[Range | Roots, ...]:
+def inputs(ledger: Ledger, batch: MicroBatch) -> tuple[Range | Roots, ...]:
     """What a batch is made of, as its tasks have noted: ranges of streams, and roots."""
     return (*notes.noted(ledger, batch), *registered(ledger, batch))
 
 
-def sources(ledger: Ledger, batch: Batch) -> set[str]:
+def sources(ledger: Ledger, batch: MicroBatch) -> set[str]:
     """The calls of `track` whose rows a batch has read."""
     [found] = ledger.store.send([command("HKEYS", _key(ledger, batch))])
     return {name.decode().partition("|")[0] for name in found if b"|" in name}
 
 
-def time_of(ledger: Ledger, batch: Batch) -> str:
+def time_of(ledger: Ledger, batch: MicroBatch) -> str:
     """The time of a batch of tracked rows, as an origin has it; "" where its tasks have noted none."""
     [found] = ledger.store.send([command("HGET", _key(ledger, batch), _TIME)])
     return "" if found is None else origins.at(found.decode())
 
 
-def unread(ledger: Ledger, batch: Batch) -> str:
+def unread(ledger: Ledger, batch: MicroBatch) -> str:
     """What is wrong with a batch of anchored rows of which nobody knows what it was read from."""
     return (
         f"nobody knows what batch {batch.number} was read from, so rows cannot be anchored to it: is its "
@@ -223,17 +223,17 @@ def unread(ledger: Ledger, batch: Batch) -> str:
     )
 
 
-def forget(ledger: Ledger, batch: Batch) -> None:
+def forget(ledger: Ledger, batch: MicroBatch) -> None:
     """Drops what tasks have noted of a batch."""
     notes.forget(ledger, batch)
     ledger.store.send([command("UNLINK", _key(ledger, batch))])
 
 
-def end(ledger: Ledger, job: Batch) -> None:
+def end(ledger: Ledger, job: MicroBatch) -> None:
     """Notes that a job has had its commit: who evaluates rows of it later gets an error."""
     key = _key(ledger, job)
     ledger.store.send([command("HSET", key, _ENDED, 1), command("EXPIRE", key, RECORD_TTL)])
 
 
-def _key(ledger: Ledger, batch: Batch) -> bytes:
+def _key(ledger: Ledger, batch: MicroBatch) -> bytes:
     return keys.tracked(ledger.config.name, batch.query, batch.run, batch.number)

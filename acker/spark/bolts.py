@@ -35,7 +35,7 @@ from acker.spark import (
     verdicts,
 )
 from acker.spark.collector import Collector
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.spark.plans import Plan
 from acker.spark.shipping import Shipped
 from acker.spark.verdicts import Verdict
@@ -71,7 +71,7 @@ class Bolt(Shipped):
         with microbatches.of_bolt(batch.sparkSession, batch_id, self._root, self.name) as at:
             self._run(self._options.ledger(), batch, at)
 
-    def _run(self, ledger: Ledger, batch: DataFrame, at: Batch) -> None:
+    def _run(self, ledger: Ledger, batch: DataFrame, at: MicroBatch) -> None:
         core, begun = ledger.core, time.monotonic()
         _check_first(ledger, at, self.name)
         last = _last(ledger, at)
@@ -119,7 +119,7 @@ class Bolt(Shipped):
         batch_roots.forget(ledger, at)
         _note_done(ledger, at, self.name)
 
-    def _collector(self, spark: SparkSession, at: Batch) -> Collector:
+    def _collector(self, spark: SparkSession, at: MicroBatch) -> Collector:
         return Collector(spark, self._options, at)
 
     def _check_read(self, inputs: tuple[Range | Roots, ...]) -> None:
@@ -134,7 +134,7 @@ class Bolt(Shipped):
                 f"reads of {others}: a query reads the streams of one topology"
             )
 
-    def _verdict(self, spark: SparkSession, at: Batch) -> Verdict | None:
+    def _verdict(self, spark: SparkSession, at: MicroBatch) -> Verdict | None:
         """What is known of the plan of the query; None where Spark does not tell."""
         if at.run not in _verdicts:
             if hasattr(spark, "sparkContext"):
@@ -155,7 +155,7 @@ class Bolt(Shipped):
         return made
 
     def _inputs(
-        self, ledger: Ledger, batch: DataFrame, at: Batch, plan: Plan | None, failed: bool, staged: bool
+        self, ledger: Ledger, batch: DataFrame, at: MicroBatch, plan: Plan | None, failed: bool, staged: bool
     ) -> tuple[Range | Roots, ...]:
         """What the batch is made of: as the tasks that read it have noted."""
         inputs = _read(ledger, at, plan)
@@ -168,7 +168,7 @@ class Bolt(Shipped):
         return inputs
 
     def _read_in_whole(
-        self, plan: Plan | None, at: Batch, inputs: tuple[Range | Roots, ...], failed: bool, staged: bool
+        self, plan: Plan | None, at: MicroBatch, inputs: tuple[Range | Roots, ...], failed: bool, staged: bool
     ) -> bool:
         """Whether the function has read all of its batch, so that all inputs are known.
 
@@ -186,7 +186,7 @@ class Bolt(Shipped):
         return sources is not None and sources <= len(ranges)
 
 
-def _origin(ledger: Ledger, batch: DataFrame, at: Batch) -> Origin | None:
+def _origin(ledger: Ledger, batch: DataFrame, at: MicroBatch) -> Origin | None:
     """What a batch of no known plan reads; None where no earlier run of it has stored a commit.
 
     Otherwise its tasks tell, who read it for that alone: the function is not called again.
@@ -197,7 +197,7 @@ def _origin(ledger: Ledger, batch: DataFrame, at: Batch) -> Origin | None:
     return Origin.of(notes.noted(ledger, at), batch_roots.time_of(ledger, at))
 
 
-def _read(ledger: Ledger, at: Batch, plan: Plan | None) -> tuple[Range | Roots, ...]:
+def _read(ledger: Ledger, at: MicroBatch, plan: Plan | None) -> tuple[Range | Roots, ...]:
     """What tasks have noted that the batch is made of, as far as its plan has it."""
     found = batch_roots.inputs(ledger, at)
     return tuple(one for one in found if plan is None or isinstance(one, Roots) or plan.reads(one))
@@ -210,7 +210,7 @@ _done: dict[tuple[str, str, str], tuple[int, str]] = {}
 """Topology, query and run -> the last batch that a bolt of this process was done with, and which bolt."""
 
 
-def _check_first(ledger: Ledger, at: Batch, name: str) -> None:
+def _check_first(ledger: Ledger, at: MicroBatch, name: str) -> None:
     """Raises AckerError where a batch has had its bolt: Spark gives one to a run of a query once."""
     number, earlier = _done.get((ledger.config.name, at.query, at.run), (-1, ""))
     if at.run and number == at.number:
@@ -220,13 +220,13 @@ def _check_first(ledger: Ledger, at: Batch, name: str) -> None:
         )
 
 
-def _last(ledger: Ledger, at: Batch) -> int | None:
+def _last(ledger: Ledger, at: MicroBatch) -> int | None:
     """The last batch that this process has committed in a run of a query, if any."""
     number, _ = _done.get((ledger.config.name, at.query, at.run), (-1, ""))
     return number if at.run and number >= 0 else None
 
 
-def _note_done(ledger: Ledger, at: Batch, name: str) -> None:
+def _note_done(ledger: Ledger, at: MicroBatch, name: str) -> None:
     key = ledger.config.name, at.query, at.run
     _done.pop(key, None)
     _done[key] = at.number, name

@@ -25,7 +25,7 @@ from acker.spark.arrow import Function, map_in_arrow
 from acker.spark.calls import Calls, RecordFunction
 from acker.spark.life import Life, in_life
 from acker.spark.mapping import CARRIED, RUN, RecordMapper
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.spark.options import Options
 from acker.spark.pinned import pinned
 from acker.spark.resets import Resets
@@ -61,7 +61,7 @@ class Collector:
     """
 
     def __init__(
-        self, spark: SparkSession, options: Options, batch: Batch, key: str = "", *, job: bool = False
+        self, spark: SparkSession, options: Options, batch: MicroBatch, key: str = "", *, job: bool = False
     ) -> None:
         self.spark = spark
         self.batch_id = batch.number

@@ -16,7 +16,7 @@ from acker.spark import (
     batch_roots,
 )
 from acker.spark.collector import Collector
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.streams.commits import commit as commits
 from acker.streams.commits import members
 from acker.streams.commits.contents import Commit
@@ -60,7 +60,7 @@ def cause(step: str, error: FailedException, batch: int = -1) -> str:
 def commit_of(
     ledger: Ledger,
     collector: Collector,
-    at: Batch,
+    at: MicroBatch,
     inputs: tuple[Range | Roots, ...],
     failed: str | None,
     hint: str = "",

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from acker.ledger.client import Ledger
 from acker.spark import batch_roots
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.spark.options import Options
 from acker.store import keys
 from acker.store.operation import Operation, command
@@ -79,7 +79,7 @@ class Company:
 _REPORTED = b"told"
 
 
-def look_for_trackers(ledger: Ledger, at: Batch, spouts: Iterable[str]) -> None:
+def look_for_trackers(ledger: Ledger, at: MicroBatch, spouts: Iterable[str]) -> None:
     """When a batch of tracked rows is committed: another query may have tracked rows of the same DataFrame.
 
     Each query reads all of its source, so each row is tracked by both. A query that starts again is the same

@@ -17,7 +17,7 @@ from acker.spark.calls import RecordFunction
 from acker.spark.collector import Collector
 from acker.spark.keywords import BoltOptions, StepOptions, StoreOptions
 from acker.spark.life import in_life
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.spark.options import Options
 from acker.spark.versions import arrow_schema
 from acker.streams import schemas
@@ -111,7 +111,7 @@ class StepBolt(Bolt):
         self._what, self._place = what, place
         super().__init__(function, what.steps[place].name, settings)
 
-    def _collector(self, spark: SparkSession, at: Batch) -> Collector:
+    def _collector(self, spark: SparkSession, at: MicroBatch) -> Collector:
         return StepCollector(spark, self._options, at, self._what, self._place)
 
     def _check_read(self, inputs: Sequence[Range | Roots]) -> None:
@@ -130,7 +130,7 @@ class StepCollector(Collector):
     """What the bolt of a step does with a batch: as of any bolt, and it knows the step after it."""
 
     def __init__(
-        self, spark: SparkSession, options: Options, batch: Batch, what: Description, place: int
+        self, spark: SparkSession, options: Options, batch: MicroBatch, what: Description, place: int
     ) -> None:
         super().__init__(spark, options, batch)
         self._what, self._place = what, place

@@ -21,7 +21,7 @@ from acker.spark import (
     options,
 )
 from acker.spark.collector import AT_WORK, Collector
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.streams.commits import commit as commits
 from acker.streams.commits import runs
 from acker.streams.commits.late import Late
@@ -50,7 +50,7 @@ def job(
     writer = f"{name}:{check_name(run, 'run') if run is not None else secrets.token_hex(16)}"
     parsed = options.of_step(name, {"url": url, "topology": topology, **settings})
     ledger = parsed.ledger()
-    at = Batch(writer, 0, secrets.token_hex(16), name)
+    at = MicroBatch(writer, 0, secrets.token_hex(16), name)
     collector = Collector(spark, parsed, at, writer.replace(":", "@"), job=True)
     finish = functools.partial(commits.finish, ledger.core, writer, 0)
     begun = time.monotonic()

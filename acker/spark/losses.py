@@ -13,7 +13,7 @@ from typing import Any
 from acker.errors import StoreLost
 from acker.ledger import topologies
 from acker.ledger.client import Ledger
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams.commits import roots
@@ -81,7 +81,9 @@ class Losses:
         return self._ledger.run(topologies.life(self._ledger.config.name))
 
 
-def check_commits(ledger: Ledger, at: Batch, last: int | None, after_loss: str, spout: bool = False) -> None:
+def check_commits(
+    ledger: Ledger, at: MicroBatch, last: int | None, after_loss: str, spout: bool = False
+) -> None:
     """Raises StoreLost where the store does not know the commit of the batch before that of a spout's query.
 
     last: the batch that was committed before this one, where that is known. spout: the query is one in any
@@ -106,6 +108,6 @@ def check_commits(ledger: Ledger, at: Batch, last: int | None, after_loss: str, 
     )
 
 
-def mark(ledger: Ledger, at: Batch) -> None:
+def mark(ledger: Ledger, at: MicroBatch) -> None:
     """Notes that the commits of a query track rows."""
     ledger.store.send([command("HSET", keys.commits(ledger.config.name, at.query), "spout", 1)])

@@ -35,7 +35,7 @@ _OUTSIDE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MicroBatch:
     """A micro-batch. query: its id, which outlives restarts from the checkpoint. number: Spark's, from 0.
 
     run: the id of a run of the query, one from its start to its end. name: the query's; tasks do not know it.
@@ -48,14 +48,14 @@ class Batch:
     name: str = ""
 
 
-def of_task() -> Batch | None:
+def of_task() -> MicroBatch | None:
     """The batch that this task works for; None outside of one."""
     context = TaskContext.get()
     if context is None:
         return None
     query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_NUMBER)
     if query and number:
-        batch = Batch(query, int(number), context.getLocalProperty(_RUN) or "")
+        batch = MicroBatch(query, int(number), context.getLocalProperty(_RUN) or "")
         own = context.getLocalProperty(_OWN)
         # A query that the bolt has started has inherited the property: it is not of that query's batches.
         return _parse(own) if own and own.startswith(_text(replace(batch, run=""))) else batch
@@ -66,13 +66,13 @@ def of_task() -> Batch | None:
     return None
 
 
-def _text(batch: Batch) -> str:
+def _text(batch: MicroBatch) -> str:
     return f"{batch.query}:{batch.number}:{batch.run}"
 
 
-def _parse(text: str) -> Batch:
+def _parse(text: str) -> MicroBatch:
     query, number, run = text.split(":", 2)
-    return Batch(query, int(number), run)
+    return MicroBatch(query, int(number), run)
 
 
 def task_within(topology: str) -> str:
@@ -130,7 +130,7 @@ def of_job(spark: SparkSession, topology: str) -> Iterator[None]:
 
 
 @contextmanager
-def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: str) -> Iterator[Batch]:
+def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: str) -> Iterator[MicroBatch]:
     """The batch that a bolt was called with; while the block lasts, tasks can tell it, too.
 
     spark: the batch's session. root: on Spark Connect, the session that has started the query.
@@ -159,7 +159,7 @@ def of_bolt(spark: SparkSession, number: int, root: SparkSession | None, bolt: s
 
 
 @contextmanager
-def joined(spark: SparkSession, batch: Batch) -> Iterator[None]:
+def joined(spark: SparkSession, batch: MicroBatch) -> Iterator[None]:
     """Makes the tasks of this thread the batch's while the block lasts: Spark tells them by the thread."""
     text = _text(batch)
     if not hasattr(spark, "sparkContext"):
@@ -188,17 +188,17 @@ def joined(spark: SparkSession, batch: Batch) -> Iterator[None]:
             context.setLocalProperty(name, cast(str, earlier))  # None removes it
 
 
-def _local(context: SparkContext, number: int) -> Batch:
+def _local(context: SparkContext, number: int) -> MicroBatch:
     query = context.getLocalProperty(_QUERY)
     if not query:
         raise AckerError(_OUTSIDE)
     # A query's name is found only in the description of its jobs, which starts with it.
     described = context.getLocalProperty(_DESCRIPTION) or ""
     name = described.partition(f"id = {query}")[0].strip().removesuffix("<br/>")
-    return Batch(query, number, context.getLocalProperty(_RUN) or "", name)
+    return MicroBatch(query, number, context.getLocalProperty(_RUN) or "", name)
 
 
-def _remote(root: SparkSession | None, number: int, bolt: str) -> Batch:
+def _remote(root: SparkSession | None, number: int, bolt: str) -> MicroBatch:
     """A query is active while its batch runs: the session's only one, or that with the bolt's name."""
     if root is None:
         raise AckerError(_OUTSIDE)
@@ -211,4 +211,4 @@ def _remote(root: SparkSession | None, number: int, bolt: str) -> Batch:
             f"called it: start that query with .queryName({bolt!r})"
         )
     [query] = found
-    return Batch(query.id, number, query.runId, query.name or "")
+    return MicroBatch(query.id, number, query.runId, query.name or "")

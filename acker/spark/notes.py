@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams.commits.commit import RECORD_TTL
@@ -15,7 +15,7 @@ from acker.streams.places import holders
 from acker.streams.subscriptions import Range
 
 
-def note(ledger: Ledger, batch: Batch, read: Range) -> None:
+def note(ledger: Ledger, batch: MicroBatch, read: Range) -> None:
     """Notes that a batch reads a range. The range is the batch's: any attempt of any task may note it."""
     key = _key(ledger.core, batch)
     ledger.store.send(
@@ -27,12 +27,12 @@ def note(ledger: Ledger, batch: Batch, read: Range) -> None:
     )
 
 
-def noted(ledger: Ledger, batch: Batch) -> tuple[Range, ...]:
+def noted(ledger: Ledger, batch: MicroBatch) -> tuple[Range, ...]:
     """The ranges that a batch reads, as far as noted. Raises UnreadableRecord."""
     return ledger.run(ranges(ledger.core, batch))
 
 
-def ranges(core: Core, batch: Batch) -> Operation[tuple[Range, ...]]:
+def ranges(core: Core, batch: MicroBatch) -> Operation[tuple[Range, ...]]:
     """What `noted` runs."""
     [found] = yield [command("SMEMBERS", _key(core, batch))]
     merged: dict[Range, list[str]] = {}
@@ -41,10 +41,10 @@ def ranges(core: Core, batch: Batch) -> Operation[tuple[Range, ...]]:
     return tuple(replace(one, skipped=" ".join(filter(None, all_of))) for one, all_of in merged.items())
 
 
-def forget(ledger: Ledger, batch: Batch) -> None:
+def forget(ledger: Ledger, batch: MicroBatch) -> None:
     """Drops the notes of a batch."""
     ledger.store.send([command("UNLINK", _key(ledger.core, batch))])
 
 
-def _key(core: Core, batch: Batch) -> bytes:
+def _key(core: Core, batch: MicroBatch) -> bytes:
     return keys.notes(core.config.name, batch.query, batch.run, batch.number)

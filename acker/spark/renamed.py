@@ -5,12 +5,12 @@ import logging
 from acker.inspect import steps
 from acker.inspect.stream_totals import stream_totals
 from acker.ledger.client import Ledger
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 
 _log = logging.getLogger(__name__)
 
 
-def look(ledger: Ledger, at: Batch, name: str) -> None:
+def look(ledger: Ledger, at: MicroBatch, name: str) -> None:
     """Logs where rows are held under the name that the bolt of a query had before."""
     known = ledger.run(steps.steps(ledger.core))
     mine = {one.name for one in known if one.kind == "bolt" and one.query_id == at.query}

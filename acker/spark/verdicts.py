@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from acker.errors import UnsafePlan
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.streams import subscriptions
@@ -60,7 +60,7 @@ class Verdict:
     application_id: str = ""
     application: str = ""
 
-    def planned(self, batch: Batch) -> str:
+    def planned(self, batch: MicroBatch) -> str:
         """What tells of a batch, as an origin has it: a commit of its number may be of another one."""
         if batch.number > self.logged:
             return origins.by(batch.run)
@@ -94,7 +94,7 @@ def record(core: Core, query: str, run: str, found: Verdict) -> Operation[None]:
     yield [command("SET", keys.verdict(core.config.name, query, run), found.dump(), "EX", RECORD_TTL)]
 
 
-def read(core: Core, batch: Batch) -> Operation[Verdict | None]:
+def read(core: Core, batch: MicroBatch) -> Operation[Verdict | None]:
     """What is known of the run that a batch is of; None where nobody could tell. Raises UnreadableRecord."""
     key = keys.verdict(core.config.name, batch.query, batch.run)
     [found, _] = yield [command("GET", key), command("EXPIRE", key, RECORD_TTL)]

@@ -21,7 +21,7 @@ from acker.ledger.client import Ledger
 from acker.ledger.marks import Mark
 from acker.spark import batch_roots, company, lateness, losses, microbatches, verdicts
 from acker.spark.anchoring import check_names, named_schema
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.spark.options import Options
 from acker.spark.shipping import Shipped
 from acker.spark.verdicts import Verdict
@@ -52,7 +52,7 @@ class StagedMessage(WriterCommitMessage):
     """
 
     staged: Staged
-    batch: Batch | None = None
+    batch: MicroBatch | None = None
     roots: tuple[Roots, ...] = ()
     within: str = ""
 
@@ -138,7 +138,7 @@ class _Stager:
                 "make the function a bolt, whose return acks, and use collector.emit"
             )
 
-    def commit_batch(self, batch: Batch, messages: list[Any]) -> None:
+    def commit_batch(self, batch: MicroBatch, messages: list[Any]) -> None:
         """Publishes what a micro-batch has staged, and acks what it has read."""
         losses.check_commits(self.ledger, batch, None, self.after_loss, self.of_spout is not None)
         read = batch_roots.inputs(self.ledger, batch)
@@ -168,7 +168,7 @@ class _Stager:
         self.ledger.run(checking)
 
     def _check_plan(
-        self, batch: Batch, read: Sequence[Range | Roots], what: Commit, found: Verdict | None
+        self, batch: MicroBatch, read: Sequence[Range | Roots], what: Commit, found: Verdict | None
     ) -> Origin:
         """The origin of a batch. Raises UnsafePlan where what it has read may not be acked with it."""
         core, origin = self.ledger.core, Origin.of(what.ranges())
@@ -188,13 +188,13 @@ class _Stager:
         commit = partial(commits.commit, self.ledger.core, writer, number, what, on_late)
         settler.with_room(self.ledger, lambda: self.ledger.run(commit()))
 
-    def _mark(self, batch: Batch) -> Mark | None:
+    def _mark(self, batch: MicroBatch) -> Mark | None:
         """As whom it acks. A spout has nothing to ack but the rows that it tracks."""
         if self.of_spout:
             return None
         return self.ledger.run(marks.mark(self.ledger.core, self.how.stream, batch.number))
 
-    def _step(self, batch: Batch, what: Commit, found: Verdict | None) -> Step:
+    def _step(self, batch: MicroBatch, what: Commit, found: Verdict | None) -> Step:
         """Who this is: without a bolt it has no name but its stream's, or its spout's."""
         found = found or Verdict()
         name, kind = (self.of_spout.spout, "spout") if self.of_spout else (self.how.stream, "writer")
@@ -271,5 +271,5 @@ class StreamingWriter(Shipped, DataSourceStreamArrowWriter):
             self._stager.abort(batch.query, batch.number, messages)
 
 
-def _batch(messages: list[Any]) -> Batch | None:
+def _batch(messages: list[Any]) -> MicroBatch | None:
     return next((message.batch for message in messages if message is not None), None)

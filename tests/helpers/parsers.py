@@ -23,7 +23,7 @@ from acker.ledger.core import Core
 from acker.ledger.journal import Messages
 from acker.lines import definition
 from acker.spark import batch_roots, notes
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.spark.options import Options
 from acker.spark.verdicts import Verdict
 from acker.store import address
@@ -211,7 +211,7 @@ def _segment(data: bytes) -> None:
 
 
 def _notes(data: bytes) -> None:
-    answered(notes.ranges(core(), Batch("q", 1, "r")), [parts(data)])
+    answered(notes.ranges(core(), MicroBatch("q", 1, "r")), [parts(data)])
 
 
 def _readers(data: bytes) -> None:
@@ -240,7 +240,7 @@ def _subscriptions(data: bytes) -> None:
 
 
 def _registered(data: bytes) -> None:
-    batch_roots.parse_registered(Batch("q", 1, "r"), fields(data))
+    batch_roots.parse_registered(MicroBatch("q", 1, "r"), fields(data))
 
 
 def _watermark(data: bytes) -> None:

@@ -14,7 +14,7 @@ from acker.streams.commits.roots import Roots
 from acker.streams.spouts.options import SpoutOptions
 
 HOW = SpoutOptions("s", "s.replays", "id")
-AT = microbatches.Batch("query", 7, "run")
+AT = microbatches.MicroBatch("query", 7, "run")
 
 
 class Batch:

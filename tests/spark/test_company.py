@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from acker.ledger.client import Ledger
 from acker.spark import Collector, batch_roots, bolt, track
 from acker.spark.company import look_for_trackers
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.spark.options import Options
 from acker.spark.reading import Offset, StreamingReader
 from acker.spark.versions import LEARNS_OFFSETS, spark_schema
@@ -80,7 +80,7 @@ def test_a_query_that_acks_nothing_of_what_it_takes_is_reported(
 
 def commit_tracked(ledger: Ledger, query: str, source: str, number: int) -> None:
     """A query's batch of rows of a call of `track`, when it is committed."""
-    at = Batch(query, number, "run", f"{query}'s name")
+    at = MicroBatch(query, number, "run", f"{query}'s name")
     key = keys.tracked("t", query, "run", number)
     ledger.store.send([lua.register_roots(key, 600, source, (1, 0, 10), "x", "[]", 0)])
     look_for_trackers(ledger, at, ["lines"])

@@ -6,7 +6,7 @@ from acker.inspect import steps
 from acker.inspect.steps import Step
 from acker.ledger.client import Ledger
 from acker.spark import renamed
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
 from tests.helpers.streaming import emit, stage
@@ -20,9 +20,9 @@ def test_rows_that_are_held_under_the_old_name_of_a_bolt_are_named(
     for stream in ("pair.held", "shared.held"):
         what = Commit((stage(ledger, emit(ledger, 3), stream),))
         ledger.run(commit.commit(ledger.core, stream, 0, what))
-    at = Batch("q", 7, "r")
+    at = MicroBatch("q", 7, "r")
     renamed.look(ledger, at, "pair")
-    renamed.look(ledger, Batch("new", 7, "r"), "match")
+    renamed.look(ledger, MicroBatch("new", 7, "r"), "match")
     assert caplog.records == []
     renamed.look(ledger, at, "match")
     [said] = [one.getMessage() for one in caplog.records]

@@ -13,7 +13,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.spark import bolt, read_again, track
 from acker.spark.collector import Collector
 from acker.spark.losses import Losses, check_commits
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
@@ -69,7 +69,7 @@ def _spend(ledger: Ledger, **fields: object) -> None:
 
 def test_a_store_that_was_set_back_lacks_the_commit_of_the_batch_before(ledger: Ledger) -> None:
     def check(number: int, last: int | None = None, after_loss: str = "stop", spout: bool = False) -> None:
-        check_commits(ledger, Batch("q", number, "r"), last, after_loss, spout)
+        check_commits(ledger, MicroBatch("q", number, "r"), last, after_loss, spout)
 
     check(0, spout=True)
     check(7)  # whoever is no spout has nothing that only the store has

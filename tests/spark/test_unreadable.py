@@ -8,7 +8,7 @@ from acker.errors import UnreadableRecord
 from acker.inspect.totals import unreadable
 from acker.ledger.client import Ledger
 from acker.spark import Collector, batch_roots, bolt, job, notes
-from acker.spark.microbatches import Batch
+from acker.spark.microbatches import MicroBatch
 from acker.store import keys
 from acker.streams import StreamReader
 from acker.streams.reader import entries
@@ -72,7 +72,7 @@ def test_a_query_and_a_job_go_on_past_rows_that_can_not_be_read(pipeline: Pipeli
 def test_what_tasks_noted_and_can_not_be_read_is_a_typed_error(
     ledger: Ledger, valkey_raw: "redis.Redis", broken: dict[str, str]
 ) -> None:
-    batch, read = Batch("q", 3, "run"), Range("lines", 0, "only", 0, 7)
+    batch, read = MicroBatch("q", 3, "run"), Range("lines", 0, "only", 0, 7)
     notes.note(ledger, batch, read)
     batch_roots.end(ledger, batch)
     assert batch_roots.inputs(ledger, batch) == (read,)
