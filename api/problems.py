@@ -38,7 +38,7 @@ _PASSING = {
     MissingRights: "missing-rights",
     WritersFull: "writers-full",
 }
-"""What is worth trying again, as it is."""
+"""Problems that are worth another try of the same request."""
 
 _log = logging.getLogger(__name__)
 
@@ -114,12 +114,12 @@ def conflicts() -> Iterator[None]:
 
 
 def contradiction(error: ValidationError) -> Refused:
-    """What is refused that is right in each part, and not as a whole."""
+    """Refuses a request that is right in each part, and not as a whole."""
     return Refused(HTTPStatus.CONFLICT, "contradiction", str(error))
 
 
 def unknown_cursor() -> Refused:
-    """What a cursor that no page of the same query gave is refused with."""
+    """Refuses a cursor that no page of the same query gave."""
     return not_found("unknown-cursor", "cursor: expected one that a page of the same query gave")
 
 

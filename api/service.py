@@ -51,7 +51,7 @@ class Service:
         await self.store.send([Request(keys.TOPOLOGIES, ["PING"])])
 
     def history(self, name: str) -> dict[Window, list[Reading]]:
-        """What was read of the history of a topology, for `history.window` to go on from."""
+        """Readings of a topology's history, for `history.window` to go on from."""
         known = self._histories[name] = self._histories.pop(name, {})
         if len(self._histories) > _HISTORIES:
             self._histories.popitem(last=False)

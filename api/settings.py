@@ -72,13 +72,13 @@ class Settings(BaseSettings):
     @field_validator("tokens")
     @classmethod
     def _tokens(cls, value: SecretStr) -> SecretStr:
-        # What is kept are hashes only.
+        # Only hashes are kept.
         return SecretStr(Tokens.parse(value.get_secret_value()).hashed())
 
     @field_validator("tokens_file")
     @classmethod
     def _tokens_file(cls, value: SecretStr) -> SecretStr:
-        """What is kept of the file are the hashes of its tokens; an empty file is a mistake."""
+        """Of the file only the hashes of its tokens are kept; an empty file is a mistake."""
         path = value.get_secret_value()
         if not path:
             return value

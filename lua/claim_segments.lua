@@ -15,7 +15,7 @@
 --       7 ttl            seconds for which what the reader has taken is kept
 -- Returns {number of the last segment, whether there may be more}; an error without the subscription, and
 -- where segments after `at` were given back.
--- What was given before, and is in no batch, comes first and alone.
+-- Segments that were given before, and are in no batch, come first and alone.
 -- A late copy of a call whose reader has gone on and forgotten what it took is refused by the first XADD,
 -- whose number is not above the last one: a segment is given first, and only then taken from where it was.
 -- A bundle is given whole, or not at all: with it a batch may have more rows than asked for.

@@ -35,7 +35,7 @@ for k = 1, n do
 end
 local expired, orphaned, dropped = 0, 0, {}
 
--- What is known of a slab, and what waits for it; nil where not all of its record can be read.
+-- The record of a slab, and what waits for it; nil where not all of its record can be read.
 local function facts_of(slab, header, value)
   local facts = header and slabs.facts(header)
   if not facts then return nil end

@@ -6,7 +6,7 @@
 local found, begun = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '!' .. ARGV[1]))
 if not found then return {0} end
 local now = redis.call('TIME')
--- What is no number was not written by a worker, so none lives by it.
+-- A value that is no number was not written by a worker, so none lives by it.
 if (tonumber(found) or 0) >= now[1] * 1000 + math.floor(now[2] / 1000) then return {0} end
 redis.call('HSET', KEYS[1], ARGV[1], 0)
 return {1, begun or ''}

@@ -63,7 +63,7 @@ def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) ->
 
 
 def _look(store: Store, name: str) -> tuple[TopologyConfig, Totals, Health] | Damaged | None:
-    """What is listed of a topology; None where it is gone."""
+    """The row of a topology in the list; None where it is gone."""
     try:
         ledger = open_ledger(store, name, create=False)
         read = ledger.run(totals(ledger.core))

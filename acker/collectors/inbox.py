@@ -43,7 +43,7 @@ class _Unconfirmed:
 
 
 class Inbox:
-    """The outcomes of one spout. What it knows is guarded by the outbox's lock; one thread reads at a time.
+    """The outcomes of one spout. Its knowledge is guarded by the outbox's lock; one thread reads at a time.
 
     pending: the trees that have none yet, and the outcomes that are not taken yet.
     """
@@ -210,7 +210,7 @@ class Inbox:
         message_ids = slab.message_ids
         for index in outcome.of(len(slab.marks)):
             mark, anchor = slab.marks[index], slab.anchor(index)
-            # What was reported already is confirmed when the caller confirms that.
+            # An outcome that was reported already is confirmed when the caller confirms that.
             if mark != CONFIRMED:
                 self._unconfirmed[anchor] = unconfirmed
                 unconfirmed.left.add(anchor)

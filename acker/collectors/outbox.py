@@ -39,7 +39,7 @@ log = logging.getLogger("acker")
 
 
 class Forgetful(Protocol):
-    """What has state that a forked child must not share with its parent."""
+    """An object with state that a forked child must not share with its parent."""
 
     def forget(self) -> None:
         """Drops everything: it is the parent's."""

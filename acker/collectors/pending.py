@@ -39,7 +39,7 @@ PENDING, REPORTED, CONFIRMED = 0, 1, 2
 
 
 class Outcome(NamedTuple):
-    """What has become of a tree.
+    """How a tree ended.
 
     status: acked, failed, expired, or rejected (never tracked: over the high-water mark). reason: of a fail,
     where an expired tree was, or what the spout found out by itself. latency: seconds from track to outcome

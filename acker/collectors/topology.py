@@ -112,7 +112,7 @@ class Topology(Session):
         return self._ledger.run(pages.tree(self._ledger.core, anchor))
 
     def find(self, message_id: bytes | str, *, cursor: str | None = None) -> "Found":
-        """What is known of the records with a message id, in flight, ended or given up, by spout.
+        """The records with a message id, as far as they are known, in flight, ended or given up, by spout.
 
         A call looks at a bounded piece; `Found.cursor` is for the next. See `acker.streams.spouts.finding`,
         whose `find` also runs on an event loop, by `AsyncStore.run`. Raises ValidationError, and AckerError

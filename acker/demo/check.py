@@ -20,7 +20,7 @@ SHOWN = 10
 
 @dataclass(slots=True)
 class Check:
-    """What was compared, and all that differs. problems: one line for each kind; none: all is well."""
+    """A comparison, and all that differs. problems: one line for each kind; none: all is well."""
 
     lines: int = 0
     words: int = 0

@@ -71,7 +71,7 @@ def _is_text(path: Path) -> bool:
 
 
 def read_lines(files: Iterable[tuple[str, Path]], most: int = 0) -> Iterator[Line]:
-    """The non-empty lines of files, `most` of them (0: all). What is no UTF-8 is replaced.
+    """The non-empty lines of files, `most` of them (0: all). Bytes that are no UTF-8 are replaced.
 
     Raises ValidationError for a file whose name is too long for a message id, or that can't be read.
     """

@@ -101,7 +101,7 @@ class Client:
         timeout: float | None = None,  # noqa: ASYNC109 - it is the request's, not that of the wait
         key: str | None = None,
     ) -> Any:
-        """As `execute`, for event loops. What is cancelled goes on: nobody hears its answer."""
+        """As `execute`, for event loops. A cancelled call goes on: nobody hears its answer."""
         future, loop, done = (
             self.submit(args, timeout=timeout, key=key),
             asyncio.get_running_loop(),

@@ -81,7 +81,7 @@ class Out(Emitting):
         self._new = self.anchor
 
     def begin(self, anchor: int) -> None:
-        """What is emitted from now on is of this tree."""
+        """Rows that are emitted from now on are of this tree."""
         super().begin(anchor)
         self._new = None
 

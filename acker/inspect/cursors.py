@@ -60,7 +60,7 @@ def from_text(cursor: object, most: int) -> bytes:
 
 
 def malformed() -> ValidationError:
-    """What is wrong with a cursor that no page gave."""
+    """The error of a cursor that no page gave."""
     return ValidationError("cursor: expected one that a page of the same query gave")
 
 

@@ -95,7 +95,7 @@ class Recently:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is judged. at: Unix seconds by the store's clock.
+    """The figures that are judged. at: Unix seconds by the store's clock.
 
     unconfirmed: for spouts with outcomes that are not confirmed, how many seconds ago the oldest of them
     came (where its rows wait for their next attempt: was due), as far as that was looked for.

@@ -21,8 +21,8 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
 
     Returns how many trees were in flight, or had an outcome that was not confirmed: with any of them it is
     refused unless `force`. Cut short it can be run again. Its jobs should have ended: who still works on it
-    stores it again, as in a store that lost everything. What has a time to live and a name that nobody knows
-    any more (staged data, records of commits, effects) goes when that is over: after 30 days at the latest.
+    stores it again, as in a store that lost everything. Keys with a time to live whose names nobody knows any
+    more (staged data, records of commits, effects) go when that is over: after 30 days at the latest.
 
     Raises UnknownTopology, TopologyInUse (nothing has changed then), and UnreadableRecord.
     """

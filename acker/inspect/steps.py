@@ -1,6 +1,6 @@
 """Steps: who works on a topology. Each says so with every batch; the last 256 that did are known.
 
-Steps tell about themselves only. What a topology is made of is not declared anywhere else.
+Steps tell about themselves only. The parts of a topology are not declared anywhere else.
 """
 
 import json

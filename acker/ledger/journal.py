@@ -168,7 +168,7 @@ def finish_stale(core: Core) -> Operation[bool]:
         if left < _LAST_SECONDS:
             raise ValueError("it is too old: the store may not know any more what was done of it")
     except (ValueError, UnreadableRecord) as error:
-        # Nobody can finish it. What is missing of it expires, as if its sender had died before.
+        # Nobody can finish it. Trees that it lacks expire, as if its sender had died before.
         _log.error("a call of the journal is given up: %s", error)
         yield [command("HDEL", journal, name)]
         return True

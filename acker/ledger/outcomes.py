@@ -154,7 +154,7 @@ class OutcomeReader:
     def position(self, last: list[bytes]) -> None:
         self._last = list(last)
         for held, before in zip(self._held, last, strict=True):
-            # What is read again counts as read then; the store may not have it any more.
+            # An entry that is read again counts as read then; the store may not have it any more.
             for entry_id in list(held):
                 if id_parts(entry_id) > id_parts(before):
                     held.discard(entry_id)

@@ -36,7 +36,7 @@ class Setting:
 
     @property
     def values(self) -> str:
-        """What it can be, in words."""
+        """The values that it can have, in words."""
         numbers = "" if self.kind in (bool, str) else f"{self.low:,.16g} to {self.high:,.16g}"
         return self.text or numbers or ", ".join(self.choices)
 

@@ -181,6 +181,6 @@ def refusals(words: Sequence[bytes]) -> list[int]:
 
 
 def unreadable(anchors: Sequence[int]) -> str:
-    """What is said of slabs that were refused."""
+    """The message about slabs that were refused."""
     listed = ", ".join(map(str, anchors[:5])) + (" ..." if len(anchors) > 5 else "")
     return f"the records of {len(anchors)} slabs cannot be read, all else was done; by first anchor: {listed}"

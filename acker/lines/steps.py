@@ -76,7 +76,7 @@ class Emitting:
         self.rows.setdefault(stream, []).append({**row, ANCHORS: self.anchor})
 
     def begin(self, anchor: int) -> None:
-        """What is emitted from now on is of this tree."""
+        """Rows that are emitted from now on are of this tree."""
         self.anchor = anchor
         self._begun = {stream: len(rows) for stream, rows in self.rows.items()}
 

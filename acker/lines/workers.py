@@ -100,12 +100,12 @@ class Worker:
         what = replace(what, skipped=plan.token, planned=subscriptions.digest(members))
         decoded: list[tuple[list[pa.RecordBatch], bool]] = []
         for segment, payload in zip(members, payloads, strict=True):
-            # What is gone, or cannot be read, is lost: no bundle is whole without it.
+            # A segment that is gone, or cannot be read, is lost: no bundle is whole without it.
             rows: list[pa.RecordBatch] = []
             if payload is not None:
                 rows = yield from inputs.rows(core, stream, segment, self._slot, payload)
             decoded.append((rows, bool(segment.rows) and not rows))
-        # What is lost has lost its vectors, too, and was not acked for that.
+        # A lost segment has lost its vectors, too, and was not acked for that.
         missing = [set[int]() if lost else its for its, (_, lost) in zip(acked, decoded, strict=True)]
         read: list[Read] = []
         for segment, (rows, lost), shards in zip(members, decoded, _by_bundle(members, missing), strict=True):

@@ -214,7 +214,7 @@ def time_of(ledger: Ledger, batch: MicroBatch) -> str:
 
 
 def unread(ledger: Ledger, batch: MicroBatch) -> str:
-    """What is wrong with a batch of anchored rows of which nobody knows what it was read from."""
+    """The error of a batch of anchored rows of which nobody knows where it was read."""
     return (
         f"nobody knows what batch {batch.number} was read from, so rows cannot be anchored to it: is its "
         f"stream of another topology than {ledger.config.name!r}? Or do its rows come from Spark's own state "

@@ -135,7 +135,7 @@ class Bolt(Shipped):
             )
 
     def _verdict(self, spark: SparkSession, at: MicroBatch) -> Verdict | None:
-        """What is known of the plan of the query; None where Spark does not tell."""
+        """The verdict on the plan of the query; None where Spark does not tell."""
         if at.run not in _verdicts:
             if hasattr(spark, "sparkContext"):
                 found = state.of_query(spark, at.query)

@@ -1,7 +1,7 @@
 """What acker notices of others: nobody acks what a source takes, or another query takes the same.
 
 Spark tells a source nothing of its query's sink, nor of the queries of other applications. The store knows
-both. What is found is logged by the process that plans, so it is in the driver's log, or in that of the Spark
+both. A find is logged by the process that plans, so it is in the driver's log, or in that of the Spark
 Connect server.
 """
 

@@ -86,7 +86,7 @@ class Life:
 
 
 class Alive(Protocol):
-    """What has a life."""
+    """An object that has a life."""
 
     life: Life
 

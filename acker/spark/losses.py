@@ -56,7 +56,7 @@ class Losses:
         _log.warning("%s, and the query goes on without them, as after_loss says", what)
 
     def marks(self, start: dict[str, Any] | None, moved: bool) -> dict[str, Any]:
-        """What is noted in an offset: that of the start where nothing has moved, or Spark plans a batch."""
+        """The note in an offset: that of the start where nothing has moved, or Spark plans a batch."""
         life = self._life()
         before = start if start is not None and start.get("life") == life else {}
         kept: dict[str, Any] = {name: before[name] for name in ("life", "pending") if name in before}

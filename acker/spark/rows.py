@@ -64,7 +64,7 @@ class Rows:
                     yield segments.read(batch, self.wanted).rename_columns(self.names)
 
     def _decoded(self, segment: Segment, payload: bytes, part: SegmentsPartition) -> Iterable[pa.RecordBatch]:
-        """Rows. What is of no batch is only looked at: that changes nothing, whatever is found."""
+        """Rows. Those of no batch are only looked at: that changes nothing, whatever is found."""
         of = part.batch
         if segment.to.startswith(LAST) and not self.options.requests:
             return []

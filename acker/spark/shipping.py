@@ -31,7 +31,7 @@ class Shipped:
 
 
 def unpack(driver: str, packed: bytes) -> Any:
-    """What was packed; VersionMismatch where that was done by another version of acker."""
+    """The object that was packed; VersionMismatch where that was done by another version of acker."""
     if driver != version():
         raise VersionMismatch(
             f"the driver runs acker {driver}, this executor on {socket.gethostname()} runs acker "

@@ -77,7 +77,7 @@ class AnalyzedPlan:
         self._walk(plan, "")
 
     def verdict(self, logged: int = -1, logged_at: str = "") -> Verdict:
-        """What is known of the query."""
+        """The verdict on the query."""
         seen: dict[tuple[str, str, str], Any] = {}
         twice = {
             one.place[1]: True

@@ -1,4 +1,4 @@
-"""What is known of a query's plan: which of its operators keep state, and over which rows.
+"""Verdicts on a query's plan: which of its operators keep state, and over which rows.
 
 State and trees do not go together. Spark's state swallows the replay of a record that it has seen
 (`dropDuplicates`, `limit`), or keeps what is emitted with a later batch (aggregates, joins of streams); its
@@ -95,7 +95,7 @@ def record(core: Core, query: str, run: str, found: Verdict) -> Operation[None]:
 
 
 def read(core: Core, batch: MicroBatch) -> Operation[Verdict | None]:
-    """What is known of the run that a batch is of; None where nobody could tell. Raises UnreadableRecord."""
+    """The verdict on the run that a batch is of; None where nobody could tell. Raises UnreadableRecord."""
     key = keys.verdict(core.config.name, batch.query, batch.run)
     [found, _] = yield [command("GET", key), command("EXPIRE", key, RECORD_TTL)]
     return None if found is None else Verdict.load(found)

@@ -53,7 +53,7 @@ TLS_OPTIONS: dict[str, Callable[[str], object]] = {
 """What the part after `?` may say with TLS: files in PEM format, the password of the key file, whether the
 server's certificate is checked (required, the default; none), and whether its name is (true, the default)."""
 SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
-"""What it may say of Sentinels: their own user and password; without, none gets them."""
+"""The same with Sentinels: their own user and password; without, none gets them."""
 
 
 @dataclass(frozen=True)

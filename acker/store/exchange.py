@@ -75,12 +75,12 @@ def answered(error: redis.ResponseError, otherwise: AckerError) -> Exception:
 
 
 def no_answer(url: str, error: Exception) -> StoreMisconfigured:
-    """What is raised where a node is asked for the places of keys and knows no such question."""
+    """The error where a node is asked for the places of keys and knows no such question."""
     return StoreMisconfigured(f"{shown(url)} is no cluster and has no Sentinels: {error}")
 
 
 def unidentified(url: str, error: Exception) -> StoreError:
-    """What is raised where a server refuses to tell what it is."""
+    """The error where a server refuses to tell what it is."""
     return StoreError(f"{shown(url)} does not tell what server it is: {error}")
 
 
@@ -148,7 +148,7 @@ class Flight:
         self.cause = None
 
     def parcels(self, nodes: Nodes) -> list[Parcel]:
-        """What is to be sent now. What lies nowhere at present is left out."""
+        """The requests to be sent now. One whose keys lie nowhere at present is left out."""
         only = nodes.only
         if only is not None and self.missing and not self._asked:
             return [Parcel(only, self.missing, only in self._need_scripts)]

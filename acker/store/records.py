@@ -19,7 +19,7 @@ def dump(value: object) -> str:
 
 
 class reading:  # noqa: N801 - it is used as a function
-    """Gives the value of a record. What is wrong with it, or found wrong inside, becomes an UnreadableRecord.
+    """Gives the value of a record. A fault in it, also one that is found inside, becomes an UnreadableRecord.
 
     what: what it should be, for the error.
     """

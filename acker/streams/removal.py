@@ -39,7 +39,7 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
 
 
 def _remove_gathered(core: Core, own: keys.Stream) -> Operation[None]:
-    """Removes what waits in a stream that gathers. What is known of its groups has a time to live."""
+    """Removes rows that wait in a stream that gathers. Notes on its groups have a time to live."""
     for _ in range(_MOST_PAGES):
         [waiting] = yield [command("ZRANGEBYSCORE", own.gathering, "-inf", "+inf", "LIMIT", 0, _PAGE)]
         if not waiting:

@@ -57,7 +57,7 @@ def plan(
 ) -> Operation[Planned]:
     """Plans what a batch reads of segments: not those whose rows are gone, nor rows whose trees are over.
 
-    everything: rows whose trees are over are read. What is left out is noted in the store.
+    everything: rows whose trees are over are read. Rows that are left out are noted in the store.
     """
     own, there = keys.Stream(core.config.name, stream), list[Segment]()
     for first in range(0, len(members), _ONES):

@@ -196,7 +196,7 @@ def claim(
 
 
 def fenced(stream: str, reader: str) -> ReaderFenced:
-    """What is said to a reader whose segments were given back."""
+    """The message to a reader whose segments were given back."""
     return ReaderFenced(
         f"what reader {reader} of stream {stream!r} had taken was given back to the others of its "
         "subscription, so nothing that it made of that is committed. Start its query with a new checkpoint, "

@@ -79,7 +79,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP gets the answer of any other bad request, and is done."""
+        """Bytes that are no HTTP get the answer of any other bad request, and the connection ends."""
         answer = problems.answer(400, "bad-request", msg, headers={"Connection": "close"})
         head = [b"HTTP/1.1 400 Bad Request", *map(b": ".join, (*answer.raw_headers, *HEADERS.items()))]
         self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))

@@ -134,7 +134,7 @@ class Dashboard:
             return HTMLResponse(_NOT_BUILT)
         wanted = path.lstrip("/")
         if (found := _file(root, wanted)) is not None:
-            # What is in assets/ has a hash of its content in its name.
+            # A file in assets/ has a hash of its content in its name.
             fresh = wanted.startswith("assets/")
             age = "public, max-age=31536000, immutable" if fresh else "no-cache"
             return FileResponse(found, headers={"Cache-Control": age})

@@ -60,7 +60,7 @@ class TraceEvent(Answer):
 
 
 class Why(Answer):
-    """Where a tree is. What is found proves itself: its XOR is the ack value of the tree."""
+    """Where a tree is. The answer proves itself: its XOR is the ack value of the tree."""
 
     anchor: Id
     tree: Tree | None = Field(description="null where the ledger does not know it (any more).")

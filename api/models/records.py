@@ -32,7 +32,7 @@ class FoundRecord(Answer):
 
 
 class Records(MessageIdFields):
-    """What was found of a message id, by spout."""
+    """Finds of a message id, by spout."""
 
     records: list[FoundRecord]
     looked: Count = Field(description="How many trees and dead letters were looked at so far.")

@@ -53,7 +53,7 @@ class ConfirmBody(Model):
 
 
 class Confirmed(Answer):
-    """What was confirmed."""
+    """How much was confirmed."""
 
     trees: Count = Field(
         description="How many trees were confirmed by this; those confirmed before are none."

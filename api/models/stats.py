@@ -12,7 +12,7 @@ from api.models.topologies import Latency
 Window = Literal["10m", "3h", "1d", "all"]
 """All is 30 days."""
 COUNTED = {name: one for name, one in history.COUNTED.items() if name != "rotations"}
-"""What is counted over a time."""
+"""Counts over a time."""
 Series = list[Count]
 
 
@@ -26,7 +26,7 @@ class LatencySeries(Answer):
 
 @with_fields(counted(COUNTED, Count))
 class WindowTotals(Answer):
-    """What was counted in the whole window."""
+    """Counts over the whole window."""
 
     latency: Latency
 

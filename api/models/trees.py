@@ -116,6 +116,6 @@ class FailResult(Answer):
 
 
 class ResetResult(Answer):
-    """What was reset."""
+    """How much was reset."""
 
     slabs: int = Field(ge=0, description="Slabs that went back to the nursery, with all their trees.")

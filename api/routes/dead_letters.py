@@ -70,7 +70,7 @@ async def list_dead_letters(ledger: LedgerDep, query: Annotated[DeadLettersQuery
     """Rows that were given up after their last attempt: by spout, and for each the oldest first.
 
     A page looks at a bounded number of them, so with a filter it may hold fewer than its limit, or none, and
-    a cursor all the same: go on until there is none. What is given up meanwhile is not among them.
+    a cursor all the same: go on until there is none. Rows that are given up meanwhile are not among them.
     """
     asked = _filter(ledger, query)
     with known_cursor():
@@ -216,7 +216,7 @@ async def _lines(ledger: AsyncLedger, asked: Filter, page: dead_letters.LettersP
 
 
 def _filter(ledger: AsyncLedger, asked: Matching) -> Filter:
-    """What is asked for; Refused where the topology has no such spout."""
+    """The filter that is asked for; Refused where the topology has no such spout."""
     if asked.spout is not None and asked.spout not in ledger.core.spouts:
         raise unknown_spout(ledger.config.name, asked.spout)
     return Filter(

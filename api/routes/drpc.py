@@ -205,7 +205,7 @@ async def _begin(service: Service, what: Description, body: CallBody, key: str |
 
 
 def _rung(*futures: "Future[Any]") -> asyncio.Event:
-    """What is set when one of the futures is done. They are not cancelled with who waits."""
+    """An event that is set when one of the futures is done. They are not cancelled with who waits."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
 
     def ring(_: object) -> None:
@@ -228,7 +228,7 @@ async def _wait(future: "Future[Any]", seconds: float, gone: Callable[[], Awaita
 
 
 def _result(answer: Any) -> Any:
-    """What is answered; raises Refused for what is no result."""
+    """The result; raises Refused where there is none."""
     if isinstance(answer, DRPCFailed):
         raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "drpc-failed", str(answer))
     if isinstance(answer, DRPCTimeout):

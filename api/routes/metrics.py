@@ -79,7 +79,7 @@ _Read = tuple[str, dict[str, float], dict[int, int], Health]
 
 
 async def _read(service: Service, name: str) -> _Read | Damaged | None:
-    """What is shown of a topology; None where it is gone."""
+    """The figures of a topology; None where it is gone."""
     try:
         ledger = await service.ledger(name)
         values, latencies = await ledger.run(history.read(ledger.core))
@@ -95,7 +95,7 @@ async def _read(service: Service, name: str) -> _Read | Damaged | None:
 
 
 class _Collector(Collector):
-    """What was read, as metrics."""
+    """Figures as metrics."""
 
     def __init__(self, reads: Iterable[_Read], damaged: Iterable[str], topologies: int, streams: int) -> None:
         self._reads, self._damaged = list(reads), list(damaged)

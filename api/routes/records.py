@@ -30,7 +30,7 @@ async def find_records(ledger: LedgerDep, query: Annotated[RecordsQuery, Query()
     """The attempts and dead letters of a message id, in flight or ended.
 
     A page looks at a bounded number of trees and dead letters, and says how many: go on until there is no
-    cursor. What was acked is known until its outcome is confirmed.
+    cursor. An acked record is known until its outcome is confirmed.
     """
     wanted = query.wanted or b""
     if len(wanted) > MESSAGE_ID_BYTES:

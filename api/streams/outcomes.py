@@ -94,7 +94,7 @@ class Seen:
 
     @property
     def id(self) -> str:
-        """What was sent and is not confirmed, as far as one id says it: the last entry of each shard."""
+        """What was sent and not confirmed, as far as one id says it: the last entry of each shard."""
         last: dict[int, tuple[int, int]] = {}
         for receipt in self._sent:
             last[receipt.shard] = max(_id(receipt), last.get(receipt.shard, (0, 0)))

@@ -27,7 +27,7 @@ const queries = new QueryClient({
     queries: {
       // The service is often on this machine: whether there is a network says nothing.
       networkMode: "always",
-      // What is wrong with a request stays wrong; what else fails is asked for again after a moment.
+      // A bad request stays bad; one that fails otherwise is sent again after a moment.
       retry: (failures, error) => failures < 2 && !(error instanceof Problem),
       retryDelay: 500,
       // Views say themselves how often they are renewed; this is for those that failed before they showed anything.

@@ -6,8 +6,8 @@
 --   step_counts  hash  what each step of the topology has done here. Fields begin with its number (text):
 --                      "<n> tuples", "<n> failed" (trees), "<n> seen" (ms), and "<n> <bucket>" of the ages
 --                      of trees when it acked tuples of theirs -> trees (buckets as of LATENCY)
---   marks        hash  four of them. What is marked at a rotation stands in that of its number modulo 4,
---                      and goes when the next rotation takes the place (rotate.lua): later than its slab,
+--   marks        hash  four of them. Marks of a rotation stand in that of its number modulo 4,
+--                      and go when the next rotation takes the place (rotate.lua): later than their slab,
 --                      unless that was reset; without rotations, by its time to live. The field is the
 --                      step's number (byte) and the slab; the value is when (ms, u64) and in which batch
 --                      (u32)

@@ -34,7 +34,7 @@ end
 -- Publishes a segment for those of its `slots` that were not dropped meanwhile; returns if there is one.
 -- `owed` notes for each slot: 1 published for it; 0 dropped before that, and others have the segment; x
 -- dropped,
--- and nobody has it. What is owed to slots that are gone is for who publishes to end, see stream.gone.
+-- and nobody has it. Debts to slots that are gone are for who publishes to end, see stream.gone.
 -- lane: of includes/lanes.lua, as text; nil is '0'.
 function stream.publish(entries, subscriptions, owed, record, rows, bytes, slots, lane)
   local following = tonumber(call('HGET', subscriptions, 'next') or 0)

@@ -181,7 +181,7 @@ def _carry_out(
         yield from _publish(core, what)
         yield from results.give(core, what.results())
         streams = list(dict.fromkeys(stream for stream, _ in what.segments()))
-        # What is over a stream's limits concerns no input.
+        # Segments over a stream's limits concern no input.
         acked, *_ = yield from abreast(
             [_consume(core, what, made, taken), *(_retain(core, stream) for stream in streams)]
         )
@@ -305,7 +305,7 @@ def _still_taken(core: Core, one: Range, taken: dict[Range, list[Segment]]) -> O
 
 
 def _tokens(core: Core, what: Commit) -> list[bytes]:
-    """What is staged of failures, results and effects."""
+    """Keys of staged failures, results and effects."""
     found = [staging.failing(core, token)[0] for token in what.failures()]
     digests = [*(token for token, _ in what.effects()), *what.released()]
     found += [results.staged(core, function, token) for function, token, _ in what.results()]
@@ -369,7 +369,7 @@ def _record_effects(core: Core, what: Commit) -> Operation[None]:
         yield from effects.record(core, horizon, token, released)
     name = core.config.name
     yield from inputs.unlink(core, [keys.effects(name, token) for token, _ in what.effects()])
-    # What was released is dropped last: until then a commit that was cut can be finished.
+    # Released segments are dropped last: until then a commit that was cut can be finished.
     yield from inputs.unlink(core, [keys.effects(name, token) for token in what.released()])
 
 

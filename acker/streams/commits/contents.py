@@ -111,7 +111,7 @@ class Commit:
         return [one for piece in self.staged for one in piece.effects]
 
     def results(self) -> list[tuple[str, str, int]]:
-        """What was staged of results of functions."""
+        """Keys of staged results of functions."""
         return [one for piece in self.staged for one in piece.results]
 
     def released(self) -> list[str]:

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """What was acked. late: of trees that were over; oldest: when the first segment was published (ms)."""
+    """Numbers of acks. late: of trees that were over; oldest: when the first segment was published (ms)."""
 
     segments: int = 0
     rows: int = 0

@@ -25,7 +25,7 @@ class Late:
     age: float
 
     def text(self, who: str, timeout: float, seconds: float | None = None) -> str:
-        """What is said of it. timeout: the topology's. seconds: how long the batch took, where known."""
+        """The message about it. timeout: the topology's. seconds: how long the batch took, where known."""
         took = "" if seconds is None else f"the batch took {_seconds(seconds)}; "
         said = (
             f"{who}: {self.acks:,} acks of its {self.rows:,} rows came too late; {took}rows were acked "

@@ -22,8 +22,8 @@ _PUBLISH = 500
 def publish(core: Core, members: Iterable[tuple[str, Segment]]) -> Operation[int]:
     """Publishes staged segments, each in its stream; returns how many were not published before.
 
-    Their vectors are applied. The same again changes nothing, and goes on where it was cut. What is over the
-    limits of the streams then is the caller's to drop.
+    Their vectors are applied. The same again changes nothing, and goes on where it was cut. Segments over the
+    limits of the streams then are the caller's to drop.
     """
     by_stream: dict[str, list[Segment]] = {}
     for stream, segment in members:

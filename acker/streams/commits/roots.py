@@ -317,7 +317,7 @@ def _decode(payload: bytes, roots: Roots) -> pa.Table:
 
 
 def staged_keys(core: Core, roots: Roots) -> list[bytes]:
-    """What is staged of roots."""
+    """Keys of staged roots."""
     found = [keys.Spout(core.config.name, roots.how.spout).rows(roots.token)]
     return found + [key for key, _ in vector_keys(core, roots)] + [key for _, key, _ in further(core, roots)]
 

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What is left out. gone: tokens of segments without rows; over: of those whose trees are all over.
+    """Segments that are left out. gone: tokens of those without rows; over: of those whose trees are over.
 
     parts: tokens of segments of which some trees are over, and which.
     """

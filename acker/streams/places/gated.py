@@ -37,11 +37,11 @@ class Before:
     done: bool
 
     def at(self, place: str) -> str:
-        """What is said of a tree whose request has a tuple at a place in that section."""
+        """The words for a tree whose request has a tuple at a place in that section."""
         return f"waits for section {self.stream}: {place}"
 
     def otherwise(self, lost: str) -> str:
-        """What is said of one whose request has none that was found. lost: and no other of its group has."""
+        """The words for one whose request has none that was found. lost: and no other of its group has."""
         if self.done:
             return (
                 f"waits for section {self.stream}, which is over: no coordinator of lines has seen that yet"

@@ -114,7 +114,7 @@ def _held_by(core: Core, stream: str, slot: int, at_work: Sequence[Step]) -> Ope
     bolt = stream.rpartition(".")[0]
     if not any(bolt == step.name and step.kind != "spout" for step in at_work):
         return ""
-    # Any stream may have such a name. What a bolt holds it takes itself, under its own name.
+    # Any stream may have such a name. A bolt takes held rows itself, under its own name.
     [takes] = yield [command("HEXISTS", keys.Stream(core.config.name, stream).readers(slot), bolt)]
     return f"held by bolt {bolt} for a later batch" if takes else ""
 

@@ -81,7 +81,7 @@ def explain(core: Core) -> Operation[Reasons]:
 
 @dataclass(slots=True)
 class _Look:
-    """What was found so far. places: their numbers, and what lies there; parts: trees of a slab in a place.
+    """Finds so far. places: their numbers, and what lies there; parts: trees of a slab in a place.
 
     seen: the tokens of segments that were found before they were published, with their slots.
     """

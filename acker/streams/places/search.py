@@ -97,7 +97,7 @@ class Walk:
 def look(
     core: Core, tree: Tree, walk: Walk, known: Streams, at_work: Iterable[Step]
 ) -> Operation[tuple[list[Found], bool]]:
-    """What is found of a tree from where a walk is; whether there is more."""
+    """Tuples of a tree from where a walk is; whether there is more."""
     slab = ids.slab_of(tree.anchor)
     wanted = {tree.shard: frozenset([slab])}
     found: list[Found] = []

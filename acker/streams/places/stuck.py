@@ -1,4 +1,4 @@
-"""What is stuck: for each subscription what it has not acked, who has taken it, and how much nobody has."""
+"""Stuck rows: what each subscription has not acked, who has taken it, and how much nobody has."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -75,7 +75,7 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found of a message id, by spout; one that two spouts use is two records.
+    """Finds of a message id, by spout; one that two spouts use is two records.
 
     looked: how many trees and dead letters were looked at so far, of how many (`of`). cursor: where the next
     call goes on, and `add_up` adds its answer; None where all was looked at.
@@ -111,7 +111,7 @@ class Searches:
 
 @dataclass(slots=True)
 class _Gathered:
-    """What is known of a record so far, by spout."""
+    """Finds of a record so far, by spout."""
 
     trees: dict[int, FoundAttempt] = field(default_factory=dict)
     reported: list[Attempt] = field(default_factory=list)

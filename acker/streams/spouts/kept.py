@@ -257,7 +257,7 @@ def watermark(core: Core, spout: str) -> Operation[dict[str, int]]:
     does not hold it back. Partitions without name are "". Raises UnreadableRecord.
     """
     own = keys.Spout(core.config.name, spout)
-    # What is kept is read last: roots that come in between only hold the watermark back. Those of a partition
+    # Kept rows are read last: roots that come in between only hold the watermark back. Those of a partition
     # without highest row are of a commit that has not kept all its roots yet, maybe not its lowest.
     [highest] = yield [command("HGETALL", own.highest)]
     [kept] = yield [command("HVALS", own.kept)]

@@ -63,7 +63,7 @@ def group(one: Group) -> dict[str, Any]:
 
 
 def found(one: Found) -> dict[str, Any]:
-    """What was found of a message id."""
+    """Finds of a message id."""
     return {
         **message_id_fields(one.message_id),
         "records": [

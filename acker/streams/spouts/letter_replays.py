@@ -64,7 +64,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Made:
-    """What is staged for a commit."""
+    """Staged parts of a commit."""
 
     staged: list[Staged] = field(default_factory=list)
     roots: list[Roots] = field(default_factory=list)

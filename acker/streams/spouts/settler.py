@@ -201,7 +201,7 @@ class Settler:
         self._readings: dict[str, dict[str, SettleProgress]] = {}
 
     def step(self) -> int:
-        """Settles what there is now; returns how many rows. What is wrong with one topology is logged.
+        """Settles what there is now; returns how many rows. Trouble with one topology is logged.
 
         For any thread: one at a time settles.
         """

@@ -210,7 +210,7 @@ export interface paths {
          * @description Rows that were given up after their last attempt: by spout, and for each the oldest first.
          *
          *     A page looks at a bounded number of them, so with a filter it may hold fewer than its limit, or none, and
-         *     a cursor all the same: go on until there is none. What is given up meanwhile is not among them.
+         *     a cursor all the same: go on until there is none. Rows that are given up meanwhile are not among them.
          */
         get: operations["list_dead_letters"];
         put?: never;
@@ -531,7 +531,7 @@ export interface paths {
          * @description The attempts and dead letters of a message id, in flight or ended.
          *
          *     A page looks at a bounded number of trees and dead letters, and says how many: go on until there is no
-         *     cursor. What was acked is known until its outcome is confirmed.
+         *     cursor. An acked record is known until its outcome is confirmed.
          */
         get: operations["find_records"];
         put?: never;
@@ -1315,7 +1315,7 @@ export interface components {
         };
         /**
          * Confirmed
-         * @description What was confirmed.
+         * @description How much was confirmed.
          */
         Confirmed: {
             /**
@@ -2684,7 +2684,7 @@ export interface components {
         };
         /**
          * Records
-         * @description What was found of a message id, by spout.
+         * @description Finds of a message id, by spout.
          */
         Records: {
             /**
@@ -2810,7 +2810,7 @@ export interface components {
         };
         /**
          * ResetResult
-         * @description What was reset.
+         * @description How much was reset.
          */
         ResetResult: {
             /**
@@ -4167,7 +4167,7 @@ export interface components {
         };
         /**
          * Why
-         * @description Where a tree is. What is found proves itself: its XOR is the ack value of the tree.
+         * @description Where a tree is. The answer proves itself: its XOR is the ack value of the tree.
          */
         Why: {
             /**
@@ -4222,7 +4222,7 @@ export interface components {
         };
         /**
          * WindowTotals
-         * @description What was counted in the whole window.
+         * @description Counts over the whole window.
          */
         WindowTotals: {
             /**

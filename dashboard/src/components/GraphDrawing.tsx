@@ -15,7 +15,7 @@ export function GraphDrawing({ laid, ...shown }: Shown & { laid: Laid }) {
   const known = new Map(nodes.map((one) => [one.id, one]));
   const edge = new Map(edges.map((one) => [one.id, one]));
   const stop = [focused, chosen, worst?.node ?? "", laid.nodes[0]?.id ?? ""].find((id) => known.has(id));
-  // What it begins with: where it is worst then. Later it moves only to what somebody chooses.
+  // The node that it begins with: where it is worst then. Later it moves only to what somebody chooses.
   const [first] = useState(worst?.node);
   useLayoutEffect(() => {
     const spot = laid.nodes.find(({ id }) => id === (chosen || first)) ?? laid.nodes[0];

@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import { GraphPart, type Shown } from "./GraphPart";
 
-/** The graph as a list, in the order in which it would be drawn. What is known of the chosen node follows it. */
+/** The graph as a list, in the order in which it would be drawn. The facts of the chosen node follow it. */
 export function GraphList({ order, children, ...shown }: Shown & { order: string[]; children: ReactNode }) {
   const known = new Map(shown.of.graph.nodes.map((one) => [one.id, one]));
   return (

@@ -3,7 +3,7 @@ import { client, data } from "../api/client";
 import type { Refresh } from "./refresh";
 import { oneOf, useUrl } from "./url";
 
-/** What is counted: the last ten minutes, or all since a function was registered. */
+/** Times that are counted: the last ten minutes, or all since a function was registered. */
 export const TIMES = ["recent", "total"] as const;
 export const TIME_NAMES = { recent: "10 minutes", total: "All" } as const;
 

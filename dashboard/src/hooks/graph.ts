@@ -31,7 +31,7 @@ export function useLayout(graph: Graph) {
   });
 }
 
-/** What is stuck, asked once for each time that somebody looks. */
+/** Stuck rows, asked once for each time that somebody looks. */
 export function useStuck(topology: string) {
   return useQuery({
     queryKey: ["stuck-here", topology],

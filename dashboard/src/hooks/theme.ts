@@ -14,7 +14,7 @@ function theme(): Theme {
   return chosen === "light" || chosen === "dark" ? chosen : "system";
 }
 
-/** What is drawn: what was chosen by hand, else what the system asks for. */
+/** The theme that is drawn: the one that was chosen by hand, else the system's. */
 function drawn(): "light" | "dark" {
   const chosen = theme();
   return chosen === "system" ? (system.matches ? "dark" : "light") : chosen;

@@ -1,4 +1,4 @@
-/** What is found of a message id, and how somebody asks for it. */
+/** Finds of a message id, and how somebody asks for them. */
 
 import type { Schemas } from "../api/client";
 
@@ -8,7 +8,7 @@ export type FoundAttempt = Schemas["FoundAttempt"];
 /** A message id for the service. */
 export type MessageIdQuery = { message_id: string } | { message_id_base64: string };
 
-/** What is asked for: a message id as its text, or its bytes behind `base64:`. */
+/** A question: a message id as its text, or its bytes behind `base64:`. */
 export function messageIdQuery(text: string): MessageIdQuery {
   const bytes = /^\s*base64:(.*)$/s.exec(text);
   return bytes ? { message_id_base64: (bytes[1] ?? "").trim() } : { message_id: text };

@@ -9,7 +9,7 @@ import type { Matching } from "./letterFilter";
 
 export type LetterVerb = "replay" | "discard";
 
-/** What is meant: dead letters by their ids, or those of a filter up to a time, of which there were so many. */
+/** The dead letters that are meant: by their ids, or those of a filter up to a time, of which there were so many. */
 export type Target = { ids: string[] } | { matching: Matching; until: string; count: number };
 
 /** Asks the user whether that is meant. */

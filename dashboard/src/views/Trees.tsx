@@ -40,7 +40,7 @@ export function Trees() {
   const { cursor, ...filter } = url;
   const read = reader(topology, filter);
   const chosen = Object.keys(selected).length;
-  // What was chosen must not move away, nor be gone when the question is answered.
+  // A chosen tree must not move away, nor be gone when the question is answered.
   const waits = chosen > 0 || action !== null;
   const trees = useQuery({
     queryKey: ["trees", topology, filter, cursor],

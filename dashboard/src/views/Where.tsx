@@ -83,7 +83,7 @@ function Timeline({ events }: { events: Schemas["TraceEvent"][] }) {
   );
 }
 
-/** What was found, in a sentence. */
+/** The answer in a sentence. */
 function said(last: Schemas["Why"], places: number): string {
   const rest = last.rest === "" ? "" : `${capital(printable(last.rest))}.`;
   if (!last.complete) return rest;
