@@ -1,5 +1,5 @@
 -- Stops the clock of slabs whose rows wait for a job, or starts it anew: slabs that were put into the nursery
--- some rotations ago go back there. A slab that was moved already stays, so a call that comes again changes nothing.
+-- some rotations ago go back there. Moved slabs stay, so a call that comes again changes nothing.
 --
 -- KEYS  those of includes/shard.lua, then
 --       ... vector   of each slab; no slab twice

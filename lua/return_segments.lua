@@ -1,5 +1,5 @@
 -- Takes back segments that a reader has taken and did not ack, so that others can have them. From then on no
--- commit of what it had then becomes final. Segments that a commit is bound to stay until the caller has seen to it.
+-- commit of what it had then becomes final. Bound segments stay until the caller has seen to their commit.
 --
 -- KEYS  1 taken        stream (lua/claim_segments.lua)
 --       2 returned     stream
