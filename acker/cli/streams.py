@@ -19,18 +19,20 @@ def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_j
         show_json([forms.stream(one) for one in found])
         return
     made = table(
-        "stream", "segments", "MiB", "dropped", "subscription", "rows", "behind", "lost", "late",
+        "stream", "segments", "MiB", "dropped", "subscription", "rows", "behind", "rows dropped", "late",
         "stale", "oldest unread",
-        right=("segments", "MiB", "dropped", "rows", "behind", "lost", "late", "stale", "oldest unread"),
+        right=(
+            "segments", "MiB", "dropped", "rows", "behind", "rows dropped", "late", "stale", "oldest unread",
+        ),
     )  # fmt: skip
     for one in found:
-        held = (one.name, f"{one.segments:,}", f"{one.bytes / 2**20:,.1f}", f"{one.dropped:,}")
+        facts = (one.name, f"{one.segments:,}", f"{one.bytes / 2**20:,.1f}", f"{one.dropped:,}")
         if not one.subscriptions:
-            row(made, *held, "-", "-", "-", "-", "-", "-", "-")
+            row(made, *facts, "-", "-", "-", "-", "-", "-", "-")
         for place, own in enumerate(one.subscriptions):
             row(
                 made,
-                *(held if place == 0 else ("", "", "", "")),
+                *(facts if place == 0 else ("", "", "", "")),
                 own.name or "(waits for one)",
                 f"{own.rows_published:,}",
                 f"{own.rows_behind:,}",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from acker.collectors.pending import ASK, CONFIRMED, PENDING, Outcome, Pending, Slab, still_held
+from acker.collectors.pending import ASK, CONFIRMED, PENDING, Outcome, Pending, Slab, still_there
 from acker.collectors.session import Session
 from acker.errors import AckerError
 from acker.ledger import config, ids
@@ -244,7 +244,7 @@ class Inbox:
         if away is None:
             try:
                 core = self.topology.ledger.core
-                alive, finished = hurried.run(still_held(core, [slab.name for slab in due]))
+                alive, finished = hurried.run(still_there(core, [slab.name for slab in due]))
                 # An outcome may have come since: the streams know, once they are read to their end.
                 while self._absorb(hurried, 0.0):
                     pass

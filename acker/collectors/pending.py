@@ -339,7 +339,7 @@ class Pending:
         self._timers.pop(slab.name, None)
 
 
-def still_held(core: Core, slabs: Sequence[bytes]) -> Operation[tuple[set[bytes], set[bytes]]]:
+def still_there(core: Core, slabs: Sequence[bytes]) -> Operation[tuple[set[bytes], set[bytes]]]:
     """Which of these slabs the ledger holds as tracked: with trees that may have no outcome yet, and without.
 
     A slab that was passed over when its bucket was drained expires no more: nothing is to come of it.

@@ -151,13 +151,13 @@ class Children:
 def temporary_directory() -> Iterator[Path]:
     """A temporary directory, of which only the logs are kept, and only when a process has failed.
 
-    Its lock is held for as long. Directories of this user whose lock nobody holds any more are removed first.
+    It is locked for as long. Directories of this user whose lock nobody holds any more are removed first.
     """
     _tidy()
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
     with (directory / _NEW_LOCK).open("xb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # Held before it has its name: no other demo can take it for one that was left behind.
+        # Locked before it has its name: no other demo can take it for one that was left behind.
         (directory / _NEW_LOCK).rename(directory / _LOCK)
         kept = ""
         try:
@@ -178,6 +178,6 @@ def _tidy() -> None:
         with contextlib.suppress(OSError):
             if lock.parent.lstat().st_uid != os.getuid():
                 continue
-            with lock.open("rb") as held:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(lock.parent, ignore_errors=True)

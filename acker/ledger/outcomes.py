@@ -138,7 +138,7 @@ class OutcomeReader:
         self.core = core
         self.spout = spout
         self._last = [b"0-0"] * len(core.shards)
-        self._held: list[set[bytes]] = [set() for _ in core.shards]
+        self._given: list[set[bytes]] = [set() for _ in core.shards]
         self._unreadable: list[Receipt] = []
 
     def keys(self) -> list[bytes]:
@@ -153,11 +153,11 @@ class OutcomeReader:
     @position.setter
     def position(self, last: list[bytes]) -> None:
         self._last = list(last)
-        for held, before in zip(self._held, last, strict=True):
+        for given, before in zip(self._given, last, strict=True):
             # An entry that is read again counts as read then; the store may not have it any more.
-            for entry_id in list(held):
+            for entry_id in list(given):
                 if id_parts(entry_id) > id_parts(before):
-                    held.discard(entry_id)
+                    given.discard(entry_id)
 
     def blocking(self, milliseconds: int) -> Request:
         """The one command that waits for entries in any shard, for a store that is one server."""
@@ -177,12 +177,12 @@ class OutcomeReader:
     def confirmed(self, receipts: Iterable[Receipt]) -> None:
         """Notes that the store has confirmed entries."""
         for receipt in receipts:
-            self._held[receipt.shard].discard(receipt.id)
+            self._given[receipt.shard].discard(receipt.id)
 
     def begin_again(self, shards: Iterable[int]) -> None:
         """Has the next readings begin with the oldest entries of shards."""
         for shard in shards:
-            self._last[shard], self._held[shard] = b"0-0", set()
+            self._last[shard], self._given[shard] = b"0-0", set()
 
     def read(self) -> Operation[list[Entry]]:
         """The next entries of all shards, without waiting."""
@@ -198,7 +198,7 @@ class OutcomeReader:
         missed: list[int] = []
         for first in range(0, len(shards), _READ_SHARDS):
             part = shards[first : first + _READ_SHARDS]
-            held = [len(self._held[shard]) for shard in part]
+            given = [len(self._given[shard]) for shard in part]
             # Counted first: an entry that comes in between is among those read, and not counted.
             requests = [command("XLEN", streams[shard]) for shard in part]
             requests += [
@@ -207,7 +207,7 @@ class OutcomeReader:
             ]
             replies = yield requests
             entries_of = replies[len(part) :]
-            for shard, there, known, entries in zip(part, replies, held, entries_of, strict=False):
+            for shard, there, known, entries in zip(part, replies, given, entries_of, strict=False):
                 if len(entries) < READ_ENTRIES and there > known + len(entries):
                     missed.append(shard)
             found += self._taken((shard, entries) for shard, entries in zip(part, entries_of, strict=True))
@@ -230,7 +230,7 @@ class OutcomeReader:
             self._unreadable += unreadable
             if entries:
                 self._last[shard] = entries[-1][0]
-                self._held[shard].update(entry_id for entry_id, _ in entries)
+                self._given[shard].update(entry_id for entry_id, _ in entries)
         return found
 
 

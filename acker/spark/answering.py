@@ -49,7 +49,7 @@ class AsJson(Shipped):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
-        write = writer(self.kind, RESULT)
+        write = encoder(self.kind, RESULT)
         for batch in batches:
             for first in range(0, batch.num_rows, _ROWS):
                 yield self._written(batch.slice(first, _ROWS), write)
@@ -85,20 +85,20 @@ def checked(rows: DataFrame) -> DataFrame:
             f"results: expected one anchor in each row, a bigint in {ANCHORS}, got "
             f"{kinds[ANCHORS].dataType.simpleString()}: a result is of one request"
         )
-    writer(kinds[RESULT].dataType, RESULT)
+    encoder(kinds[RESULT].dataType, RESULT)
     return rows.select(*own)
 
 
-def writer(kind: DataType, name: str) -> Write:
+def encoder(kind: DataType, name: str) -> Write:
     """What makes JSON of the values of a column. Raises ValidationError for a type that JSON has not.
 
     It raises ValueError for a value that JSON has not.
     """
-    make = _writer(kind, name)
+    make = _encoder(kind, name)
     return lambda value: "null" if value is None else make(value)
 
 
-def _writer(kind: DataType, name: str) -> Write:
+def _encoder(kind: DataType, name: str) -> Write:
     if isinstance(kind, StringType):
         return lambda value: json.dumps(value, ensure_ascii=False)
     if isinstance(kind, NullType | BooleanType | IntegralType | FloatType | DoubleType):
@@ -108,16 +108,16 @@ def _writer(kind: DataType, name: str) -> Write:
     if isinstance(kind, VariantType):
         return _variant
     if isinstance(kind, ArrayType):
-        each = writer(kind.elementType, f"{name}.element")
+        each = encoder(kind.elementType, f"{name}.element")
         return lambda value: f"[{','.join(map(each, value))}]"
     if isinstance(kind, StructType) and len(set(kind.names)) == len(kind.names):
         fields = [
-            (one.name, json.dumps(one.name, ensure_ascii=False), writer(one.dataType, f"{name}.{one.name}"))
+            (one.name, json.dumps(one.name, ensure_ascii=False), encoder(one.dataType, f"{name}.{one.name}"))
             for one in kind.fields
         ]
         return lambda value: f"{{{','.join(f'{text}:{make(value[own])}' for own, text, make in fields)}}}"
     if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
-        item = writer(kind.valueType, f"{name}.value")
+        item = encoder(kind.valueType, f"{name}.value")
         return lambda value: (
             f"{{{','.join(f'{json.dumps(key, ensure_ascii=False)}:{item(one)}' for key, one in value)}}}"
         )

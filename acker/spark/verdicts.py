@@ -35,7 +35,7 @@ _KEYED = (
     "its state has seen a record when the replay of it comes, which would be acked and dropped. Do that in "
     "the function of a bolt: collector.once knows the keys of earlier batches"
 )
-_HELD = (
+_KEPT_BACK = (
     "its state keeps rows for a later batch, and they would be acked before that has emitted anything. Keep "
     "them with collector.hold, and do that in the function of a bolt"
 )
@@ -160,5 +160,5 @@ def has_trees(core: Core, what: Range) -> Operation[bool]:
 
 
 def _message(operator: str, over: str) -> str:
-    why = _KEYED if operator.startswith(_REPLAYED) else _HELD
+    why = _KEYED if operator.startswith(_REPLAYED) else _KEPT_BACK
     return f"the query has {operator} over {over}: {why}. Nothing was acked"
