@@ -1,11 +1,16 @@
 """The command line: `acker` and what it is made of, a module for one or two commands."""
 
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs `acker` and exits: 0 done, 1 failed, 2 asked wrongly, 130 interrupted."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed, as by >&-: nobody wants what is written there
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the end
     try:
         import rich  # noqa: F401 - only whether it is there
         import typer  # noqa: F401

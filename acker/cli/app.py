@@ -104,11 +104,20 @@ def run(arguments: list[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read our output has enough of it. Python would try to write the rest at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # who read our output has enough of it
         return FAILED
+    except (
+        OSError
+    ) as error:  # that of the store is an AckerError: here the output cannot be written, or a file
+        _drop_output()
+        return _fail(FAILED, error)
     except _USAGE_ERROR as error:
         return _fail(error.exit_code, error.format_message())
+
+
+def _drop_output() -> None:
+    """Has Python not try to write the rest of the output at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(status: int, error: object) -> int:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -54,6 +55,29 @@ def test_the_program_is_installed(ledger: Ledger) -> None:
         check=True,
     )
     assert json.loads(run.stdout)["topology"] == "words"
+
+
+@pytest.mark.parametrize(
+    "words", [("lines", "words"), ("stats", "words", "--json"), ("drpc", "list"), ("--help",), ("--version",)]
+)
+@pytest.mark.parametrize(
+    ("where", "status", "said"),
+    [(">/dev/full", 1, "acker: [Errno 28] No space left on device\n"), (">&-", 0, "")],
+)
+def test_output_that_cannot_be_written_is_told_in_a_line(
+    ledger: Ledger, words: tuple[str, ...], where: str, status: int, said: str
+) -> None:
+    program = shlex.join([sys.executable, "-c", "from acker.cli import main; main()", *words])
+    run = subprocess.run(
+        f"{program} {where}",
+        shell=True,
+        env={**os.environ, "ACKER_URL": ledger.store.url},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (status, said)
 
 
 def test_a_reader_that_has_enough_ends_it_quietly(
