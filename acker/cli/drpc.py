@@ -15,12 +15,14 @@ from acker.cli.options import Json, Timeout, Url
 from acker.cli.output import duration, row, show, show_json, table
 from acker.cli.tick import stop_on_signals, wait_until
 from acker.errors import AckerError, UnknownTopology, ValidationError, needing_pyarrow
+from acker.inspect.forms import PERCENTILES
 from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.operation import command
 
 if TYPE_CHECKING:
     from acker.drpc.calls import Seen
+    from acker.drpc.figures import Figures
     from acker.drpc.function import LinearDRPC
     from acker.drpc.registry import Description
 
@@ -72,8 +74,8 @@ def show_function(
     timeout: Timeout = 10.0,
     as_json: Json = False,
 ) -> None:
-    """A function and who works on its steps; or what became of a call."""
-    from acker.drpc import calls, registry
+    """A function, who works on its steps, and what became of its calls; or of one call."""
+    from acker.drpc import calls, figures, registry
 
     store = options.store(url, timeout)
     known = store.run(registry.find(name))
@@ -84,6 +86,7 @@ def show_function(
         _show_call(known, request, ledger.run(calls.see(ledger.core, known, request)), as_json)
         return
     alive = ledger.run(calls.workers(ledger.core, known))
+    found = ledger.run(figures.figures(ledger.core, known))
     steps = [
         {
             "step": one.name,
@@ -95,13 +98,32 @@ def show_function(
         for place, (one, workers) in enumerate(zip(known.steps, alive, strict=True))
     ]
     if as_json:
-        show_json({"function": name, "topology": known.topology, "steps": steps})
+        from acker.drpc import forms
+
+        show_json({"function": name, "topology": known.topology, "steps": steps, **forms.figures(found)})
         return
     made = table("step", "reads", "tasks", "workers", right=("tasks", "workers"))
     for step in steps:
         workers = "Spark" if step["workers"] is None else str(step["workers"])
         row(made, str(step["step"]), str(step["stream"]), str(step["tasks"]), workers)
-    show(made)
+    show(made, "")
+    _show_figures(found)
+
+
+def _show_figures(found: "Figures") -> None:
+    """What became of calls, and why those of the last ten minutes had no result."""
+    numbers = ("answered", "failed", "timed out", "p50", "p95", "p99")
+    made = table("calls", *numbers, right=numbers)
+    for name, one in (("last ten minutes", found.recent), ("all", found.total)):
+        counts = (f"{count:,}" for count in (one.answered, one.failed, one.timed_out))
+        row(made, name, *counts, *(duration(one.latency(part)) for part in PERCENTILES))
+    late = f", {found.late:,} of them late" if found.late else ""
+    show(made, "", f"{found.pending:,} calls without answer{late}")
+    if causes := found.recent.causes:
+        made = table("last ten minutes", "step", "cause", "calls", right=("calls",))
+        for cause in causes:
+            row(made, cause.status, ", ".join(cause.steps) or "-", cause.text or "others", f"{cause.calls:,}")
+        show("", made)
 
 
 def _show_call(known: "Description", request: str, seen: "Seen | None", as_json: bool) -> None:

@@ -45,7 +45,14 @@ def test_a_function_is_worked_on_called_and_removed_by_commands(
         assert run(["drpc", "call", "count", '"bad"']) == 1
         assert "bad arguments" in capsys.readouterr().err
         assert run(["drpc", "show", "count", "--json"]) == 0
-        assert [step["workers"] for step in json.loads(capsys.readouterr().out)["steps"]] == [1, 1]
+        shown = json.loads(capsys.readouterr().out)
+        assert [step["workers"] for step in shown["steps"]] == [1, 1]
+        assert (shown["pending"], shown["recent"]["answered"], shown["total"]["failed"]) == (0, 1, 1)
+        assert run(["drpc", "show", "count"]) == 0
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert ["last", "ten", "minutes", "1", "1", "0"] in [line[:6] for line in lines]
+        assert ["failed", "fan", "bad", "arguments", "1"] in lines
+        assert ["0", "calls", "without", "answer"] in lines
     finally:
         worker.send_signal(signal.SIGINT)
         worker.communicate(timeout=60)
