@@ -11,6 +11,7 @@ import redis
 from redis.crc import key_slot
 
 from acker import Topology, cli
+from acker.drpc import calls, figures, progress, registry
 from acker.errors import AckerError, StoreError
 from acker.inspect import history, pages, steps
 from acker.inspect.removal import remove
@@ -30,6 +31,7 @@ from acker.streams.places.why import why
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
+from tests.drpc.test_functions import counting
 from tests.helpers.api import calling, serving
 from tests.helpers.ledgers import Trees, confirm_all
 from tests.helpers.new_server import NewServer
@@ -178,6 +180,39 @@ def test_each_role_can_do_its_work(rights: Rights) -> None:
     service_works(rights.url("service"))
     reader_works(rights.url("reader"))
     confirm_all(open_ledger(Store(rights.url("spout")), "t"))
+    assert rights.denied() == []
+
+
+@pytest.mark.cluster
+def test_a_spout_works_on_functions_that_a_reader_sees_and_the_service_cancels(rights: Rights) -> None:
+    topology = Topology(rights.url("spout"), "t", ackers=2)
+    with counting().work(topology):
+        assert topology.drpc("count").execute_many([2, 3], timeout=60) == [2, 3]
+        answered = topology.drpc("count").begin(4)
+        assert answered.future.result(60) == 4
+    waits = topology.drpc("count").begin(5)
+    waits.begun.result(60)
+    reader = rights.url("reader")
+    for words in (
+        ("list",),
+        ("show", "count"),
+        ("show", "count", answered.request),
+        ("show", "count", waits.request),
+    ):
+        with pytest.raises(SystemExit) as end:
+            cli.main(["drpc", *words, "--url", reader])
+        assert end.value.code == 0, words
+    for role in ("reader", "service"):
+        ledger = open_ledger(Store(rights.url(role)), "t", create=False)
+        core, what = ledger.core, ledger.run(registry.find("count"))
+        assert ledger.run(figures.figures(core, what)).pending == 1
+        assert [one.request for one in ledger.run(progress.pending(core, what))] == [waits.request]
+        assert len(ledger.run(progress.answered(core, what))) == 3
+        for one in (answered, waits):
+            assert ledger.run(progress.follow(core, what, one.request)) is not None
+        if role == "service":
+            assert ledger.run(calls.cancel(core, what, waits.request))
+    confirm_all(topology.ledger)
     assert rights.denied() == []
 
 
