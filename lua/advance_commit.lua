@@ -8,6 +8,7 @@
 --                   done; or empty: forget it, so that another can be stored (what it needed was gone)
 --       5 of        of which batch it is, kept with done; or empty
 -- Returns 1, or 0 where it is in another state or is to do something else.
+--- @chained reply == 1
 local n = ARGV[1]
 local state, stored = unpack(redis.call('HMGET', KEYS[1], n .. ':state', n .. ':what'))
 if state ~= ARGV[3] or stored ~= ARGV[2] then return 0 end

@@ -27,6 +27,7 @@
 -- The hash is deleted when all its chunks are acked.
 -- Tells the spouts: acked.
 -- Bounded by the caller: what a chunk holds is what one call of update.lua may.
+--- @chained reply ~= 'LOST'
 --- @include "shard"
 --- @include "outcomes"
 --- @include "id_pieces"

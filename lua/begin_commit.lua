@@ -12,6 +12,7 @@
 --       5 kept      how many commits before this one are known, where they are done: from 1
 -- Returns state and what; '' and '' where only looked at and there is none. An error where the number is
 -- less than one that is forgotten: the caller has gone back in time.
+--- @chained reply[1] == 'stored ' .. ARGV[4]
 local n, what = ARGV[1], ARGV[2]
 local number = tonumber(n)
 local state, stored = unpack(redis.call('HMGET', KEYS[1], n .. ':state', n .. ':what'))

@@ -7,6 +7,7 @@
 --       3 ttl
 --       4 start     number before the first segment
 -- Returns 1, or 0 where some were given back: no commit that may have read them becomes final any more.
+--- @chained reply == 1
 if tonumber(ARGV[4]) < tonumber(redis.call('HGET', KEYS[1], 'given_back') or 0) then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 redis.call('EXPIRE', KEYS[1], ARGV[3])

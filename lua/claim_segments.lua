@@ -13,8 +13,10 @@
 --       4 rows, 5 segments  take no more than these; one segment is always taken
 --       6 end            id of the last entry to be given, or "+"
 --       7 ttl            seconds for which what the reader has taken is kept
--- Returns {number of the last segment, whether there may be more}; an error without the subscription, and
--- where segments after `at` were given back.
+--       8 shown          how many segments are told, at most
+-- Returns {number of the last segment, whether there may be more, then number, entry and record of each
+-- segment after `at`, where these are not more than `shown`}; an error without the subscription, and where
+-- segments after `at` were given back.
 -- Segments that were given before, and are in no batch, come first and alone.
 -- A late copy of a call whose reader has gone on and forgotten what it took is refused by the first XADD,
 -- whose number is not above the last one: a segment is given first, and only then taken from where it was.
@@ -37,7 +39,16 @@ end
 if at < tonumber(redis.call('HGET', KEYS[6], 'given_back') or 0) then
   return redis.error_reply('ACKER FENCED')
 end
-local n, rows, given = at, 0, 0
+local n, rows, given, shown = at, 0, 0, {}
+
+local function tell(number, entry, record)
+  shown[#shown + 1], shown[#shown + 2], shown[#shown + 3] = number, entry, record
+end
+
+local function reply_with(last, more)
+  if #shown > 3 * tonumber(ARGV[8]) then return {last, more} end
+  return {last, more, unpack(shown)}
+end
 
 -- Whether there is room for the k-th segment of those at hand; for the first of a bundle, whether there is
 -- for all of it, and all of it is at hand. bundle: its field, nil where it has none.
@@ -56,6 +67,7 @@ local function give(entry, record, of, bundle)
   redis.call('XADD', KEYS[4], 'MAXLEN', '~', 1000000, n + 1 .. '-0',
     'entry', entry, 'segment', record, 'rows', of, unpack(bundle and {'bundle', bundle} or {}))
   n, rows, given = n + 1, rows + of, given + 1
+  tell(n, entry, record)
 end
 
 local full, more = false, false
@@ -65,8 +77,9 @@ for k, one in ipairs(had) do
   full = not room(of, one[2][8], k, had)
   if full then break end
   n, rows, given = tonumber(string.match(one[1], '^%d+')), rows + of, given + 1
+  tell(n, one[2][2], one[2][4])
 end
-if given > 0 then return {n, 1} end
+if given > 0 then return reply_with(n, 1) end
 
 --- @include "lanes"
 if lanes then
@@ -109,4 +122,4 @@ if given > 0 or not logged or math.abs(now - tonumber(seen_at)) > 10000 then
   redis.call('EXPIRE', KEYS[4], ARGV[7])
   redis.call('EXPIRE', KEYS[5], ARGV[7])
 end
-return {n, (full or more or given == most) and 1 or 0}
+return reply_with(n, (full or more or given == most) and 1 or 0)

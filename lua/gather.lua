@@ -13,6 +13,7 @@
 -- A segment that is owed to someone was published before, one whose payload is gone was published and acked
 -- before, or came too late: both are passed over.
 -- Bounded by the caller: at most 500 segments a call.
+--- @chained only(reply, 1, '0', '1')
 --- @include "streams"
 local reply, unreadable = {}, stream.unreadable(KEYS[2])
 if unreadable then return unreadable end

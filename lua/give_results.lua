@@ -6,6 +6,7 @@
 --       ... anchor    of each result
 -- Returns how many took effect now. The same again changes nothing: what took effect is not staged any more.
 -- Bounded by the caller: at most 256 results, or 4 MiB and one more, a call.
+--- @chained true
 local n = 0
 for k = 2, #KEYS do
   local found = redis.call('HGET', KEYS[1], ARGV[k])

@@ -13,6 +13,7 @@
 -- Returns for how many this was new. An entry goes with its last ack, its rows when all have forgotten
 -- them.
 -- Bounded by the caller: at most 500 segments a call, each for at most 64 subscriptions.
+--- @chained true
 --- @include "streams"
 local slot, forget, ttl, new = ARGV[1], ARGV[2] == '1', tonumber(ARGV[3]), 0
 for k = 4, #KEYS, 2 do

@@ -9,6 +9,7 @@
 -- A segment that is owed to someone was published before, one whose payload is gone was published and acked
 -- before: both are passed over. One that is for nobody any more is kept only until its trees have failed.
 -- Bounded by the caller: at most 500 segments a call.
+--- @chained only(reply, 2, '')
 --- @include "streams"
 local reply, published, unreadable = {0}, 0, stream.unreadable(KEYS[2])
 if unreadable then return unreadable end

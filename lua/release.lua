@@ -15,6 +15,7 @@
 -- The same again changes nothing. The members of a bundle stand side by side; each has the field bundle, as
 -- "<members after it> <rows from it on>", but for the last.
 -- Bounded: 450 segments at most; a group with more is dropped (acker/lines/coordinator.py).
+--- @chained reply[2] == ''
 --- @include "streams"
 local unreadable = stream.unreadable(KEYS[2])
 if unreadable then return unreadable end

@@ -14,6 +14,7 @@
 -- ARGV  1 ttl     seconds after which what nobody commits is gone
 --       ... field, value  of the hash
 -- Returns 1, or 0 where the token is staged already: a copy of the call that comes late changes nothing.
+--- @chained true
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 -- Lua unpacks up to 8,000 values; bounded by the caller: a segment has some megabytes of vectors.
 for first = 2, #ARGV, 1000 do

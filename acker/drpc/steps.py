@@ -8,7 +8,7 @@ from typing import Any
 from acker.errors import PermanentFailure, TooLarge, ValidationError, shown
 from acker.ledger.core import Core
 from acker.lines.steps import Emitting
-from acker.store.operation import Operation
+from acker.store.operation import Operation, Request
 from acker.streams.commits import results
 from acker.streams.commits.staging import STAGING_TTL, Staged
 
@@ -97,8 +97,10 @@ class Out(Emitting):
         if isinstance(other, Out):
             self._results |= other._results
 
-    def stage(self, core: Core, failed: Collection[int]) -> Operation[tuple[Staged, ...]]:
+    def stage(
+        self, core: Core, failed: Collection[int], into: list[Request]
+    ) -> Operation[tuple[Staged, ...]]:
         """Stages the results of requests that have not failed."""
         found = {anchor: result for anchor, result in self._results.items() if anchor not in failed}
-        made = yield from results.stage(core, self._function, found, STAGING_TTL, self._keep)
+        made = yield from results.stage(core, self._function, found, STAGING_TTL, self._keep, into)
         return (Staged("", results=made),) if made else ()

@@ -130,6 +130,11 @@ def confirm(shard: Shard, spout: str, entries: Sequence[tuple[bytes, bytes]]) ->
     return Call(shard.number, scripts.get("confirm"), [shard.outcomes(spout)], args)
 
 
+def check_outcomes(outcomes: bytes, entries: Sequence[tuple[bytes, bytes]]) -> Request:
+    """Tells whether outcomes are there still: id and digest of each entry."""
+    return script("check_outcomes", [outcomes], [word for entry in entries for word in entry])
+
+
 def open_topology(config: TopologyConfig, fields: Mapping[str, int | str]) -> Request:
     """Stores a configuration where there is none."""
     return _configuring("open_topology", config, fields)

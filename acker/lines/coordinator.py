@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.ledger import ids, once, outcomes, sections, slabs
+from acker.ledger import lua as ledger_lua
 from acker.ledger.causes import Cause
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
@@ -23,14 +24,16 @@ from acker.ledger.sections import SPOUT
 from acker.lines import definition
 from acker.lines.definition import Definition
 from acker.store import keys
-from acker.store.operation import Operation, Request, abreast, command
+from acker.store.operation import Operation, Reply, Request, abreast, command
 from acker.streams import gathers, lua, retention, segments, subscriptions, waiting
 from acker.streams.commits import commit as commits
+from acker.streams.commits.at_once import Ready
 from acker.streams.commits.commit import SHARED
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_deltas, stage_segment
 from acker.streams.gathers import FINISHED, LATE_TTL, MOST_SEGMENTS
 from acker.streams.segments import ANCHORS, Segment
+from acker.streams.subscriptions import StagedFor
 
 WRITER = f"{SHARED}{SPOUT}"
 """The writer of all coordinators' commits: their numbers let one of several win."""
@@ -76,26 +79,35 @@ def step(core: Core, reader: OutcomeReader, gone: list[bytes] | None = None) -> 
     gone: gets what is known of groups that have gone on, for `forget`.
     """
     before = reader.position
-    looks: list[Operation[Any]] = [commits.next_number(core, WRITER), definition.lines(core)]
-    number, known = yield from abreast(looks)
-    entries = yield from reader.read()
+    looks: list[Operation[Any]] = [commits.next_number(core, WRITER), reader.read()]
+    number, entries = yield from abreast(looks)
     if not entries:
         return 0
-    arrived = yield from _arrived(core, entries, known)
-    if not (yield from _there(core, entries)):
+    # The number is older than this look at the outcomes. So whoever has confirmed them, and let go of what is
+    # known of their groups (`forget`), had a number from here on, and this one is of no use any more.
+    looks = [_arrived(core, entries), _there(core, entries)]
+    arrived, there = yield from abreast(looks)
+    if not there:
         reader.position = before
         return len(entries)
-    replies = yield [_noting(core, one) for one in arrived]
+    few = arrived[:_RELEASE]
+    looks = [_noted(core, arrived), _waiting(core, few)]
+    replies, waits = yield from abreast(looks)
     yield from _fail_others(core, arrived)
     ready = [(one, _indexes(reply)) for one, reply in zip(arrived, replies, strict=True) if reply is not None]
+    places = [entry.receipt for entry in entries]
+    last: list[Operation[Any]] = [outcomes.confirm(core, SPOUT, places)]
     for first in range(0, len(ready), _RELEASE):
-        released = yield from _release(core, number, ready[first : first + _RELEASE], entries)
+        part = ready[first : first + _RELEASE]
+        if not all(one.slab in waits.segments for one, _ in part):
+            waits = yield from _waiting(core, [one for one, _ in part])
+        closing = last if part[-1] is ready[-1] else []
+        released = yield from _release(core, number, part, waits, entries, closing)
         if released is None:
             reader.position = before  # another coordinator was quicker, or the store was set back: look again
             return len(entries)
         number += released
-    places = [entry.receipt for entry in entries]
-    yield from outcomes.confirm(core, SPOUT, places)
+    yield from abreast(last)
     reader.confirmed(places)
     if gone is not None and len(gone) < _MOST_GONE:
         gone += [_progress(core, one) for one, _ in ready]
@@ -112,7 +124,7 @@ def forget(core: Core, gone: list[bytes]) -> Operation[None]:
     if not gone:
         return
     number = yield from commits.next_number(core, WRITER)
-    if not (yield from commits.commit(core, WRITER, number, Commit())):
+    if not (yield from commits.commit(core, WRITER, number, Commit(), ready=Ready())):
         return  # another coordinator was quicker: the next time
     ttl = math.ceil(2 * core.config.message_timeout)
     while gone:
@@ -127,20 +139,14 @@ def retain(core: Core) -> Operation[None]:
             yield from retention.retain(core, gather.stream)
 
 
-def _arrived(
-    core: Core, entries: Sequence[Entry], known: Mapping[int, Definition]
-) -> Operation[list[_Arrived]]:
-    """What outcomes say, by slab. Of what the ledger has forgotten they say nothing any more.
-
-    known: the lines, as of before the outcomes were read.
-    """
+def _arrived(core: Core, entries: Sequence[Entry]) -> Operation[list[_Arrived]]:
+    """What outcomes say, by slab. Of what the ledger has forgotten they say nothing any more."""
     by_slab: dict[bytes, list[tuple[Entry, tuple[int, ...] | None]]] = {}
     for entry in entries:
         for outcome in entry.slabs:
             by_slab.setdefault(outcome.slab, []).append((entry, outcome.indexes))
-    if any(sections.place_of(slab)[0] not in known for slab in by_slab):
-        known = yield from definition.lines(core)  # one was declared meanwhile
-    headers = yield [_header(core, slab) for slab in by_slab]
+    looks: list[Operation[Any]] = [definition.lines(core), _headers(core, list(by_slab))]
+    known, headers = yield from abreast(looks)
     found = []
     for (slab, ended), stored in zip(by_slab.items(), headers, strict=True):
         number, section = sections.place_of(slab)
@@ -162,6 +168,10 @@ def _arrived(
         parts = np.concatenate([none, *over]), np.concatenate([none, *acked])
         found.append(_Arrived(line, section, slab, header.count, *parts, tuple(causes)))
     return found
+
+
+def _headers(core: Core, slabs: Sequence[bytes]) -> Operation[list[Reply]]:
+    return (yield [_header(core, slab) for slab in slabs])
 
 
 def _header(core: Core, slab: bytes) -> Request:
@@ -209,31 +219,58 @@ def _fail_others(core: Core, arrived: Sequence[_Arrived]) -> Operation[None]:
 
 def _there(core: Core, entries: Sequence[Entry]) -> Operation[bool]:
     """Whether the store still has the outcomes: one that was set back since they were read may not."""
-    receipts = [entry.receipt for entry in entries]
-    replies = yield [
-        command("XRANGE", core.shards[one.shard].outcomes(SPOUT), one.id, one.id) for one in receipts
+    return all((yield _looks(core, entries)))
+
+
+def _looks(core: Core, entries: Sequence[Entry]) -> list[Request]:
+    """Requests that are answered 1 where the store still has the outcomes of a shard, else 0."""
+    by_shard: dict[int, list[tuple[bytes, bytes]]] = {}
+    for entry in entries:
+        by_shard.setdefault(entry.receipt.shard, []).append((entry.receipt.id, entry.receipt.digest))
+    return [
+        ledger_lua.check_outcomes(core.shards[shard].outcomes(SPOUT), own) for shard, own in by_shard.items()
     ]
-    found = [outcomes.parse_all(one.shard, reply)[0] for one, reply in zip(receipts, replies, strict=True)]
-    return receipts == [entry.receipt for own in found for entry in own]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """By slab how many segments wait in each task; for which slots segments of a stream are staged."""
+
+    segments: Mapping[bytes, Sequence[int]]
+    staged_for: Mapping[str, StagedFor]
+
+
+def _noted(core: Core, arrived: Sequence[_Arrived]) -> Operation[list[Reply]]:
+    return (yield [_noting(core, one) for one in arrived])
+
+
+def _waiting(core: Core, ready: Sequence[_Arrived]) -> Operation[_Waits]:
+    streams = list(dict.fromkeys(one.stream for one in ready))
+    looks: list[Operation[Any]] = [_lengths(core, ready)]
+    looks += [subscriptions.staged_for(core, stream) for stream in streams]
+    waits, *found = yield from abreast(looks)
+    lengths = iter(waits)
+    by_slab = {one.slab: [next(lengths) for _ in range(_tasks(one))] for one in ready}
+    return _Waits(by_slab, dict(zip(streams, found, strict=True)))
 
 
 def _release(
-    core: Core, number: int, ready: Sequence[tuple[_Arrived, Ids]], entries: Sequence[Entry]
+    core: Core,
+    number: int,
+    ready: Sequence[tuple[_Arrived, Ids]],
+    waits: _Waits,
+    entries: Sequence[Entry],
+    last: list[Operation[Any]],
 ) -> Operation[int | None]:
     """Releases groups by one commit; returns how many it took, None where another coordinator was quicker.
 
-    entries: the outcomes that it goes by; None, too, where the store has them no more.
+    entries: the outcomes that it goes by; None, too, where the store has them no more. last: what is to be
+    done when all is released; emptied where that was done.
     """
-    streams = list(dict.fromkeys(one.stream for one, _ in ready))
-    looks: list[Operation[Any]] = [_lengths(core, [one for one, _ in ready])]
-    looks += [subscriptions.staged_for(core, stream) for stream in streams]
-    waits, *found = yield from abreast(looks)
-    to = dict(zip(streams, found, strict=True))
-    lengths = iter(waits)
     going: list[tuple[_Arrived, Ids]] = []
     dropped: list[_Arrived] = []
     for one, acked in ready:
-        longest = max(next(lengths) for _ in range(_tasks(one)))
+        longest = max(waits.segments[one.slab])
         if len(acked) and longest > MOST_SEGMENTS:
             reason = (
                 f"stream {one.stream} gathered {longest:,} segments of a group for one task, over "
@@ -246,17 +283,20 @@ def _release(
         else:
             dropped.append(one)
     if going:
-        stages: list[Operation[Any]] = [
-            _stage_last(core, Staging(one.stream, to=to[one.stream]), one, acked) for one, acked in going
+        staging = list[Request]()
+        stages = [
+            _stage_last(core, Staging(one.stream, to=waits.staged_for[one.stream], into=staging), one, acked)
+            for one, acked in going
         ]
-        stages += [_stage_gates(core, one, acked) for one, acked in going]
         made = yield from abreast(stages)
-        what = Commit(tuple(made[: len(going)]), gates=tuple(made[len(going) :]))
-        if not (yield from _there(core, entries)):
-            yield from commits.discard(core, what)
+        gates = [_gates(core, one, acked, staging) for one, acked in going]
+        afterwards = [] if dropped else list(last)
+        at_hand = Ready(staging, conditions=_looks(core, entries), afterwards=afterwards)
+        what = Commit(tuple(made), gates=tuple(gates))
+        if not (yield from commits.commit(core, WRITER, number, what, ready=at_hand)):
             return None
-        if not (yield from commits.commit(core, WRITER, number, what)):
-            return None
+        if afterwards:
+            last.clear()
     for one in dropped:
         yield from waiting.close(core, one.stream, one.group, _tasks(one))
     return int(bool(going))
@@ -290,9 +330,9 @@ def _stage_last(core: Core, staging: Staging, one: _Arrived, acked: Ids) -> Oper
     return Staged(one.stream, tuple(made))
 
 
-def _stage_gates(core: Core, one: _Arrived, acked: Ids) -> Operation[Segment]:
-    """Stages the gates of the next section of requests."""
+def _gates(core: Core, one: _Arrived, acked: Ids, into: list[Request]) -> Segment:
+    """The gates of the next section of requests. into: gets what stages them."""
     anchors, token = one.anchors(acked, one.section + 1), segments.new_token()
     requests, shards = stage_deltas(core, STAGING_TTL, anchors, sections.gates(anchors), token, 0, "1")
-    yield requests
+    into += requests
     return Segment(token, len(anchors), 0, 0, shards, (0,))

@@ -26,6 +26,7 @@ from acker.ledger.causes import Cause, said_by
 from acker.ledger.config import bounded_reason, check_name
 from acker.ledger.core import Core
 from acker.lines import columns, event_loop
+from acker.store import operation
 from acker.store.operation import Operation, abreast
 from acker.streams import fairness, gathers, schemas, segments, subscriptions
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage, stage_failures
@@ -90,9 +91,11 @@ class Emitting:
         for stream, rows in other.rows.items():
             self.rows.setdefault(stream, []).extend(rows)
 
-    def stage(self, core: Core, failed: Collection[int]) -> Operation[tuple[Staged, ...]]:
-        """Stages what else there is than rows; nothing of trees that have failed."""
-        del core, failed
+    def stage(
+        self, core: Core, failed: Collection[int], into: list[operation.Request]
+    ) -> Operation[tuple[Staged, ...]]:
+        """Stages what else there is than rows; nothing of trees that have failed. into: as of `Staging`."""
+        del core, failed, into
         yield from ()
         return ()
 
@@ -320,14 +323,19 @@ def _rows(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
     return [row for one in batches for row in segments.values(one)]
 
 
-def stage_made(core: Core, made: Made, step: str, batch: int) -> Operation[tuple[Staged, ...]]:
-    """Stages what a step has made. A row that its stream cannot have fails its request."""
+def stage_made(
+    core: Core, made: Made, step: str, batch: int, into: list[operation.Request]
+) -> Operation[tuple[Staged, ...]]:
+    """Stages what a step has made. A row that its stream cannot have fails its request.
+
+    into: gets requests that are to be sent with the commit.
+    """
     staged: list[Staged] = []
     streams = list(made.out.rows)
     looks = yield from abreast([_look(core, stream) for stream in streams])
     for stream, look in zip(streams, looks, strict=True):
-        staged += yield from _stage_rows(core, stream, look, made.out.rows[stream], made, step, batch)
-    staged += yield from made.out.stage(core, made.failed)
+        staged += yield from _stage_rows(core, stream, look, made.out.rows[stream], made, step, batch, into)
+    staged += yield from made.out.stage(core, made.failed, into)
     if made.failed:
         anchors = np.array([anchor for anchor in made.failed if anchor], dtype=np.int64)
         causes = [cause for anchor, cause in made.failed.items() if anchor]
@@ -354,20 +362,23 @@ def _stage_rows(
     made: Made,
     step: str,
     batch: int,
+    into: list[operation.Request],
 ) -> Operation[list[Staged]]:
     """Stages rows for a stream. Of those that it cannot have, found by halves, the requests fail."""
     rows = [row for row in rows if row[ANCHORS] not in made.failed]
     while rows:
+        begun = len(into)
         stored, to = look
         known = None if stored is None else schemas.parse(stored)
         try:
             table = columns.table(rows, known)
             yield from schemas.record_over(core, stream, table.schema, stored)
             table = table.cast(schemas.normal(table.schema))
-            return [(yield from stage(core, Staging(stream, to=to), table.to_batches()))]
+            return [(yield from stage(core, Staging(stream, to=to, into=into), table.to_batches()))]
         except Exception as error:  # the rows are the user's: anything may come of them
             if isinstance(error, AckerError) and not isinstance(error, SchemaMismatch | ValidationError):
                 raise
+            del into[begun:]
             look = yield from _look(core, stream)
             if look[0] != stored:
                 continue  # another worker has given the stream a column meanwhile
@@ -375,6 +386,6 @@ def _stage_rows(
                 made.fail(rows[0][ANCHORS], error, step, batch)
                 return []
         half = len(rows) // 2
-        found = yield from _stage_rows(core, stream, look, rows[:half], made, step, batch)
-        return found + (yield from _stage_rows(core, stream, look, rows[half:], made, step, batch))
+        found = yield from _stage_rows(core, stream, look, rows[:half], made, step, batch, into)
+        return found + (yield from _stage_rows(core, stream, look, rows[half:], made, step, batch, into))
     return []

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -15,15 +15,16 @@ from acker.ledger.client import Ledger
 from acker.ledger.core import Core
 from acker.lines import leases
 from acker.lines.steps import FunctionStep, GatherStep, Read, stage_made
-from acker.store.operation import Operation, abreast, command
+from acker.store.operation import Operation, Reply, Request, abreast
 from acker.streams import downtime, fairness, segments, stale, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import inputs, vectors
+from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
 from acker.streams.gathers import LAST
 from acker.streams.reader import payload_of
 from acker.streams.segments import ANCHORS, Segment
-from acker.streams.subscriptions import Range
+from acker.streams.subscriptions import Range, Taken
 
 MOST_ROWS = 10_000
 """Rows that a worker takes at a time, about, where a row takes it little time."""
@@ -57,6 +58,8 @@ class Worker:
         self.reader = segments.new_token()
         self._at = self._number = 0
         self._leased = False
+        self._forgotten = True
+        """Whether nothing is left of what was acked and is not read again."""
 
     def work(self) -> int:
         """Works on what there is now, up to a bounded number of rows; returns of how many segments."""
@@ -80,21 +83,24 @@ class Worker:
             if self.step.fair_by:
                 yield from fairness.declare(core, stream, self.step.fair_by, slot)
             self._slot = slot
-        end = yield from self._claim()
+        found = list[Taken]()
+        end = yield from self._claim(found)
         if end == self._at:
             return 0
         what = Range(stream, self._slot, self.reader, self._at, end)
-        found = yield from subscriptions.all_taken(core, what)
+        if not found:
+            found = yield from subscriptions.all_taken(core, what)
         if not found:  # the store was set back since
             raise subscriptions.fenced(stream, self.reader)
         members = [one.segment for one in found]
         looks: list[Operation[Any]] = [
             payload_of(self.ledger, stream, members),
-            _acked(core, self._slot, members),
+            _heads(core, self._slot, members),
             stale.judge(core, members, self._slot),
             downtime.take_up(core, stream, self._slot, found),
         ]
-        payloads, acked, judged, _ = yield from abreast(looks)
+        payloads, heads, judged, _ = yield from abreast(looks)
+        acked = _acked(core, self._slot, members, heads)
         gone = {one.token for one, payload in zip(members, payloads, strict=True) if payload is None}
         plan = yield from stale.planned(core, stream, members, gone, judged)
         what = replace(what, skipped=plan.token, planned=subscriptions.digest(members))
@@ -122,15 +128,16 @@ class Worker:
         made = self.step.run(self._number, read)
         count = sum(batch.num_rows for one in read for batch in one.rows)
         self._adapt(count, time.monotonic() - begun_at)
-        staged = yield from stage_made(core, made, self.step.name, self._number)
-        yield from commits.commit(core, self.reader, self._number, Commit(staged, (what,), taken=True))
-        if self._once:
-            yield from leases.done(core, stream, self._slot, self.reader)
+        staging = list[Request]()
+        staged = yield from stage_made(core, made, self.step.name, self._number, staging)
         # No batch of it runs again.
-        if any(one.segment is segments.UNREAD for one in found):
-            yield from subscriptions.forget(core, replace(what, start=0))
-        else:
-            yield from subscriptions.note(core, what, found, forget=True)
+        afterwards: list[Operation[Any]] = [self._forget(what, found)]
+        if self._once:
+            afterwards.append(leases.done(core, stream, self._slot, self.reader))
+        ready = Ready(staging, taken={what: found}, heads=heads, afterwards=afterwards)
+        done = Commit(staged, (what,), taken=True)
+        yield from commits.commit(core, self.reader, self._number, done, ready=ready)
+        self._forgotten = True
         self._at, self._number = end, self._number + 1
         return len(found)
 
@@ -141,11 +148,23 @@ class Worker:
         elif count >= self._rows and seconds < _LONG / 4:
             self._rows = min(self._most_rows, 4 * self._rows)
 
-    def _claim(self) -> Operation[int]:
-        """Takes what there is; the number of the last segment that the worker has then."""
+    def _forget(self, what: Range, found: Sequence[Taken]) -> Operation[None]:
+        """Lets go of what a commit has acked, and of what is left of those before."""
+        whole = self._forgotten and not any(one.segment is segments.UNREAD for one in found)
+        self._forgotten = False
+        if whole:
+            yield from subscriptions.note(self.ledger.core, what, found, forget=True)
+        else:
+            yield from subscriptions.forget(self.ledger.core, replace(what, start=0))
+
+    def _claim(self, told: list[Taken]) -> Operation[int]:
+        """Takes what there is; the number of the last segment that the worker has then.
+
+        told: gets all that it has taken, where that is not much.
+        """
         core, stream, slot = self.ledger.core, self.step.reads, self._slot
         lease = leases.beat(core, stream, slot, self.reader, new=not self._leased)
-        claim = subscriptions.claim(core, stream, slot, self.reader, self._at, rows=self._rows)
+        claim = subscriptions.claim(core, stream, slot, self.reader, self._at, rows=self._rows, told=told)
         if not self._leased:
             # Before it takes anything: who has taken and is not known to live would keep that for ever.
             yield from lease
@@ -177,13 +196,19 @@ class Worker:
             self.ledger.run(leases.end(self.ledger.core, self.step.reads, self._slot, self.reader))
 
 
-def _acked(core: Core, slot: int, members: Sequence[Segment]) -> Operation[list[set[int]]]:
+def _heads(core: Core, slot: int, members: Sequence[Segment]) -> Operation[dict[bytes, Reply]]:
+    """The heads of segments' vectors, by their keys (`acker.streams.commits.vectors.head`)."""
+    asked = [key for segment in members for key, _ in vectors.keys_of(core, segment, slot)]
+    replies = (yield [vectors.head(key) for key in asked]) if asked else []
+    return dict(zip(asked, replies, strict=True))
+
+
+def _acked(core: Core, slot: int, members: Sequence[Segment], heads: Mapping[bytes, Reply]) -> list[set[int]]:
     """For each segment the shards in which it was acked before: it has no vector there to be acked by."""
-    places = [vectors.keys_of(core, segment, slot) for segment in members]
-    asked = [place for own in places for place in own]
-    replies = (yield [command("EXISTS", key) for key, _ in asked]) if asked else []
-    there = {place for place, found in zip(asked, replies, strict=True) if found}
-    return [{shard for key, shard in own if (key, shard) not in there} for own in places]
+    return [
+        {shard for key, shard in vectors.keys_of(core, segment, slot) if heads[key][0] is None}
+        for segment in members
+    ]
 
 
 @dataclass(slots=True)

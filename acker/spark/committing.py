@@ -17,8 +17,7 @@ from acker.spark import (
 )
 from acker.spark.collector import Collector
 from acker.spark.microbatches import MicroBatch
-from acker.streams.commits import commit as commits
-from acker.streams.commits import members
+from acker.streams.commits import holding, members
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots
 from acker.streams.subscriptions import Range
@@ -30,7 +29,7 @@ def discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
+        ledger.run(holding.discard(ledger.core, Commit(tuple(collector.staged))))
         named = [one.__name__ for one in (PermanentFailure, FailedException) if one.__name__ in str(error)]
         if isinstance(error, PythonException) and named:
             raise AckerError(
@@ -78,10 +77,10 @@ def commit_of(
             some = batch_roots.untracked(ledger, at, what.staged)
             ledger.run(members.check(ledger.core, what.staged, what.inputs, hint=hint, untracked=some))
         except BaseException:
-            ledger.run(commits.discard(ledger.core, Commit(what.staged)))
+            ledger.run(holding.discard(ledger.core, Commit(what.staged)))
             raise
         return what
-    ledger.run(commits.discard(ledger.core, Commit(tuple(collector.staged))))
+    ledger.run(holding.discard(ledger.core, Commit(tuple(collector.staged))))
     return Commit(inputs=inputs, failed=failed)
 
 

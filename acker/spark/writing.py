@@ -28,7 +28,7 @@ from acker.spark.verdicts import Verdict
 from acker.spark.versions import DataSourceStreamArrowWriter, arrow_schema
 from acker.streams import retention, schemas
 from acker.streams.commits import commit as commits
-from acker.streams.commits import members, roots, runs, staging
+from acker.streams.commits import holding, members, roots, runs, staging
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.late import Late
@@ -223,7 +223,7 @@ class _Stager:
         core = self.ledger.core
         if self.ledger.run(commits.known(core, writer, number)):
             return
-        self.ledger.run(commits.discard(core, self._what(messages, ())))
+        self.ledger.run(holding.discard(core, self._what(messages, ())))
 
 
 class BatchWriter(Shipped, DataSourceArrowWriter):

@@ -153,6 +153,9 @@ class Flight:
         if only is not None and self.missing and not self._asked:
             return [Parcel(only, self.missing, only in self._need_scripts)]
         asked, self._asked = self._asked, {}
+        if nodes.many:
+            self.replies = self.replies or [None] * len(self.requests)
+            self.missing = [number for number in self.missing if not self.requests[number].one_server]
         numbers: dict[Node, list[int]] = {}
         for number in self.missing:
             node = asked.get(number) or nodes.owner(self.requests[number].key)

@@ -37,6 +37,11 @@ class Nodes:
         """The server that has all keys, where there is one and it is known."""
         return self._owners[0] if self._slots == 1 else None
 
+    @property
+    def many(self) -> bool:
+        """Whether several servers have the keys, each some slots."""
+        return self._slots > 1
+
     def owner(self, key: bytes) -> Node | None:
         """The server that has a key, as far as is known."""
         return self._owners[key_slot(key) if self._slots > 1 else 0]

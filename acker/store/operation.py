@@ -38,6 +38,8 @@ class Request:
 
     `key` tells the node of a cluster: any key of the request's slot. `wait` says who has to have what it
     wrote before it counts as answered: the server's append-only file on its disk (1), and how many replicas.
+    one_server: its keys are in many slots, so that one server has to have all; by a cluster it is answered
+    None, and nothing is sent.
     """
 
     key: bytes
@@ -45,6 +47,7 @@ class Request:
     script: Script | None = None
     keys: Sequence[bytes] = ()
     wait: tuple[int, int] = NOTHING
+    one_server: bool = False
 
     @property
     def blocks(self) -> bool:
@@ -69,6 +72,21 @@ def script(
 ) -> Request:
     """A request for a script on keys of one slot: for the function that is the script's own."""
     return Request(keys[0], args, scripts.get(name), keys, wait)
+
+
+def chain(members: Sequence[Request]) -> Request:
+    """A request that has the server run scripts one after another, as one (lua/chain.lua).
+
+    Each has the line `@chained` in its header. Answered None by a cluster; else with the replies of those
+    that were run. Sent again it runs all again: each takes effect once by itself.
+    """
+    args: list[Word] = []
+    for one in members:
+        assert one.script is not None
+        args += [one.script.name, len(one.keys), len(one.args), *one.args]
+    own = [key for one in members for key in one.keys]
+    wait = max(one.wait for one in members)
+    return Request(own[0], args, scripts.get("chain"), own, wait, one_server=True)
 
 
 def flights(requests: Sequence[Request]) -> Iterable[Sequence[Request]]:

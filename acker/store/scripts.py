@@ -18,7 +18,9 @@ from acker.errors import AckerError
 from acker.store import rights
 
 _INCLUDE = re.compile(r'^--- @include "(\w+)"$', re.MULTILINE)
-_HEADER = re.compile(r"(?:(?:#|--(?!- @include)).*\n)*")
+_HEADER = re.compile(r"(?:(?:#|--(?!- @(?:include|chained_scripts))).*\n)*")
+_CHAINED = re.compile(r"^--- @chained (.+)$", re.MULTILINE)
+_CHAINED_SCRIPTS = "--- @chained_scripts\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +48,59 @@ def _folder() -> Traversable:
     raise AckerError("acker's Lua scripts are missing from this installation: install the wheel again")
 
 
-def _expand(folder: Traversable, name: str) -> Script:
+def _names(folder: Traversable) -> list[str]:
+    return sorted(f.name[:-4] for f in folder.iterdir() if f.name.endswith(".lua"))
+
+
+def _parts(folder: Traversable, name: str) -> tuple[str, str]:
+    """A script's header, and its code with the shared pieces put in."""
+
     def include(match: re.Match[str]) -> str:
         return (folder / "includes" / f"{match[1]}.lua").read_text("utf-8")
 
     own = (folder / f"{name}.lua").read_text("utf-8")
     begins = _HEADER.match(own).end()  # type: ignore[union-attr]
-    header, code = own[:begins], _INCLUDE.sub(include, own[begins:])
+    return own[:begins], _INCLUDE.sub(include, own[begins:])
+
+
+def _chained(folder: Traversable) -> str:
+    """Lua that has each script which may be part of a chain (lua/chain.lua) as a function.
+
+    The rights that they need are the chain's, which asks for all of them first.
+    """
+    made = [_CHAIN]
+    for name in _names(folder):
+        header, code = _parts(folder, name)
+        if done := _CHAINED.search(header):
+            made.append(_MEMBER.format(name=name, code=code, done=done[1]))
+    return "".join(made)
+
+
+_CHAIN = """\
+-- Whether all of a list, from a place on, are one of some values.
+local function only(list, first, one, other)
+  for k = first, #list do
+    if list[k] ~= one and list[k] ~= other then return false end
+  end
+  return true
+end
+
+local chained = {}
+"""
+_MEMBER = """
+chained.{name} = {{
+  run = function(KEYS, ARGV)
+{code}
+  end,
+  done = function(reply, ARGV) return {done} end,
+}}
+"""
+
+
+def _expand(folder: Traversable, name: str) -> Script:
+    header, code = _parts(folder, name)
+    if _CHAINED_SCRIPTS in code:
+        code = code.replace(_CHAINED_SCRIPTS, _chained(folder))
     needed = rights.commands(code)
     text = header + rights.guard(needed) + code
     sha = hashlib.sha1(text.encode()).hexdigest().encode()
@@ -63,8 +111,7 @@ def _expand(folder: Traversable, name: str) -> Script:
 def load_all() -> dict[str, Script]:
     """All scripts by name."""
     folder = _folder()
-    names = sorted(f.name[:-4] for f in folder.iterdir() if f.name.endswith(".lua"))
-    return {name: _expand(folder, name) for name in names}
+    return {name: _expand(folder, name) for name in _names(folder)}
 
 
 def get(name: str) -> Script:

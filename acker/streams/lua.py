@@ -112,14 +112,14 @@ def close_group(stream: Stream, group: str, tasks: Sequence[int], ttl: int) -> R
 
 
 def claim_segments(
-    stream: Stream, slot: int, reader: str, at: int, rows: int, segments: int, end: str, ttl: int
+    stream: Stream, slot: int, reader: str, at: int, rows: int, segments: int, end: str, ttl: int, shown: int
 ) -> Request:
-    """Gives a reader segments."""
+    """Gives a reader segments, and tells up to `shown` of them."""
     own = [
         stream.entries, stream.subscriptions, stream.returned(slot), stream.taken(slot, reader),
         stream.readers(slot), stream.bound(slot, reader),
     ]  # fmt: skip
-    return script("claim_segments", own, [slot, reader, at, rows, segments, end, ttl])
+    return script("claim_segments", own, [slot, reader, at, rows, segments, end, ttl, shown])
 
 
 def note_segments(
@@ -215,6 +215,30 @@ def apply_staged(
     packed = b"".join(len(one).to_bytes(2, "little") + one for one in each) if any(each) else b""
     args += [b"" if by is None else by.packed(), packed, *ones]
     return Call(shard.number, scripts.get("apply_staged"), own, args, waits=True)
+
+
+def stage_rows(stream: Stream, token: str, ttl: int, rows: bytes) -> Request:
+    """Stages the rows of a segment, where there are none."""
+    return script("stage_rows", [stream.payload(token)], [ttl, rows])
+
+
+def hold_staged(staged: Sequence[bytes], ttl: int) -> Request:
+    """Gives what is staged for a commit another time to live."""
+    return script("hold_staged", staged, [ttl])
+
+
+def check_taken(taken: bytes, first: str, last: str, planned: str) -> Request:
+    """Tells whether a range is what its batch was planned with."""
+    return script("check_taken", [taken], [first, last, planned])
+
+
+def end_commit(
+    config: TopologyConfig, writer: str, number: int, what: str, of: str, bound: bytes, field: str,
+    made: Sequence[bytes],
+) -> Request:  # fmt: skip
+    """Ends a commit that was carried out as a chain."""
+    own = [keys.commits(config.name, writer), bound, *made]
+    return script("end_commit", own, [number, what, of, field], config.wait)
 
 
 def begin_commit(

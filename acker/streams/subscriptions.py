@@ -39,6 +39,8 @@ MOST_GIVEN = 500
 """Segments that one call gives at most."""
 GONE = b"0"
 """What a segment is noted to owe to a slot that was dropped before it was published, where others have it."""
+_TOLD = 64
+"""Segments that a claim tells at most, of those that it gives."""
 _MOST_NUMBER = 2**53
 _log = logging.getLogger(__name__)
 
@@ -176,23 +178,28 @@ def claim(
     rows: int = 10**15,
     segments: int = MOST_GIVEN,
     end: str = "+",
+    told: list[Taken] | None = None,
 ) -> Operation[int]:
     """Takes the next segments for a reader that has had those up to number `at`; returns the last number.
 
     rows, segments: most to take, though one is always taken. end: id of the last entry to be taken. What was
     taken before, and is in no batch, is given again. Raises UnknownSubscription, and ReaderFenced where what
-    the reader had was given back.
+    the reader had was given back. told: gets all segments after `at`, where they are few.
     """
     own = keys.Stream(core.config.name, stream)
     while True:
-        [reply] = yield [lua.claim_segments(own, slot, reader, at, rows, segments, end, HOLD_TTL)]
+        shown = 0 if told is None else _TOLD
+        [reply] = yield [lua.claim_segments(own, slot, reader, at, rows, segments, end, HOLD_TTL, shown)]
         if isinstance(reply, redis.ResponseError) and str(reply) == "ACKER FENCED":
             raise fenced(stream, reader)
         if isinstance(reply, redis.ResponseError):
             raise UnknownSubscription(f"stream {stream!r}: {str(reply).removeprefix('ACKER ')}")
-        last, more = map(int, reply)
+        last, more, *found = reply
+        if told is not None:
+            each = zip(found[::3], found[1::3], found[2::3], strict=True)
+            told += [_taken(core, stream, *one) for one in each]
         if last > at or not more:
-            return last
+            return int(last)
 
 
 def fenced(stream: str, reader: str) -> ReaderFenced:
@@ -214,13 +221,17 @@ def taken(core: Core, what: Range, count: int = MOST_GIVEN) -> Operation[list[Ta
         return []
     key = keys.Stream(core.config.name, what.stream).taken(what.slot, what.reader)
     [found] = yield [command("XRANGE", key, f"{what.start + 1}-0", f"{what.end}-0", "COUNT", count)]
-    pieces = []
-    for number, fields in found:
-        entry, segment = fields[1].decode(), segments.readable(fields[3])
-        if segment is UNREAD:
-            _log.error("%s: segment %s of stream %s cannot be read", core.config.name, entry, what.stream)
-        pieces.append(Taken(int(number.split(b"-")[0]), entry, segment))
-    return pieces
+    return [
+        _taken(core, what.stream, int(number.split(b"-")[0]), fields[1], fields[3])
+        for number, fields in found
+    ]
+
+
+def _taken(core: Core, stream: str, number: int, entry: bytes, record: bytes) -> Taken:
+    segment = segments.readable(record)
+    if segment is UNREAD:
+        _log.error("%s: segment %r of stream %s cannot be read", core.config.name, entry, stream)
+    return Taken(int(number), entry.decode(), segment)
 
 
 def all_taken(core: Core, what: Range) -> Operation[list[Taken]]:

@@ -9,7 +9,7 @@ from acker.drpc import LinearDRPC, Out
 from acker.errors import DRPCFailed, StoreUnavailable
 from acker.lines import leases, workers
 from acker.lines.workers import Worker
-from acker.streams.commits import commit
+from acker.streams.commits import at_once, holding
 from tests.helpers.counting import Count, N, fan
 
 
@@ -82,14 +82,15 @@ def test_what_a_dead_worker_had_committed_is_not_run_again(
     topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying = Dying(topology, monkeypatch)
-    hold = commit._hold
+    hold = holding.hold
+    monkeypatch.setattr(at_once, "MOST", 0)  # phase by phase, as in a cluster
 
     def on_fan(core: Any, what: Any, writer: str, *more: Any) -> Any:
         return die() if writer == dying.dead.reader else hold(core, what, writer, *more)
 
-    monkeypatch.setattr(commit, "_hold", on_fan)
+    monkeypatch.setattr(holding, "hold", on_fan)
     dying.work(Killed)
-    monkeypatch.setattr(commit, "_hold", hold)
+    monkeypatch.setattr(holding, "hold", hold)
     assert dying.find_out() == 0
     assert dying.answer() == 4
     assert dying.ran == [4]
@@ -99,13 +100,13 @@ def test_a_worker_that_was_taken_for_dead_before_it_began_does_not_begin(
     topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying = Dying(topology, monkeypatch)
-    acked, given = workers._acked, list[int]()
+    heads, given = workers._heads, list[int]()
 
     def paused(*args: Any) -> Any:
         given.append(dying.find_out())
-        return acked(*args)
+        return heads(*args)
 
-    monkeypatch.setattr(workers, "_acked", paused)
+    monkeypatch.setattr(workers, "_heads", paused)
     monkeypatch.setattr(leases, "LEASE", -1.0)
     while not given:
         assert dying.dead.work() == 0

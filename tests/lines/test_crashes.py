@@ -17,6 +17,7 @@ from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
+from acker.streams.commits import at_once
 from acker.streams.spouts import settler
 from tests.helpers.cuts import after_each_request
 from tests.helpers.leaks import assert_settled
@@ -58,11 +59,20 @@ def settled(job: Job) -> None:
         job.work()
 
 
+@pytest.mark.parametrize("most", [at_once.MOST, 0], ids=["at once", "phase by phase"])
 @pytest.mark.parametrize("who", ["coordinator", "count"])
 def test_who_dies_after_any_of_its_requests_costs_a_repeat(
-    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, who: str
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, who: str, most: int
 ) -> None:
     """Requests in groups: of one some go on, of one none, and these are tried again."""
+    with monkeypatch.context() as whole:
+        whole.setattr(at_once, "MOST", most)
+        die_after_any_request(valkey_url, valkey_raw, monkeypatch, who)
+
+
+def die_after_any_request(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
     bad = set[int]()
     job: Job
 

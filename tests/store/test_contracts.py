@@ -88,7 +88,8 @@ def declared(text: str, what: str) -> tuple[int, int]:
 
 
 def test_each_script_has_one_function_of_its_name() -> None:
-    assert sorted(name for name, _ in FUNCTIONS) == sorted(scripts.load_all())
+    own = set(scripts.load_all()) - {"chain"}  # its members are scripts (acker.store.operation.chain)
+    assert sorted(name for name, _ in FUNCTIONS) == sorted(own)
 
 
 @pytest.mark.parametrize(("name", "function"), FUNCTIONS)

@@ -14,7 +14,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.commits import commit as commits
-from acker.streams.commits import inputs, origins, vectors
+from acker.streams.commits import holding, inputs, origins, vectors
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
 from tests.helpers.servers import raw_client
@@ -104,7 +104,7 @@ def test_a_stored_commit_whose_data_timed_out_gives_way_to_the_rerun(ledger: Led
     staged = stage(ledger, anchors)
     assert run_cut(ledger, commits.commit(ledger.core, "writer", 0, Commit((staged,))), 0)
     assert ledger.run(commits.known(ledger.core, "writer", 0))
-    ledger.run(commits.discard(ledger.core, Commit((staged,))))
+    ledger.run(holding.discard(ledger.core, Commit((staged,))))
     assert not ledger.run(commits.finish(ledger.core, "writer", 0))
     assert commit(ledger, 0, Commit((stage(ledger, anchors),), (take(ledger, "lines"),)))
     assert len(rows(ledger, "words")) == 10

@@ -12,7 +12,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.store.operation import Request
 from acker.streams import lua, schemas
-from acker.streams.commits import commit, effects, staging
+from acker.streams.commits import commit, effects, holding, staging
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.staging import FAILED, Staged, Staging
@@ -72,7 +72,7 @@ def test_effects_of_rows_that_failed_are_not_recorded(ledger: Ledger) -> None:
 def test_what_is_not_committed_is_forgotten(ledger: Ledger, raw: "redis.Redis") -> None:
     staged = stage(ledger, digests(3), [None] * 3, HOUR)
     assert len(list(raw.scan_iter("*effects*"))) == 1
-    ledger.run(commit.discard(ledger.core, Commit((staged,))))
+    ledger.run(holding.discard(ledger.core, Commit((staged,))))
     assert not list(raw.scan_iter("*effects*"))
 
 

@@ -161,7 +161,7 @@ def test_each_segment_is_given_once_whoever_takes_it_and_gives_it_back(
         at = chance.randrange(3)
         reader = readers[at]
         rows, most = chance.choice((1, 50, 500, 10**6)), chance.choice((1, 3, 500))
-        copies.append(lua.claim_segments(own, slot, reader.name, reader.at, rows, most, "+", HOLD_TTL))
+        copies.append(lua.claim_segments(own, slot, reader.name, reader.at, rows, most, "+", HOLD_TTL, 0))
         held[reader.name] += [token for token, _ in reader.claim(rows, most)]
         if chance.random() < 0.3:
             with contextlib.suppress(StoreError):  # it is refused

@@ -10,29 +10,32 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import redis
 
-from acker.errors import AckerError, CommitOrderError, StagingExpired
+from acker.errors import AckerError, CommitOrderError
 from acker.ledger import traces
 from acker.ledger.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, abreast, command
 from acker.store.replies import pairs, whole
-from acker.streams import lua, retention, segments, subscriptions, taking_back
+from acker.streams import lua, retention, segments, taking_back
 from acker.streams.commits import (
+    at_once,
     effects,
+    holding,
     inputs,
     late,
     publishing,
     results,
-    roots,
     skipped,
     staging,
     traced,
     tracking,
     vectors,
 )
+from acker.streams.commits.at_once import Ended, Ready
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.inputs import Acked
 from acker.streams.commits.late import Late
@@ -50,14 +53,18 @@ SHARED = "spout."
 _KEPT_SHARED = 16
 """Commits of such a writer that are known when they are done: who was stopped while others went on learns how
 its own ended."""
-_PARTS = 256
 _STORED = "stored"
 _LOST = 1 << 40
 _log = logging.getLogger(__name__)
 
 
 def commit(
-    core: Core, writer: str, number: int, what: Commit, on_late: Callable[[Late], object] | None = None
+    core: Core,
+    writer: str,
+    number: int,
+    what: Commit,
+    on_late: Callable[[Late], object] | None = None,
+    ready: Ready | None = None,
 ) -> Operation[bool]:
     """Carries `what` out, or finishes what is stored for that writer and number; returns if it was `what`.
 
@@ -65,14 +72,59 @@ def commit(
     ReaderFenced where segments of an input were given back: nothing has changed then. CommitOrderError, also
     where what is stored is of another batch. Where there is no room for roots, SpoutPendingFull and
     TrackRejected: the same again goes on from there; ValidationError where there never can be. on_late: is
-    called with those of its acks that came too late, if any.
+    called with those of its acks that came too late, if any. ready: what the caller has at hand; where a
+    condition of it does not hold, nothing is committed, and it returns False.
     """
     tracking.check_room(core, what.roots())
     own = what.dump()
+    if ready is not None:
+        known_for = RECORD_TTL, _kept(writer)
+        ended = yield from at_once.carry_out(core, writer, number, what, own, ready, *known_for)
+        if ended.state == "done":
+            yield from _leave(core, what, ended, ready, on_late)
+            return True
+        if ended.state == "refused":
+            return False
+        # Where the commit is stored, all that it needs was staged with it. To stage that again would be to
+        # emit again what was acked meanwhile.
+        if ended.state == "unasked" and not (yield from _prepare(core, what, ready)):
+            return False
     mine = yield from _carry_out(core, writer, number, own, what.origin, on_late)
     if not mine:
-        yield from discard(core, what)
+        yield from holding.discard(core, what)
+    elif ready is not None:
+        yield from abreast(ready.afterwards)
     return mine
+
+
+def _prepare(core: Core, what: Commit, ready: Ready) -> Operation[bool]:
+    """Stages what a commit needs, before it begins; False where it may not, and nothing of that is left."""
+    if ready.staging:
+        yield list(ready.staging)
+    if ready.conditions and not all((yield list(ready.conditions))):
+        yield from holding.discard(core, what)
+        return False
+    return True
+
+
+def _leave(
+    core: Core, what: Commit, ended: Ended, ready: Ready, on_late: Callable[[Late], object] | None
+) -> Operation[None]:
+    """Does the rest of a commit that was carried out at once: no input waits for that."""
+    left: list[Operation[Any]] = [
+        late.note(core, ended.acked, ended.emitted.unknown),
+        at_once.end_late(core, ended.late),
+        *(retention.retain(core, stream) for stream in dict.fromkeys(one for one, _ in what.segments())),
+        *ready.afterwards,
+    ]
+    came_late, *_ = yield from abreast(left)
+    if came_late is not None and on_late is not None:
+        on_late(came_late)
+
+
+def _kept(writer: str) -> int:
+    """How many commits of a writer are known when they are done."""
+    return _KEPT_SHARED if writer.startswith(SHARED) else 1
 
 
 def finish(core: Core, writer: str, number: int, origin: Origin | None = None) -> Operation[bool]:
@@ -154,12 +206,12 @@ def _carry_out(
         if text != own:
             _check_origin(writer, number, what.origin, origin)
         if state.startswith(_STORED):
-            lack = yield from _hold(core, what, writer, number, _attempt(state), taken)
+            lack = yield from holding.hold(core, what, writer, number, _attempt(state), taken)
             to = "" if lack else "held" if what.roots() else "tracked"
             if not (yield from _advance(core, writer, number, text, state, to)):
                 continue
             if lack:
-                yield from discard(core, what)
+                yield from holding.discard(core, what)
                 if text == own:
                     raise lack
                 continue
@@ -170,8 +222,7 @@ def _carry_out(
             if not (yield from _advance(core, writer, number, text, "held", "tracked")):
                 continue
         emitted = [place for _, segment in what.segments() for place in vectors.keys_of(core, segment)]
-        name = hashlib.sha1(f"{writer} {number} {text}".encode()).hexdigest()
-        made = Made(name, Counter(shard for _, shard in emitted), what.by)
+        made = Made.of(writer, number, text, Counter(shard for _, shard in emitted), what.by)
         new = [(stream, segment, segment.slots[0]) for stream, segment in what.segments() if segment.slots]
         events = yield from traced.look(core, "emitted", new, what.by)
         applied = yield from vectors.apply(core, emitted, "1", made, ours=True)
@@ -237,9 +288,8 @@ def _check_origin(writer: str, number: int, stored: Origin | None, planned: Orig
 
 
 def _begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[str, str]]:
-    kept = _KEPT_SHARED if writer.startswith(SHARED) else 1
-    token = segments.new_token()
-    [reply] = yield [lua.begin_commit(core.config, writer, number, own, RECORD_TTL, token, kept)]
+    known_for = RECORD_TTL, segments.new_token(), _kept(writer)
+    [reply] = yield [lua.begin_commit(core.config, writer, number, own, *known_for)]
     if isinstance(reply, redis.ResponseError):
         raise CommitOrderError(f"{str(reply).removeprefix('ACKER ')}: {_OLD_CHECKPOINT}")
     return reply[0].decode("utf-8", "replace"), reply[1].decode("utf-8", "replace")
@@ -248,104 +298,6 @@ def _begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[st
 def _advance(core: Core, writer: str, number: int, text: str, start: str, to: str) -> Operation[bool]:
     [reply] = yield [lua.advance_commit(core.config, writer, number, text, start, to, "")]
     return bool(reply)
-
-
-def _hold(
-    core: Core,
-    what: Commit,
-    writer: str,
-    number: int,
-    attempt: str,
-    taken: dict[Range, list[Segment]],
-) -> Operation[AckerError | None]:
-    """Binds the readers of a commit to it, and gives all that it needs a long time to live.
-
-    Returns why it cannot be carried out: a reader's segments were given back, or what it took is not there
-    any more where that matters, or something is missing.
-    Nothing that lives for ever is given a time to live: another driver may have kept or published it
-    meanwhile. The rows of a segment that was published have a time of their own. taken: gets what inputs are
-    found to be.
-    """
-    checks = [_held(core, what, writer, number, attempt)]
-    checks += [_still_taken(core, one, taken) for one in what.ranges() if what.taken]
-    lacks = yield from abreast(checks)
-    return next((lack for lack in lacks if lack), None)
-
-
-def _held(core: Core, what: Commit, writer: str, number: int, attempt: str) -> Operation[AckerError | None]:
-    expired = StagingExpired(f"staged data of {writer} {number} ran out of time before its commit")
-    ranges = what.ranges()
-    binding = taking_back.binding(core, ranges, writer, number, attempt)
-    rows = [request for request, _ in publishing.holding(core, what.segments(), HOLD_TTL)]
-    found = _staged_keys(core, what)
-    for first in range(0, len(found) or bool(binding or rows), _PARTS):
-        part = found[first : first + _PARTS]
-        replies = yield [*binding, *rows, *(command("EXPIRE", key, HOLD_TTL, "XX") for key in part)]
-        for one, bound in zip(ranges if binding else (), replies, strict=False):
-            if not bound:
-                return subscriptions.fenced(one.stream, one.reader)
-        begun = len(binding) + len(rows)
-        if any(0 in held for held in replies[len(binding) : begun]):
-            return expired
-        binding, rows = [], []
-        # What got a new time to live is there. Of any other it is to be known whether it lives for ever.
-        asked = [key for key, held in zip(part, replies[begun:], strict=True) if not held]
-        if asked and not all((yield [command("EXISTS", key) for key in asked])):
-            return expired
-    return None
-
-
-def _still_taken(core: Core, one: Range, taken: dict[Range, list[Segment]]) -> Operation[AckerError | None]:
-    """Why a range is not what its batch was planned with, if it is not."""
-    members = [piece.segment for piece in (yield from subscriptions.all_taken(core, one))]
-    taken[one] = members
-    if subscriptions.digest(members) != one.planned:
-        return subscriptions.fenced(one.stream, one.reader)
-    return None
-
-
-def _tokens(core: Core, what: Commit) -> list[bytes]:
-    """Keys of staged failures, results and effects."""
-    found = [staging.failing(core, token)[0] for token in what.failures()]
-    digests = [*(token for token, _ in what.effects()), *what.released()]
-    found += [results.staged(core, function, token) for function, token, _ in what.results()]
-    return found + [keys.effects(core.config.name, token) for token in digests]
-
-
-def _staged_keys(core: Core, what: Commit) -> list[bytes]:
-    """All that a commit needs, but the rows of its segments."""
-    found = [*_tokens(core, what), *skipped.keys_of(core, what.ranges())]
-    for _, segment in what.segments():
-        found += [key for key, _ in vectors.keys_of(core, segment)]
-    for one in what.roots():
-        found += roots.staged_keys(core, one)
-    return found + [key for one in what.gates for key, _ in vectors.keys_of(core, one)]
-
-
-def discard(core: Core, what: Commit) -> Operation[None]:
-    """Deletes what was staged for a commit that is not carried out and never was.
-
-    What was kept or published all the same, by a commit that nobody knows of any more, stays as it is.
-    """
-    calls = publishing.holding(core, what.segments(), 0)
-    replies = yield [request for request, _ in calls] if calls else []
-    asked = [segment for _, members in calls for segment in members]
-    published = {
-        segment
-        for segment, left in zip(asked, (one for reply in replies for one in reply), strict=True)
-        if left < 0
-    }
-    spent = _tokens(core, what)
-    for segment in asked:
-        if segment not in published:
-            spent += [key for key, _ in vectors.keys_of(core, segment)]
-    for one in what.roots():
-        rows, *noted = roots.staged_keys(core, one)
-        [dropped] = yield [command("EXPIRE", rows, 0, "XX")]  # but for rows that are kept
-        if dropped:
-            spent += noted
-    spent += [key for one in what.gates for key, _ in vectors.keys_of(core, one)]
-    yield from inputs.unlink(core, spent)
 
 
 def _fail(core: Core, what: Commit, made: Made) -> Operation[None]:

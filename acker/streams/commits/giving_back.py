@@ -8,7 +8,7 @@ from acker.errors import AckerError, CommitOrderError
 from acker.ledger.core import Core
 from acker.store.operation import Operation
 from acker.streams import subscriptions, taking_back
-from acker.streams.commits import commit
+from acker.streams.commits import commit, holding
 from acker.streams.commits.contents import Commit
 from acker.streams.taking_back import Bound
 
@@ -29,7 +29,7 @@ def give_back(core: Core, stream: str, slot: int, reader: str) -> Operation[int]
             last = yield from subscriptions.given_back(core, stream, slot, reader)
             for what in dropped:
                 if any(one.reader == reader and one.start < last for one in what.ranges()):
-                    yield from commit.discard(core, what)  # it cannot become final any more
+                    yield from holding.discard(core, what)  # it cannot become final any more
             return back
         ended = bound
         for one in bound:

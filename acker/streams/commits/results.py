@@ -6,7 +6,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.ledger.core import Core
 from acker.store import keys
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, Request, command
 from acker.streams import lua, segments
 from acker.streams.segments import ANCHORS
 
@@ -15,6 +15,9 @@ RESULT = "result"
 TWICE = ""
 """In place of a result: there were two (lua/give_results.lua). No JSON is empty."""
 _PIECE_BYTES, _PIECE = 4 << 20, 256
+_KNOWN = 1_024
+_known: dict[str, list[str]] = {}
+"""The anchors of what this process has staged of late, by token."""
 
 
 def staged(core: Core, function: str, token: str) -> bytes:
@@ -34,11 +37,17 @@ def of_rows(batches: Sequence[pa.RecordBatch]) -> dict[int, str]:
 
 
 def stage(
-    core: Core, function: str, found: Mapping[int, str], ttl: int, keep: int
+    core: Core,
+    function: str,
+    found: Mapping[int, str],
+    ttl: int,
+    keep: int,
+    into: list[Request] | None = None,
 ) -> Operation[tuple[tuple[str, str, int], ...]]:
     """Stages results (JSON) by the anchor of their request's last tree; returns what a commit names.
 
-    ttl: seconds for which what is staged waits for its commit; keep: and a result for its answer.
+    ttl: seconds for which what is staged waits for its commit; keep: and a result for its answer. into: gets
+    the requests; None: they are sent.
     """
     pieces: list[dict[str, str]] = []
     size = _PIECE_BYTES
@@ -49,11 +58,29 @@ def stage(
         pieces[-1][str(anchor)] = result
         size += len(result)
     made = [(function, segments.new_token(), keep) for _ in pieces]
+    requests = list[Request]()
     for (_, token, _), piece in zip(made, pieces, strict=True):
-        key = staged(core, function, token)
-        words = [word for one in piece.items() for word in one]
-        yield [command("HSET", key, *words), command("EXPIRE", key, ttl)]
+        requests.append(lua.stage(staged(core, function, token), ttl, piece))
+        if len(_known) >= _KNOWN:
+            _known.clear()
+        _known[token] = list(piece)
+    if into is None:
+        yield requests
+    else:
+        into += requests
     return tuple(made)
+
+
+def known_calls(core: Core, what: Sequence[tuple[str, str, int]]) -> list[Request] | None:
+    """The requests of `give`, where this process has staged all of that; else None."""
+    found = list[Request]()
+    for function, token, keep in what:
+        own, anchors = keys.Function(core.config.name, function), _known.get(token)
+        if anchors is None:
+            return None
+        results = [own.result(anchor) for anchor in anchors]
+        found.append(lua.give_results(own.given(token), results, keep, anchors))
+    return found
 
 
 def given(core: Core, what: Sequence[tuple[str, str, int]]) -> Operation[list[int]]:

@@ -90,6 +90,8 @@ class Staging:
     as effects for so long (ms); None: they are recorded already. step, batch: of who fails rows. results:
     rows are not emitted but give results of a function, which are kept for so many seconds. to: what
     `acker.streams.subscriptions.staged_for` has said of the stream just now, where that was asked already.
+    into: gets the requests that stage segments and results, for the caller to send with the commit (`Ready`
+    in acker/streams/commits/at_once.py); None: they are sent now.
     """
 
     stream: str
@@ -103,6 +105,7 @@ class Staging:
     batch: int = -1
     results: tuple[str, int] | None = None
     to: StagedFor | None = None
+    into: list[Request] | None = None
 
 
 @dataclass(slots=True)
@@ -147,7 +150,8 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
             treeless += _count(segments.treeless, kept)
             if how.results is not None:
                 function, keep = how.results
-                given += yield from results.stage(core, function, results.of_rows(kept), how.ttl, keep)
+                found = results.of_rows(kept)
+                given += yield from results.stage(core, function, found, how.ttl, keep, how.into)
             else:
                 done += yield from stage_segments(core, how, kept)
     counts = (unanchored, unfailed, treeless)
@@ -288,8 +292,11 @@ def _stage_segment(
     payload = segments.encode(batches, how.compression)
     own = keys.Stream(core.config.name, how.stream)
     requests, shards = stage_vectors(core, how.ttl, batches, token, seed, slots, "0")
-    requests.append(command("SET", own.payload(token), payload, "EX", how.ttl, "NX"))
-    yield requests
+    requests.append(lua.stage_rows(own, token, how.ttl, payload))
+    if how.into is None:
+        yield requests
+    else:
+        how.into.extend(requests)
     rows = sum(batch.num_rows for batch in batches)
     return Segment(token, rows, seed, len(payload), shards, slots, to, lane)
 

@@ -1,11 +1,12 @@
 """The staged vectors of segments, applied: once, their tuples are emitted; again, they are acked."""
 
 import bisect
+import hashlib
 import itertools
 import logging
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
@@ -65,6 +66,11 @@ class Made:
     needed: Counter[int]
     by: Mark | None = None
 
+    @classmethod
+    def of(cls, writer: str, number: int, text: str, needed: Counter[int], by: Mark | None) -> "Made":
+        """Of a commit. text: it, as it is stored."""
+        return cls(hashlib.sha1(f"{writer} {number} {text}".encode()).hexdigest(), needed, by)
+
     def key(self, core: Core, shard: int) -> bytes:
         """Where a shard notes what was made."""
         return core.shards[shard].made(self.commit)
@@ -96,8 +102,8 @@ def apply(
         noted = {key: _known.get(key) if ours else None for key, _ in part if key not in known}
         known |= {key: [("", one) for one in slabs] for key, slabs in noted.items() if slabs is not None}
         asked = [key for key, slabs in noted.items() if slabs is None]
-        found = (yield [head(key) for key in asked]) if asked else []
-        known |= {key: chunks(key, reply) for key, reply in zip(asked, found, strict=True)}
+        read = (yield [head(key) for key in asked]) if asked else []
+        known |= {key: chunks(key, reply) for key, reply in zip(asked, read, strict=True)}
         replies = yield from core.ask(
             [
                 _call(core, shard, key, slabs, number, to, made, left.get(key, {}))
@@ -106,13 +112,10 @@ def apply(
                 if state < to
             ]
         )
-        answers = [bytes(reply).split() for reply in replies if bytes(reply) != b"LOST"]
+        answers = [reply for reply in replies if bytes(reply) != b"LOST"]
         lost += len(replies) - len(answers)
-        late += sum(int(words[0]) + int(words[1]) for words in answers)
-        unknown += sum(int(words[2]) for words in answers)
-        refused = [slab for words in answers for slab in refusals(words[3:])]
-        if refused:  # their spouts report their trees; the commit goes on
-            _log.error("%s: %s", core.config.name, unreadable(refused))
+        found = answered(core, answers)
+        late, unknown = late + found.late, unknown + found.unknown
     if lost:
         _log.error(
             "%s: the store has lost some of what a commit had made: inputs of it are not acked, and their "
@@ -120,6 +123,37 @@ def apply(
             core.config.name,
         )
     return Applied(late, unknown)
+
+
+def answered(core: Core, replies: Iterable[Reply]) -> Applied:
+    """The answers to the calls of `apply`, put together."""
+    answers = [bytes(reply).split() for reply in replies]
+    refused = [slab for words in answers for slab in refusals(words[3:])]
+    if refused:  # their spouts report their trees; the commit goes on
+        _log.error("%s: %s", core.config.name, unreadable(refused))
+    late = sum(int(words[0]) + int(words[1]) for words in answers)
+    return Applied(late, sum(int(words[2]) for words in answers))
+
+
+def known_calls(
+    core: Core, places: Sequence[VectorKey], to: str, made: Made, heads: Mapping[bytes, Reply] = NO_HEADS
+) -> list[Call] | None:
+    """The calls of `apply`, where nothing is to be asked for them; None where something is.
+
+    heads: what `head` was answered of vectors of others.
+    """
+    found: list[Call] = []
+    for key, shard in places:
+        noted = None if key in heads else _known.get(key)
+        if key not in heads and noted is None:
+            return None
+        of = chunks(key, heads[key]) if noted is None else [("", slabs) for slabs in noted]
+        found += [
+            _call(core, shard, key, slabs, number, to, made, {})
+            for number, (state, slabs) in enumerate(of)
+            if state < to
+        ]
+    return found
 
 
 def _call(

@@ -22,7 +22,7 @@ from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import segments
-from acker.streams.commits import commit
+from acker.streams.commits import commit, holding
 from acker.streams.commits.columns import trackable
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots
@@ -93,7 +93,7 @@ def replay(core: Core, found: Sequence[Head]) -> Operation[Again | None]:
             what = Commit(tuple(made.staged), tuple(made.roots), settled=_settled(spout, made.anchors))
             if full or not (lack := (yield from _lack(core, made.roots))):
                 break
-            yield from commit.discard(core, what)
+            yield from holding.discard(core, what)
             if taken == 1:
                 raise lack
             taken //= 2

@@ -1,0 +1,231 @@
+"""Commits that one server carries out at once: as one script, of all that commit.py does phase by phase.
+
+Each phase asks the store, in the script, for what the one before has done (`@chained`, lua/chain.lua): where
+it has not, the script ends there, and commit.py goes on from what is stored, as it does where somebody has
+died. Between two phases nobody else has a turn, and a replica has what all of them did or nothing of it; so
+whatever was checked holds to the end. What is staged is staged after the commit is stored, by the same
+script: a copy that comes late finds the commit, and stages nothing again.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from acker.ledger.core import Core
+from acker.store import keys
+from acker.store.operation import Operation, Reply, Request, chain
+from acker.streams import fairness, gathers, lua, segments, taking_back
+from acker.streams.commits import inputs, publishing, results, vectors
+from acker.streams.commits.contents import Commit
+from acker.streams.commits.inputs import Acked
+from acker.streams.commits.vectors import NO_HEADS, Applied, Made
+from acker.streams.segments import Segment
+from acker.streams.subscriptions import HOLD_TTL, RERUN_TTL, Range, Taken
+
+MOST = 128
+"""Scripts that a server runs as one, at most."""
+MOST_BYTES = 1 << 20
+"""Bytes of keys and arguments that they have, about, at most: nobody else has a turn meanwhile."""
+MOST_ROWS = 50_000
+_MOST_KEYS = 256
+
+State: TypeAlias = Literal["unasked", "refused", "begun", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Things at hand to whoever commits: with these, a commit needs no question to the store.
+
+    staging: requests that stage what it publishes, and that were not sent. conditions: scripts of a reply of
+    1 where the commit may begin, and 0 where it may not; nothing is staged then. taken: what its inputs are;
+    heads: what `acker.streams.commits.vectors.head` was answered of theirs. afterwards: what is to be done
+    when the commit is, side by side with what it leaves.
+    """
+
+    staging: Sequence[Request] = ()
+    conditions: Sequence[Request] = ()
+    taken: Mapping[Range, Sequence[Taken]] = field(default_factory=dict)
+    heads: Mapping[bytes, Reply] = field(default_factory=lambda: NO_HEADS)
+    afterwards: Sequence[Operation[Any]] = ()
+
+
+@dataclass(slots=True)
+class Ended:
+    """How far a commit has come.
+
+    state: unasked, nothing was sent; refused, by a condition, and nothing has changed; begun, it is stored,
+    or another one is; done. What was acked, and emitted, and segments that came too late to gather.
+    """
+
+    state: State
+    acked: dict[Range, Acked] = field(default_factory=dict)
+    emitted: Applied = field(default_factory=Applied)
+    late: list[Segment] = field(default_factory=list)
+
+
+_UNASKED = Ended("unasked")
+
+
+def carry_out(
+    core: Core, writer: str, number: int, what: Commit, text: str, ready: Ready, ttl: int, kept: int
+) -> Operation[Ended]:
+    """Carries a commit out, as far as one script can. text: it, as stored. ttl, kept: of `begin_commit`."""
+    made = _Chain()
+    if not _plain(core, what, ready) or not _fill(core, writer, number, what, text, ready, ttl, kept, made):
+        return _UNASKED
+    [replies] = yield [chain(made.members)]
+    if replies is None:
+        return _UNASKED
+    if len(replies) <= len(ready.conditions):
+        return Ended("refused")
+    if len(replies) < len(made.members) or replies[-1] != 1:
+        return Ended("begun")
+    ended = Ended("done")
+    ended.emitted = vectors.answered(core, made.of(replies, "emit"))
+    for one, pieces in ready.taken.items():
+        found = vectors.answered(core, made.of(replies, one))
+        count = sum(map(int, made.of(replies, (one,))))
+        rows = sum(piece.segment.rows for piece in pieces)
+        oldest = int(pieces[0].entry.split("-")[0]) if pieces else 0
+        ended.acked[one] = Acked(count, rows, found.late + found.unknown, oldest)
+    for waiting, reply in zip(made.waiting, made.of(replies, "gather"), strict=True):
+        ended.late += [one for one, said in zip(waiting, reply, strict=True) if said == b"0"]
+    return ended
+
+
+def _plain(core: Core, what: Commit, ready: Ready) -> bool:
+    """Whether a commit has only what one script can do without a question in between."""
+    ranges = what.ranges()
+    other = what.roots() or what.failures() or what.effects() or what.released()
+    if other or what.settled is not None or what.failed is not None or core.config.traces:
+        return False
+    known = all(one in ready.taken and not one.skipped and one.planned for one in ranges)
+    # Of one reader: a commit of several has more to release than a script notes.
+    return known and len(ranges) <= 1 and sum(one.rows for _, one in what.segments()) <= MOST_ROWS
+
+
+@dataclass(slots=True)
+class _Chain:
+    """Scripts, and what each is for: "emit", "gather", a range that it acks, or (range,), which it notes."""
+
+    members: list[Request] = field(default_factory=list)
+    labels: list[object] = field(default_factory=list)
+    waiting: list[list[Segment]] = field(default_factory=list)
+
+    def add(self, requests: Sequence[Request], label: object = "") -> None:
+        self.members += requests
+        self.labels += [label] * len(requests)
+
+    def of(self, replies: Sequence[Reply], label: object) -> list[Reply]:
+        return [reply for reply, own in zip(replies, self.labels, strict=True) if own == label]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it is small enough that others can wait for it."""
+        size = 0
+        for one in self.members:
+            size += sum(len(word) for word in (*one.keys, *one.args) if isinstance(word, (bytes, str)))
+        return len(self.members) <= MOST and size <= MOST_BYTES
+
+
+def _fill(
+    core: Core,
+    writer: str,
+    number: int,
+    what: Commit,
+    text: str,
+    ready: Ready,
+    ttl: int,
+    kept: int,
+    to: _Chain,
+) -> bool:
+    """Puts a commit's scripts together, in the order of commit.py; False where something is to be asked."""
+    config, ranges = core.config, what.ranges()
+    attempt = segments.new_token()
+    emitted = [place for _, one in what.segments() for place in vectors.keys_of(core, one)]
+    gates = [place for one in what.gates for place in vectors.keys_of(core, one)]
+    # Named as in commit.py: who goes on finds by it what was made.
+    made = Made.of(writer, number, text, Counter(shard for _, shard in emitted), what.by)
+    staged = [key for key, _ in (*emitted, *gates)]
+    staged += [results.staged(core, function, token) for function, token, _ in what.results()]
+
+    to.add(ready.conditions)
+    to.add([lua.begin_commit(config, writer, number, text, ttl, attempt, kept)])
+    to.add(ready.staging)
+    # Held, as of `commit._hold`.
+    to.add(taking_back.binding(core, ranges, writer, number, attempt))
+    to.add([request for request, _ in publishing.holding(core, what.segments(), HOLD_TTL)])
+    if len(staged) > _MOST_KEYS:
+        return False
+    if staged:
+        to.add([lua.hold_staged(staged, HOLD_TTL)])
+    for one in ranges:
+        key = keys.Stream(config.name, one.stream).taken(one.slot, one.reader)
+        to.add([lua.check_taken(key, f"{one.start + 1}-0", f"{one.end}-0", one.planned)])
+    to.add([lua.advance_commit(config, writer, number, text, f"stored {attempt}", "tracked", "")])
+
+    calls = vectors.known_calls(core, emitted, "1", made)
+    if calls is None:
+        return False
+    to.add([core.request(call) for call in calls], "emit")
+    _publish(core, what.segments(), to)
+    given = results.known_calls(core, what.results())
+    if given is None:
+        return False
+    to.add(given)
+    for one in ranges:
+        pieces = ready.taken[one]
+        places = [key for piece in pieces for key in vectors.keys_of(core, piece.segment, one.slot)]
+        calls = vectors.known_calls(core, places, "2", made, ready.heads)
+        if calls is None:
+            return False
+        to.add([core.request(call) for call in calls], one)
+        own = keys.Stream(config.name, one.stream)
+        noting = lua.note_segments(config, own, one.slot, one.reader, False, RERUN_TTL, pieces)
+        to.add([noting], (one,))
+    for _, shard in gates:
+        made.needed[shard] += 0
+    calls = vectors.known_calls(core, gates, "2", made)
+    if calls is None:
+        return False
+    to.add([core.request(call) for call in calls])
+    to.add([_ending(core, writer, number, what, text, made)])
+    return to.bounded
+
+
+def _publish(core: Core, members: Sequence[tuple[str, Segment]], to: _Chain) -> None:
+    by_stream: dict[str, list[Segment]] = {}
+    for stream, segment in members:
+        by_stream.setdefault(stream, []).append(segment)
+    for stream, found in by_stream.items():
+        own = keys.Stream(core.config.name, stream)
+        plain = [one for one in found if not one.to]
+        placed = [(*gathers.parse_destination(one.to), one) for one in found if one.to]
+        waiting = [(group, task, one) for group, task, last, one in placed if not last]
+        if waiting:
+            to.add([lua.gather(core.config, own, HOLD_TTL, waiting)], "gather")
+            to.waiting.append([one for _, _, one in waiting])
+        how = gathers.LATE_TTL, fairness.LIGHT
+        ending = [(group, task, one) for group, task, last, one in placed if last]
+        to.add([lua.release(core.config, own, *one, *how) for one in ending])
+        if plain:
+            to.add([lua.publish(core.config, own, plain)])
+
+
+def _ending(core: Core, writer: str, number: int, what: Commit, text: str, made: Made) -> Request:
+    name, ranges = core.config.name, what.ranges()
+    bound, mark = keys.commits(name, writer), ""
+    if ranges:
+        [one] = ranges
+        bound = keys.Stream(name, one.stream).bound(one.slot, one.reader)
+        mark = taking_back.Bound.to(writer, number, 0, "").commit
+    of = what.origin.text() if what.origin else ""
+    noted = [made.key(core, shard) for shard in made.needed]
+    return lua.end_commit(core.config, writer, number, text, of, bound, mark, noted)
+
+
+def end_late(core: Core, late: Sequence[Segment]) -> Operation[None]:
+    """Drops the vectors of segments that came too late to gather: their trees are over."""
+    if late:
+        yield from inputs.unlink(core, [key for one in late for key, _ in vectors.keys_of(core, one)])

@@ -1,0 +1,27 @@
+-- Runs scripts one after another in one call, for a store that is one server: their keys are in many slots.
+-- Nobody sees the store in between, and a replica, or the append-only file, has what all of them did or
+-- nothing. One is run only where the one before has done what it is for: the line `@chained` of its header
+-- says, of its reply, when that is so.
+--
+-- KEYS  those of each script, one after another
+-- ARGV  name, keys, words, then its own ARGV  of each script: how many KEYS and ARGV it has
+-- Returns the replies of those that were run, in order; where fewer than were asked, the last one was refused
+-- or said no, and those after it were not run. In place of an error stands its text, after "!".
+-- Bounded by the caller: at most 128 scripts a call (acker/streams/commits/at_once.py).
+--- @chained_scripts
+local replies, next_key, next_word = {}, 1, 1
+while next_word <= #ARGV do
+  local name, many, own_keys, own_words = ARGV[next_word], tonumber(ARGV[next_word + 1]), {}, {}
+  local words_of = tonumber(ARGV[next_word + 2])
+  for k = 1, many do own_keys[k] = KEYS[next_key + k - 1] end
+  for k = 1, words_of do own_words[k] = ARGV[next_word + 2 + k] end
+  next_key, next_word = next_key + many, next_word + 3 + words_of
+  local answer = chained[name].run(own_keys, own_words)
+  if type(answer) == 'table' and answer.err then
+    replies[#replies + 1] = '!' .. answer.err
+    break
+  end
+  replies[#replies + 1] = answer
+  if not chained[name].done(answer, own_words) then break end
+end
+return replies

@@ -1,0 +1,96 @@
+"""A commit that one server carries out at once may end after any of its scripts: others go on from there."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from acker.errors import StagingExpired
+from acker.ledger.client import open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.sections import SPOUT
+from acker.lines import coordinator, leases
+from acker.lines.workers import Worker
+from acker.store import operation
+from acker.store.client import Store
+from acker.store.operation import Request
+from acker.streams.commits import at_once
+from acker.streams.spouts import settler
+from tests.helpers.cuts import Killed
+from tests.helpers.leaks import assert_settled
+from tests.helpers.line_job import Job
+from tests.helpers.streaming import counters
+
+WHO = ["fan", "coordinator", "count"]
+
+
+class Cut:
+    """Has the first chain be only so long, as where a script of it was refused. killed: its reply is lost."""
+
+    def __init__(self, members: int, *, killed: bool) -> None:
+        self.left, self.killed = members, killed
+        self.full = 0
+
+    def chain(self, members: Sequence[Request]) -> Request:
+        if self.full:
+            return operation.chain(members)
+        self.full = len(members)
+        return operation.chain(members[: self.left])
+
+    def send(self, store: Store, asked: Sequence[Request]) -> Any:
+        replies = SEND(store, asked)
+        if self.killed and any(one.one_server for one in asked):
+            raise Killed
+        return replies
+
+
+SEND = Store.send
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("who", WHO)
+def test_a_commit_that_ends_after_any_of_its_scripts_takes_effect_once(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, who: str, killed: bool
+) -> None:
+    members = full = 0
+    while not full or members < full:
+        members += 1
+        job = Job(open_ledger(Store(valkey_url), f"t{who}{members}", ackers=2))
+        job.ask(2, 0, 3)
+        if who != "fan":
+            job.workers["fan"].work()
+        if who == "count":
+            job.coordinate()
+        cut = Cut(members, killed=killed)
+        with monkeypatch.context() as patched:
+            patched.setattr(at_once, "chain", cut.chain)
+            patched.setattr(Store, "send", lambda store, asked, cut=cut: cut.send(store, asked))
+            patched.setattr(leases, "LEASE", -1.0)
+            try:
+                if who == "coordinator":
+                    job.ledger.run(coordinator.step(job.ledger.core, job.reader))
+                else:
+                    Worker(job.ledger, job.workers[who].step).work()
+            except Killed:
+                assert killed
+            except StagingExpired:  # it was stored, and nothing staged: as where the memory ends
+                assert not killed
+            full = cut.full
+        job.reader = OutcomeReader(job.ledger.core, SPOUT)
+        if who != "coordinator":
+            job.workers[who].recover()
+        job.work()
+        assert sorted(job.sums) == [0, 2, 3]
+        assert settler.settle(job.ledger).acked == 3
+        found = counters(job.ledger)
+        assert (found["tracked"], found["acked"], found.get("failed"), found.get("late")) == (
+            9,
+            9,
+            None,
+            None,
+        )
+        for _ in range(3):
+            job.ledger.tick(force=True)
+    assert full > 5
+    assert_settled(valkey_raw)
