@@ -31,8 +31,8 @@ from acker.streams.places.why import why
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
-from tests.drpc.test_functions import counting
 from tests.helpers.api import calling, serving
+from tests.helpers.counting import counting
 from tests.helpers.ledgers import Trees, confirm_all
 from tests.helpers.new_server import NewServer
 from tests.helpers.rights import FILE, ROLES, Rights, cluster, users
