@@ -52,20 +52,21 @@ class Bell:
 
     def _ring(self) -> Operation[None]:
         names = list(self._last)
+        # Up to where each has come is asked behind what waits, in one flight.
+        asked = [command("XREVRANGE", key, "+", "-", "COUNT", 1) for key in names]
         if self._store.cluster:
             self._stop.wait(_POLL)
-            rung = names
+            newest, rung = (yield asked), list[bytes]()
         else:
             block = round(min(_BLOCK, self._store.timeout / 4) * 1000)
             words: list[Word] = ["XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *names, *self._last.values()]
-            [reply] = yield [Request(names[0], words)]
-            rung = [key for key, _ in reply or ()]
-            self._wake(rung)  # before it is asked up to where: whoever is woken has more to do
-        newest = (yield [command("XREVRANGE", key, "+", "-", "COUNT", 1) for key in rung]) if rung else []
-        for key, entries in zip(rung, newest, strict=True):
+            come, *newest = yield [Request(names[0], words), *asked]
+            rung = [key for key, _ in come or ()]
+        for key, entries in zip(names, newest, strict=True):
             if entries and entries[0][0] != self._last[key]:
                 self._last[key] = entries[0][0]
-                self._wake([key])
+                rung.append(key)
+        self._wake(rung)
 
     def _wake(self, rung: Sequence[bytes]) -> None:
         for key in rung:

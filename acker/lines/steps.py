@@ -70,7 +70,8 @@ class Emitting:
     def put(self, stream: str, row: Row) -> None:
         """Emits a row to a stream. Raises ValidationError."""
         given: object = row
-        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        plain = type(given) is dict or isinstance(given, Mapping)
+        if not plain or not all(isinstance(name, str) for name in row):
             raise ValidationError(f"row: expected a dict of columns by name, got {shown(row)}")
         if ANCHORS in row or FINISHED in row:
             raise ValidationError(f"row: the columns {ANCHORS} and {FINISHED} are acker's own")
@@ -79,7 +80,7 @@ class Emitting:
     def begin(self, anchor: int) -> None:
         """Rows that are emitted from now on are of this tree."""
         self.anchor = anchor
-        self._begun = {stream: len(rows) for stream, rows in self.rows.items()}
+        self._begun = {stream: len(rows) for stream, rows in self.rows.items()} if self.rows else {}
 
     def undo(self) -> None:
         """Takes back what was emitted since `begin`."""
@@ -373,7 +374,8 @@ def _stage_rows(
         try:
             table = columns.table(rows, known)
             yield from schemas.record_over(core, stream, table.schema, stored)
-            table = table.cast(schemas.normal(table.schema))
+            if table.schema != (normal := schemas.normal(table.schema)):
+                table = table.cast(normal)
             return [(yield from stage(core, Staging(stream, to=to, into=into), table.to_batches()))]
         except Exception as error:  # the rows are the user's: anything may come of them
             if isinstance(error, AckerError) and not isinstance(error, SchemaMismatch | ValidationError):

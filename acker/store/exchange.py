@@ -106,7 +106,10 @@ def _passing(reply: Reply) -> bool:
 
 def demoted(replies: Sequence[Reply]) -> bool:
     """Whether a server says that it is a replica: the name that led to it may lead elsewhere by now."""
-    return _errors(replies) and any(isinstance(reply, redis.exceptions.ReadOnlyError) for reply in replies)
+    for reply in replies:  # noqa: SIM110 - a generator takes longer than all that it looks at
+        if isinstance(reply, redis.exceptions.ReadOnlyError):
+            return True
+    return False
 
 
 @dataclass(slots=True)
@@ -133,7 +136,7 @@ class Flight:
     def __init__(self, requests: Sequence[Request], url: str, timeout: float) -> None:
         self.requests = requests
         self._url, self._timeout = url, timeout
-        self._deadline = time.monotonic() + timeout
+        self._deadline, self._usual = time.monotonic() + timeout, patience(timeout)
         self.replies: list[Reply] = []
         """For each request its reply, where none is missing."""
         self.missing: Sequence[int] = range(len(requests))
@@ -271,8 +274,7 @@ class Flight:
 
     def patience(self) -> float:
         """Seconds for which the next reply is waited for."""
-        left = self._deadline + self._timeout / 2 - time.monotonic()
-        usual = patience(self._timeout)
+        usual, left = self._usual, self._deadline + self._timeout / 2 - time.monotonic()
         return usual if left > usual else max(0.01, left)
 
     @property
@@ -310,8 +312,8 @@ def _packed(words: Sequence[Any]) -> bytes:
 
 def _pieces(packed: list[bytes]) -> list[bytes]:
     """The bytes of commands in pieces of about `_PIECE`: each is a call of the system's of its own."""
-    if len(packed) == 1:
-        return packed
+    if sum(map(len, packed)) < _PIECE:
+        return [b"".join(packed)]
     pieces, small, size = list[bytes](), list[bytes](), 0
     for one in packed:
         small.append(one)

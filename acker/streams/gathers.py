@@ -5,10 +5,10 @@ a group, the rows of each task go as one bundle to one reader, with a row for ea
 for one that has no others. See `acker.lines`.
 """
 
-import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
+from json.encoder import encode_basestring_ascii
 from typing import TypeAlias
 
 import numpy as np
@@ -139,8 +139,9 @@ def cut(
     order = np.lexsort((tasks, groups))
     groups, tasks = groups[order], tasks[order]
     changes = np.flatnonzero((groups[1:] != groups[:-1]) | (tasks[1:] != tasks[:-1])) + 1
+    rows = rows.take(pa.array(order)).combine_chunks()
     for begin, end in zip([0, *changes.tolist()], [*changes.tolist(), len(order)], strict=True):
-        part = rows.take(pa.array(order[begin:end])).combine_chunks()
+        part = rows.slice(begin, end - begin)
         yield destination(int(groups[begin]).to_bytes(8, "big").hex(), int(tasks[begin])), part.to_batches()
 
 
@@ -173,7 +174,8 @@ def tasks_of(how: Gathering, stream: str, rows: pa.Table) -> Ids:
         column = rows.column(name).combine_chunks().dictionary_encode()
         column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
         texts = [
-            json.dumps(str(value) if value is not None else None) for value in column.dictionary.to_pylist()
+            encode_basestring_ascii(str(value)) if value is not None else "null"
+            for value in column.dictionary.to_pylist()
         ]
         known = np.array(
             [*(zlib.crc32(text.encode()) for text in texts), zlib.crc32(b"null")], dtype=np.int64

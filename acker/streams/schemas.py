@@ -34,19 +34,23 @@ _SAME = (
 )  # fmt: skip
 
 
+_USUAL = frozenset((pa.int64(), pa.string(), pa.int32(), pa.float64(), pa.bool_(), pa.binary()))
+
+
 def normal(schema: pa.Schema) -> pa.Schema:
     """A schema as streams record it: no metadata, all columns nullable, one type for each logical one.
 
     Raises ValidationError for a column that is there twice, or of a type that Spark has not.
     """
-    twice = {name for name, times in Counter(schema.names).items() if times > 1}
-    if twice:
+    names = schema.names
+    if len({*names}) < len(names):
+        twice = {name for name, times in Counter(names).items() if times > 1}
         raise ValidationError(f"columns: expected each once, got {', '.join(sorted(twice))} more often")
     return pa.schema([pa.field(field.name, _normal_type(field.name, field.type)) for field in schema])
 
 
 def _normal_type(name: str, kind: pa.DataType) -> pa.DataType:
-    if any(same(kind) for same in _SAME):
+    if kind in _USUAL or any(same(kind) for same in _SAME):
         return kind
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
@@ -120,6 +124,8 @@ def _wanted(schema: pa.Schema) -> pa.Schema:
 
 
 def _record(core: Core, stream: str, wanted: pa.Schema, stored: bytes | None) -> Operation[pa.Schema]:
+    if stored is not None and wanted.equals(known := parse(stored)):
+        return known  # as nearly always
     own = keys.Stream(core.config.name, stream)
     for _ in range(_ATTEMPTS):
         new = wanted if stored is None else _evolved(stream, parse(stored), wanted)
