@@ -25,8 +25,8 @@ def test_a_thread_that_emits_and_takes_outcomes_by_turns_is_never_in_its_own_way
         assert len(rest) < MOST_READY
 
 
-def test_emit_waits_while_outcomes_are_not_taken(url: str) -> None:
-    with Topology(url, "t", ackers=1, message_timeout=600.0, slab_limit=4096) as topology:
+def test_emit_waits_while_outcomes_are_not_taken(valkey_url: str) -> None:
+    with Topology(valkey_url, "t", ackers=1, message_timeout=600.0, slab_limit=4096) as topology:
         spout = backlog(topology)
         reported = spout.outcomes(timeout=60.0)
         assert next(reported).status == "acked"

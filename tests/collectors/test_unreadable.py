@@ -79,13 +79,15 @@ def test_a_writer_whose_last_call_is_unreadable_keeps_nothing_else_back(url: str
     assert not topology.outbox.unsent
 
 
-def test_a_tree_whose_slab_is_in_no_bucket_is_reported_by_the_own_timer(url: str, raw: Any) -> None:
-    topology = Topology(url, "tested", ackers=1, message_timeout=1.0, linger=0.0)
+def test_a_tree_whose_slab_is_in_no_bucket_is_reported_by_the_own_timer(
+    valkey_url: str, valkey_raw: Any
+) -> None:
+    topology = Topology(valkey_url, "tested", ackers=1, message_timeout=1.0, linger=0.0)
     spout = topology.spout("s")
     spout.emit("lost")
     topology.flush()
     shard = topology.ledger.core.shards[0]
-    raw.delete(shard.bucket(0))
+    valkey_raw.delete(shard.bucket(0))
     for _ in range(4):
         topology.tick(force=True)
     first = next(spout.outcomes(15.0))

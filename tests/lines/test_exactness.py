@@ -181,7 +181,7 @@ def lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("lanes")
 @pytest.mark.parametrize("fair_by", ["", ANCHORS])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4, 5))])
 def test_each_request_is_finished_once_by_each_task_with_all_its_rows(
     valkey_url: str, valkey_raw: "redis.Redis", seed: int, fair_by: str
 ) -> None:
@@ -294,7 +294,7 @@ def test_a_store_that_is_set_back_never_finishes_a_request_without_all_its_rows(
     assert losses > 100
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
 def test_streams_that_drop_what_they_have_no_room_for_finish_no_request_without_all_its_rows(
     valkey_url: str, valkey_raw: "redis.Redis", seed: int
 ) -> None:

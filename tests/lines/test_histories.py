@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pytest
 import redis
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ from tests.helpers.cuts import Killed, killed_after
 from tests.helpers.leaks import assert_settled
 from tests.helpers.lines_model import LinesModel, Shape, dumped
 
-EXAMPLES = int(os.environ.get("ACKER_HISTORIES", "25"))
+EXAMPLES, FEW = int(os.environ.get("ACKER_HISTORIES", "25")), 8
 PHASES = tuple(Phase) if os.environ.get("ACKER_HISTORIES_SHRINK") else (Phase.explicit, Phase.generate)
 """A failing history is made shorter only when asked for: that takes minutes."""
 SEEDS = st.integers(0, 2**32 - 1)
@@ -217,7 +218,9 @@ def _fields(how: SpoutOptions) -> dict[str, Any]:
     }
 
 
-def test_each_gather_has_all_rows_of_each_request_once(valkey_url: str) -> None:
+def test_each_gather_has_all_rows_of_each_request_once(valkey_url: str, pytestconfig: pytest.Config) -> None:
+    """With --slow, as in CI, of three times as many histories."""
     Histories.url = valkey_url
-    bounded = settings(max_examples=EXAMPLES, stateful_step_count=40, derandomize=True, phases=PHASES)
+    number = EXAMPLES if pytestconfig.getoption("--slow") else min(FEW, EXAMPLES)
+    bounded = settings(max_examples=number, stateful_step_count=40, derandomize=True, phases=PHASES)
     run_state_machine_as_test(Histories, settings=bounded)

@@ -180,12 +180,12 @@ def test_more_trees_than_a_call_looks_at_wait(url: str) -> None:
     assert ledger.run(totals(ledger.core)).pending == 5 * 4096
 
 
-def test_tickers_keep_what_waits_and_expire_what_does_not(url: str) -> None:
-    ledger = open_ledger(Store(url), "ticked", ackers=3, message_timeout=1.0)
+def test_tickers_keep_what_waits_and_expire_what_does_not(valkey_url: str) -> None:
+    ledger = open_ledger(Store(valkey_url), "ticked", ackers=3, message_timeout=1.0)
     emit(ledger, 100)
     lost = emit(ledger, 50, "other")
     take(ledger, "other")
-    with running(Ticker(Store(url)), Ticker(Store(url))):
+    with running(Ticker(Store(valkey_url)), Ticker(Store(valkey_url))):
         wait_until(lambda: counters(ledger).get("expired", 0) == len(lost))
         wait_until(lambda: counters(ledger)["rotations"] >= 15)
     assert counters(ledger)["expired"] == len(lost)

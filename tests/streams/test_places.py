@@ -282,15 +282,14 @@ _STEPS = st.lists(
 )
 
 
-@pytest.mark.one_server
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=_STEPS)
 def test_after_every_step_of_any_history_the_xor_of_the_places_is_the_ack_value(
-    url: str, history: list[tuple[str, int]]
+    valkey_url: str, history: list[tuple[str, int]]
 ) -> None:
-    with raw_client(url) as client:
+    with raw_client(valkey_url) as client:
         client.flushall()
-    ledger = open_ledger(Store(url), "t", ackers=2)
+    ledger = open_ledger(Store(valkey_url), "t", ackers=2)
     for name in ("a", "b"):
         Stream(ledger, "words").subscribe(name)
     anchors: list[int] = []

@@ -220,10 +220,10 @@ def test_a_topology_without_streams_says_nothing(ledger: Ledger) -> None:
     assert reason(ledger, anchors[0]) == ""
 
 
-def test_the_ticker_looks_for_reasons(url: str) -> None:
-    ledger = open_ledger(Store(url), "quick", ackers=1, message_timeout=1.0, downtime=0)
+def test_the_ticker_looks_for_reasons(valkey_url: str) -> None:
+    ledger = open_ledger(Store(valkey_url), "quick", ackers=1, message_timeout=1.0, downtime=0)
     [anchor] = emit(ledger, 1)
-    with running(Ticker(Store(url))):
+    with running(Ticker(Store(valkey_url))):
         wait_until(lambda: ledger.counters()["expired"] == 1)
     assert reason(ledger, anchor) == "in stream lines for its first subscription, taken by nobody"
 
