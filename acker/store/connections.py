@@ -28,7 +28,7 @@ class Connection:
     from. What fails raises what `acker.store.exchange` calls `LOST` and `REFUSED`.
     """
 
-    __slots__ = ("__weakref__", "_made", "_poll", "_reader", "_seconds", "_socket", "_usual")
+    __slots__ = ("__weakref__", "_buffer", "_made", "_poll", "_reader", "_seconds", "_socket", "_usual")
 
     def __init__(self, made: Any, usual: float) -> None:
         self._made = made
@@ -36,6 +36,7 @@ class Connection:
         self._socket: Any = None
         self._poll: Any = None
         self._reader: Any = None
+        self._buffer = bytearray(_READ)
 
     def connect(self) -> None:
         """Connects, and logs in."""
@@ -87,16 +88,16 @@ class Connection:
     def _feed(self, patience: float) -> None:
         self._wait(patience)
         try:
-            come = self._socket.recv(_READ)
+            size = self._socket.recv_into(self._buffer)
         except TimeoutError as error:
             raise redis.exceptions.TimeoutError("Timeout reading from socket") from error
         except OSError as error:
             raise redis.exceptions.ConnectionError(
                 f"Error while reading from socket: {error.args}"
             ) from error
-        if not come:
+        if not size:
             raise redis.exceptions.ConnectionError("Connection closed by server.")
-        self._reader.feed(come)
+        self._reader.feed(self._buffer, 0, size)
 
     def _wait(self, seconds: float) -> None:
         if seconds != self._seconds:

@@ -125,7 +125,8 @@ class _Chain:
         """Whether it is small enough that others can wait for it."""
         size = 0
         for one in self.members:
-            size += sum(len(word) for word in (*one.keys, *one.args) if isinstance(word, (bytes, str)))
+            size += sum(map(len, one.keys))
+            size += sum([len(word) for word in one.args if isinstance(word, (bytes, str))])
         return len(self.members) <= MOST and size <= MOST_BYTES
 
 

@@ -8,7 +8,8 @@ The rows are kept until each tree has been settled: acked, replayed, or a dead l
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -35,6 +36,8 @@ MOST_SLABS = 1_000
 """Most slabs of roots: what one call of lua/keep.lua takes."""
 KEPT_ROWS = 131_072
 """Most rows of a piece: it is kept until the last of them is settled, and read as a whole for a replay."""
+_LATELY = 64
+"""Roots, in each of their sections, whose shards are known without that they are worked out again."""
 _SLOT = 0
 """Roots have one reader, the commit that tracks them: their vectors are as a first subscription's."""
 
@@ -63,7 +66,7 @@ class Roots:
 
     def record(self) -> str:
         """The roots as they are stored."""
-        how = asdict(self.how)
+        how = {name: getattr(self.how, name) for name in _HOW}
         if self.how.bad_message_id == BAD_MESSAGE_IDS[0]:  # as earlier versions have it
             del how["bad_message_id"]
         if not self.how.backoff:
@@ -111,12 +114,7 @@ class Roots:
 
     def slabs(self, section: int | None = None) -> Ids:
         """The first anchor of each slab, in a section of a line, or of the trees that are settled."""
-        made = ids.seeded_ids(~self.seed, 0, -(-self.rows // self.slab))
-        if self.line is not None:
-            return sections.firsts(self.line[0], self.sections if section is None else section, made)
-        if self.slab == 1:
-            return made | ids.LOWEST | 1
-        return ids.firsts_of(made)
+        return _slabs(self.seed, self.rows, self.slab, self.line, section)
 
     def anchors(self, section: int = 1) -> Ids:
         """The tree of each row: the first, of those that a row of a line has, or that of a section."""
@@ -135,10 +133,28 @@ class Roots:
 
     def shards(self, ackers: int, section: int = 1) -> list[int]:
         """Where the roots have vectors; or trees of a section."""
-        if not ackers:
-            return []
-        slabs = ids.split(self.slabs(section))[0]
-        return [int(shard) for shard in np.unique(ids.shards_of(slabs, ackers))]
+        return list(_shards(self.seed, self.rows, self.slab, self.line, section, ackers)) if ackers else []
+
+
+_HOW = tuple(one.name for one in fields(SpoutOptions))
+
+
+def _slabs(seed: int, rows: int, slab: int, line: tuple[int, int] | None, section: int | None) -> Ids:
+    made = ids.seeded_ids(~seed, 0, -(-rows // slab))
+    if line is not None:
+        return sections.firsts(line[0], line[1] + 1 if section is None else section, made)
+    if slab == 1:
+        return made | ids.LOWEST | 1
+    return ids.firsts_of(made)
+
+
+@lru_cache(_LATELY)
+def _shards(
+    seed: int, rows: int, slab: int, line: tuple[int, int] | None, section: int, ackers: int
+) -> tuple[int, ...]:
+    """Where roots have trees: a commit asks for it again and again."""
+    slabs = ids.split(_slabs(seed, rows, slab, line, section))[0]
+    return tuple(np.unique(ids.shards_of(slabs, ackers)).tolist())
 
 
 def readable(record: bytes | None) -> Roots | None:
