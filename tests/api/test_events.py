@@ -229,6 +229,7 @@ def test_a_client_has_no_more_streams_where_they_come_at_once(
     assert said == {b"HTTP/1.1 200": 3, b"HTTP/1.1 429": 37}
 
 
+@pytest.mark.slow
 def test_200_streams_cost_one_reading_a_second_as_one_does(
     valkey_url: str, ledger: Ledger, valkey_raw: Any
 ) -> None:

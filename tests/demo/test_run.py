@@ -41,6 +41,7 @@ def start(tmp_path: Path, java_home: Path) -> Iterator[Start]:
         one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_main_job_counts_the_standard_library_and_finds_nothing_wrong(start: Start) -> None:
     """And its dashboard is there meanwhile, and stays when it is to be kept."""

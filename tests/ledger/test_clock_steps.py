@@ -92,6 +92,7 @@ class Stream:
         return len(self.took) == len(self.tracked)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_trees_expire_in_their_time_whatever_the_clock_of_the_server_does(at: Stepped) -> None:
     """At each moment of a period, and with a ticker that begins after each step."""
@@ -162,6 +163,7 @@ def test_the_history_goes_on_when_the_clock_was_ahead(at: Stepped) -> None:
         assert abs(found[-1].at / 1000 - time.time()) < 30
 
 
+@pytest.mark.slow
 def test_rows_that_were_kept_while_the_clock_was_ahead_are_looked_after_in_their_time(at: Stepped) -> None:
     ledger = opened(at.server.url, message_timeout=TIMEOUT)
     at.step(TWO_DAYS)

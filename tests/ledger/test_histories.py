@@ -39,7 +39,7 @@ from tests.helpers.servers import raw_client
 
 pytestmark = pytest.mark.cluster(slow=True)
 
-EXAMPLES = int(os.environ.get("ACKER_HISTORIES", "50"))
+EXAMPLES, FEW = int(os.environ.get("ACKER_HISTORIES", "50")), 15
 """Histories on each kind of server."""
 PHASES = tuple(Phase) if os.environ.get("ACKER_HISTORIES_SHRINK") else (Phase.explicit, Phase.generate)
 """A failing history is made shorter only when asked for: that takes minutes."""
@@ -302,7 +302,9 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(180)
-def test_every_history_leaves_the_ledger_as_the_model_says(url: str) -> None:
+def test_every_history_leaves_the_ledger_as_the_model_says(url: str, pytestconfig: pytest.Config) -> None:
+    """With --slow, as in CI, of three times as many histories."""
+    number = EXAMPLES if pytestconfig.getoption("--slow") else min(FEW, EXAMPLES)
     machine = type("AnyHistory", (Histories,), {"url": url})
-    bounded = settings(max_examples=EXAMPLES, stateful_step_count=30, derandomize=True, phases=PHASES)
+    bounded = settings(max_examples=number, stateful_step_count=30, derandomize=True, phases=PHASES)
     run_state_machine_as_test(machine, settings=bounded)
