@@ -3,7 +3,7 @@
 -- KEYS  1 commits   hash (lua/begin_commit.lua)
 --       2 bound     hash of the reader whose segments it acked (lua/bind_reader.lua); where there is none,
 --                   the first key again
---       ... made    in each of its shards (includes/made.lua)
+--       ... spent   key of any kind: what was made in each shard (includes/made.lua), and tracked
 -- ARGV  1 number
 --       2 what      what the caller knows as stored
 --       3 of        of which batch it is, kept with it; or empty

@@ -10,6 +10,7 @@
 --       6 slabs   8 bytes each
 -- Returns 1: kept now; 0: kept before, or settled since; -1: over the limit, nothing has changed.
 -- Bounded by the caller: at most 1,000 slabs a call.
+--- @chained reply >= 0
 --- @include "kept"
 local rows_key = KEYS[OWN]
 local token, rows, limit = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])

@@ -24,6 +24,7 @@
 -- An error where the shard has too many spouts already: nothing has changed then.
 -- Tells the spout: acked for trees whose ack value is zero by now, failed for trees that failed before.
 -- Bounded by the caller: at most 400 slabs and 16,384 trees a call.
+--- @chained string.find(reply, '^[AD]+$')
 --- @include "shard"
 --- @include "once"
 --- @include "id_pieces"

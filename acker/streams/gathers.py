@@ -21,7 +21,7 @@ from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.settings import check_number
 from acker.store import keys, records
-from acker.store.operation import Operation, Reply, Request, command
+from acker.store.operation import Operation, Request, command
 from acker.store.replies import whole
 from acker.streams import lua, segments
 from acker.streams.segments import ANCHORS
@@ -97,9 +97,15 @@ def line(core: Core, name: str) -> Operation[Gathers]:
         return whole(number, f"the number of line {name!r}"), tuple(str(one[0]) for one in gathering)
 
 
-def looks(core: Core, slabs: Sequence[Ids], streams: Sequence[str]) -> list[Request]:
-    """Asks whether groups that were drawn are known: their slabs in each section, and streams that gather.
+def apart(firsts: Ids) -> bool:
+    """Whether groups that were drawn together are each another one."""
+    return len(np.unique(firsts)) == len(firsts)
 
+
+def looks(core: Core, slabs: Sequence[Ids], streams: Sequence[str]) -> list[Request]:
+    """Asks whether groups that were drawn are free: shards for slabs of each section, streams that gather.
+
+    Each is answered 1 where that is so, else 0.
     Such a stream may know a group whose trees are all gone, and would drop rows of another one of its name as
     late ones.
     """
@@ -108,18 +114,10 @@ def looks(core: Core, slabs: Sequence[Ids], streams: Sequence[str]) -> list[Requ
         by_shard: dict[int, list[bytes]] = {}
         for name in map(ids.slab_of, firsts.tolist()):
             by_shard.setdefault(ids.shard_of(name, core.config.ackers), []).append(name)
-        asked += [command("HMGET", core.shards[shard].slabs, *names) for shard, names in by_shard.items()]
+        asked += [lua.check_slabs(core.shards[shard], names) for shard, names in by_shard.items()]
     groups = [sections.group_of(ids.slab_of(first)) for first in slabs[0].tolist()] if slabs else []
-    for stream in streams:
-        of_stream = keys.Stream(core.config.name, stream)
-        asked.append(command("EXISTS", *map(of_stream.progress, groups)))
+    asked += [lua.check_groups(keys.Stream(core.config.name, stream), groups) for stream in streams if groups]
     return asked
-
-
-def free(firsts: Ids, replies: Sequence[Reply]) -> bool:
-    """Whether groups that were drawn are each another one, and none of them is known. replies: to `looks`."""
-    found = [one for reply in replies for one in (reply if isinstance(reply, list | tuple) else [reply])]
-    return len(np.unique(firsts)) == len(firsts) and not any(found)
 
 
 def cut(

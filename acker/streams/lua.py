@@ -217,9 +217,19 @@ def apply_staged(
     return Call(shard.number, scripts.get("apply_staged"), own, args, waits=True)
 
 
-def stage_rows(stream: Stream, token: str, ttl: int, rows: bytes) -> Request:
-    """Stages the rows of a segment, where there are none."""
-    return script("stage_rows", [stream.payload(token)], [ttl, rows])
+def stage_rows(key: bytes, ttl: int, rows: bytes) -> Request:
+    """Stages the rows of a segment, or of roots, where there are none."""
+    return script("stage_rows", [key], [ttl, rows])
+
+
+def check_slabs(shard: Shard, names: Sequence[bytes]) -> Request:
+    """Tells whether a shard knows none of some slabs."""
+    return script("check_slabs", [shard.slabs], names)
+
+
+def check_groups(stream: Stream, groups: Sequence[str]) -> Request:
+    """Tells whether a stream that gathers knows none of some groups."""
+    return script("check_groups", [stream.progress(group) for group in groups], [])
 
 
 def hold_staged(staged: Sequence[bytes], ttl: int) -> Request:
@@ -234,10 +244,10 @@ def check_taken(taken: bytes, first: str, last: str, planned: str) -> Request:
 
 def end_commit(
     config: TopologyConfig, writer: str, number: int, what: str, of: str, bound: bytes, field: str,
-    made: Sequence[bytes],
+    spent: Sequence[bytes],
 ) -> Request:  # fmt: skip
     """Ends a commit that was carried out as a chain."""
-    own = [keys.commits(config.name, writer), bound, *made]
+    own = [keys.commits(config.name, writer), bound, *spent]
     return script("end_commit", own, [number, what, of, field], config.wait)
 
 

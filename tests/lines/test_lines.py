@@ -99,8 +99,8 @@ def test_requests_whose_group_is_that_of_others_draw_another_one(
 
 
 def test_groups_that_are_drawn_together_are_each_another_one() -> None:
-    assert gathers.free(ids.as_ids([1, 3]), [[None, None], 0])
-    assert not gathers.free(ids.as_ids([3, 3]), [[None, None], 0])
+    assert gathers.apart(ids.as_ids([1, 3]))
+    assert not gathers.apart(ids.as_ids([3, 3]))
 
 
 @pytest.mark.parametrize("ackers", [1, 2, 3])

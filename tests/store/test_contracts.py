@@ -75,7 +75,9 @@ def declared(text: str, what: str) -> tuple[int, int]:
     for line in (re.sub("^-- {6,7}(?! )", "", line) for line in lines):
         entry = ENTRY.match(line)
         if entry is None:
-            assert line.startswith(("--  ", "then ")), f"neither an entry nor more about one: {line!r}"
+            assert line.startswith(("--  ", "then ")) or line == "none", (
+                f"neither an entry nor more about one: {line!r}"
+            )
         elif entry[2]:
             each += len(entry[2].split(", "))
         elif entry[1] is None:

@@ -12,11 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
+
 from acker.ledger.core import Core
+from acker.ledger.submissions import Call, Writer
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, chain
 from acker.streams import fairness, gathers, lua, segments, taking_back
-from acker.streams.commits import inputs, publishing, results, vectors
+from acker.streams.commits import inputs, publishing, results, roots, tracking, vectors
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.inputs import Acked
 from acker.streams.commits.vectors import NO_HEADS, Applied, Made
@@ -33,21 +36,24 @@ _MOST_KEYS = 256
 State: TypeAlias = Literal["unasked", "refused", "begun", "done"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ready:
     """Things at hand to whoever commits: with these, a commit needs no question to the store.
 
     staging: requests that stage what it publishes, and that were not sent. conditions: scripts of a reply of
-    1 where the commit may begin, and 0 where it may not; nothing is staged then. taken: what its inputs are;
-    heads: what `acker.streams.commits.vectors.head` was answered of theirs. afterwards: what is to be done
-    when the commit is, side by side with what it leaves.
+    1 where it may be carried out, and 0 where it may not; nothing is staged then. taken: what its inputs are;
+    heads: what `acker.streams.commits.vectors.head` was answered of theirs; rows: of its roots, by token.
+    afterwards: what is to be done when the commit is, side by side with what it leaves. sent: staging and
+    conditions were, so that the commit is stored, or all that it needs is staged.
     """
 
     staging: Sequence[Request] = ()
     conditions: Sequence[Request] = ()
     taken: Mapping[Range, Sequence[Taken]] = field(default_factory=dict)
     heads: Mapping[bytes, Reply] = field(default_factory=lambda: NO_HEADS)
+    rows: Mapping[str, pa.Table] = field(default_factory=dict)
     afterwards: Sequence[Operation[Any]] = ()
+    sent: bool = False
 
 
 @dataclass(slots=True)
@@ -71,17 +77,27 @@ def carry_out(
     core: Core, writer: str, number: int, what: Commit, text: str, ready: Ready, ttl: int, kept: int
 ) -> Operation[Ended]:
     """Carries a commit out, as far as one script can. text: it, as stored. ttl, kept: of `begin_commit`."""
-    made = _Chain()
-    if not _plain(core, what, ready) or not _fill(core, writer, number, what, text, ready, ttl, kept, made):
+    if not _plain(core, what, ready):
+        return _UNASKED
+    made, by = _Chain(), core.writers.take() if what.roots() else None
+    if not _fill(core, writer, number, what, text, ready, ttl, kept, made, by):
         return _UNASKED
     [replies] = yield [chain(made.members)]
     if replies is None:
         return _UNASKED
-    if len(replies) <= len(ready.conditions):
+    ready.sent = True
+    if 1 < len(replies) <= 1 + len(ready.conditions):
+        # Nothing is staged. Whoever comes to finish it meanwhile drops it for that.
+        yield [lua.advance_commit(core.config, writer, number, text, f"stored {made.attempt}", "", "")]
         return Ended("refused")
     if len(replies) < len(made.members) or replies[-1] != 1:
         return Ended("begun")
     ended = Ended("done")
+    for call, declared in made.tracks:
+        if call.tracks:
+            core.note_tracked(call, declared)
+    if by is not None:  # all its calls were answered; where not, nobody knows, and nobody uses it any more
+        core.writers.give(by)
     ended.emitted = vectors.answered(core, made.of(replies, "emit"))
     for one, pieces in ready.taken.items():
         found = vectors.answered(core, made.of(replies, one))
@@ -97,8 +113,10 @@ def carry_out(
 def _plain(core: Core, what: Commit, ready: Ready) -> bool:
     """Whether a commit has only what one script can do without a question in between."""
     ranges = what.ranges()
-    other = what.roots() or what.failures() or what.effects() or what.released()
+    other = what.failures() or what.effects() or what.released()
     if other or what.settled is not None or what.failed is not None or core.config.traces:
+        return False
+    if any(one.refused or one.token not in ready.rows for one in what.roots()):
         return False
     known = all(one in ready.taken and not one.skipped and one.planned for one in ranges)
     # Of one reader: a commit of several has more to release than a script notes.
@@ -112,6 +130,8 @@ class _Chain:
     members: list[Request] = field(default_factory=list)
     labels: list[object] = field(default_factory=list)
     waiting: list[list[Segment]] = field(default_factory=list)
+    tracks: list[tuple[Call, bytes]] = field(default_factory=list)
+    attempt: str = field(default_factory=segments.new_token)
 
     def add(self, requests: Sequence[Request], label: object = "") -> None:
         self.members += requests
@@ -140,19 +160,21 @@ def _fill(
     ttl: int,
     kept: int,
     to: _Chain,
+    by: Writer | None,
 ) -> bool:
     """Puts a commit's scripts together, in the order of commit.py; False where something is to be asked."""
-    config, ranges = core.config, what.ranges()
-    attempt = segments.new_token()
+    config, ranges, attempt = core.config, what.ranges(), to.attempt
     emitted = [place for _, one in what.segments() for place in vectors.keys_of(core, one)]
     gates = [place for one in what.gates for place in vectors.keys_of(core, one)]
     # Named as in commit.py: who goes on finds by it what was made.
     made = Made.of(writer, number, text, Counter(shard for _, shard in emitted), what.by)
     staged = [key for key, _ in (*emitted, *gates)]
     staged += [results.staged(core, function, token) for function, token, _ in what.results()]
+    staged += [key for one in what.roots() for key in roots.staged_keys(core, one)]
 
-    to.add(ready.conditions)
+    # Begun before it is asked whether it may be: a copy of the call then finds that it was carried out.
     to.add([lua.begin_commit(config, writer, number, text, ttl, attempt, kept)])
+    to.add(ready.conditions)
     to.add(ready.staging)
     # Held, as of `commit._hold`.
     to.add(taking_back.binding(core, ranges, writer, number, attempt))
@@ -164,7 +186,22 @@ def _fill(
     for one in ranges:
         key = keys.Stream(config.name, one.stream).taken(one.slot, one.reader)
         to.add([lua.check_taken(key, f"{one.start + 1}-0", f"{one.end}-0", one.planned)])
-    to.add([lua.advance_commit(config, writer, number, text, f"stored {attempt}", "tracked", "")])
+    state = f"stored {attempt}"
+    if by is not None:
+        to.add([lua.advance_commit(config, writer, number, text, state, "held", "")])
+        state = "held"
+        for of in what.roots():
+            found = tracking.known_calls(core, of, ready.rows[of.token], by)
+            if found is None:
+                return False
+            to.add(found[0])
+            requests = [core.request(call) for call in found[1]]
+            to.tracks += [
+                (call, bytes(request.args[0]))  # type: ignore[arg-type]
+                for call, request in zip(found[1], requests, strict=True)
+            ]
+            to.add(requests)
+    to.add([lua.advance_commit(config, writer, number, text, state, "tracked", "")])
 
     calls = vectors.known_calls(core, emitted, "1", made)
     if calls is None:
@@ -185,8 +222,13 @@ def _fill(
         own = keys.Stream(config.name, one.stream)
         noting = lua.note_segments(config, own, one.slot, one.reader, False, RERUN_TTL, pieces)
         to.add([noting], (one,))
-    for _, shard in gates:
+    ending = [place for one in what.roots() for place in roots.vector_keys(core, one)]
+    for _, shard in (*ending, *gates):
         made.needed[shard] += 0
+    calls = vectors.known_calls(core, ending, "2", made)
+    if calls is None:
+        return False
+    to.add([core.request(call) for call in calls])
     calls = vectors.known_calls(core, gates, "2", made)
     if calls is None:
         return False
@@ -222,8 +264,9 @@ def _ending(core: Core, writer: str, number: int, what: Commit, text: str, made:
         bound = keys.Stream(name, one.stream).bound(one.slot, one.reader)
         mark = taking_back.Bound.to(writer, number, 0, "").commit
     of = what.origin.text() if what.origin else ""
-    noted = [made.key(core, shard) for shard in made.needed]
-    return lua.end_commit(core.config, writer, number, text, of, bound, mark, noted)
+    spent = [made.key(core, shard) for shard in made.needed]
+    spent += [key for one in what.roots() for _, key, _ in roots.further(core, one)]
+    return lua.end_commit(core.config, writer, number, text, of, bound, mark, spent)
 
 
 def end_late(core: Core, late: Sequence[Segment]) -> Operation[None]:

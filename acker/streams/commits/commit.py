@@ -77,7 +77,7 @@ def commit(
     """
     tracking.check_room(core, what.roots())
     own = what.dump()
-    if ready is not None:
+    if ready is not None and not ready.sent:
         known_for = RECORD_TTL, _kept(writer)
         ended = yield from at_once.carry_out(core, writer, number, what, own, ready, *known_for)
         if ended.state == "done":
@@ -89,6 +89,7 @@ def commit(
         # emit again what was acked meanwhile.
         if ended.state == "unasked" and not (yield from _prepare(core, what, ready)):
             return False
+        ready.sent = True
     mine = yield from _carry_out(core, writer, number, own, what.origin, on_late)
     if not mine:
         yield from holding.discard(core, what)

@@ -20,7 +20,7 @@ from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.settings import check_number
 from acker.store import keys, records
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, Request, command
 from acker.streams import gathers, lua, segments
 from acker.streams.commits import columns
 from acker.streams.commits.staging import Staged, Staging, pieces, stage_segments, stage_vectors
@@ -192,6 +192,17 @@ def stage(
     return tuple(made)
 
 
+@dataclass(slots=True)
+class Drawn:
+    """Goes with roots whose requests are sent with their commit (`Staging.into`).
+
+    free: requests that are answered 1 where no others have their groups. rows: theirs, by token.
+    """
+
+    free: list[Request] = field(default_factory=list)
+    rows: dict[str, pa.Table] = field(default_factory=dict)
+
+
 def emit(
     core: Core,
     how: SpoutOptions,
@@ -199,10 +210,11 @@ def emit(
     batches: Iterable[pa.RecordBatch],
     number: int = 1,
     line: Gathers | None = None,
+    drawn: Drawn | None = None,
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
     """Stages rows as roots, and as tuples of a stream that are anchored to them, and to nothing else.
 
-    line: that of the rows, where it has been read already.
+    line: that of the rows, where it has been read already. drawn: gets what belongs to `Staging.into`.
     """
     made: list[Roots] = []
     done: list[Segment] = []
@@ -212,7 +224,7 @@ def emit(
         if good.num_rows:
             anchors = pa.nulls(good.num_rows, pa.int64())
             if core.config.ackers:
-                made.append((yield from _stage_rows(core, how, staging, good, number, False, line)))
+                made.append((yield from _stage_rows(core, how, staging, good, number, False, line, drawn)))
                 anchors = pa.array(made[-1].anchors())
             parts.append(attempts.without(good).append_column(ANCHORS, anchors))
         if bad.num_rows and core.config.ackers and how.bad_message_id == "dead_letter":
@@ -268,6 +280,7 @@ def _stage_rows(
     number: int,
     refused: bool,
     known: Gathers | None = None,
+    found: Drawn | None = None,
 ) -> Operation[Roots]:
     """Stages rows as roots, with their vectors, which also note what was tracked and failed of them.
 
@@ -288,11 +301,19 @@ def _stage_rows(
         anchored = rows.append_column(ANCHORS, pa.array(roots.anchors())).to_batches()
         requests, _ = stage_vectors(core, staging.ttl, anchored, roots.token, roots.seed, (_SLOT,), "1")
         key = keys.Spout(core.config.name, how.spout).rows(roots.token)
-        requests.append(command("SET", key, payload, "EX", staging.ttl, "NX"))
+        requests.append(lua.stage_rows(key, staging.ttl, payload))
         requests += [lua.stage(key, staging.ttl, {"section": "1"}) for _, key, _ in further(core, roots)]
         drawn = [roots.slabs(section) for section in range(1, roots.sections + 1)] if line else []
-        replies = yield [*requests, *gathers.looks(core, drawn, gathering)]
-        if not drawn or gathers.free(drawn[0], replies[len(requests) :]):
+        if drawn and not gathers.apart(drawn[0]):
+            continue
+        free = gathers.looks(core, drawn, gathering)
+        if found is not None and staging.into is not None:
+            staging.into.extend(requests)
+            found.free += free
+            found.rows[roots.token] = rows
+            return roots
+        replies = yield [*requests, *free]
+        if all(replies[len(requests) :]):
             return roots
         yield [command("UNLINK", key) for key in staged_keys(core, roots)]
 

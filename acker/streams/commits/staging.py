@@ -292,7 +292,7 @@ def _stage_segment(
     payload = segments.encode(batches, how.compression)
     own = keys.Stream(core.config.name, how.stream)
     requests, shards = stage_vectors(core, how.ttl, batches, token, seed, slots, "0")
-    requests.append(lua.stage_rows(own, token, how.ttl, payload))
+    requests.append(lua.stage_rows(own.payload(token), how.ttl, payload))
     if how.into is None:
         yield requests
     else:

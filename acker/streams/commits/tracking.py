@@ -10,9 +10,9 @@ from acker.errors import SpoutPendingFull, TrackConflict, TrackRejected, Unreada
 from acker.ledger import once, sections
 from acker.ledger.core import Core
 from acker.ledger.slabs import NewSlab, PackedIds
-from acker.ledger.submissions import unreadable
+from acker.ledger.submissions import Call, Writer, unreadable
 from acker.store import keys
-from acker.store.operation import Operation, abreast
+from acker.store.operation import Operation, Request, abreast
 from acker.streams import lua
 from acker.streams.commits import traced
 from acker.streams.commits.columns import message_ids
@@ -83,27 +83,34 @@ def _every(roots: Roots) -> range:
 
 
 def _keep(core: Core, roots: Roots, replays: bool) -> Operation[None]:
-    how = roots.how
-    own = keys.Spout(core.config.name, how.spout)
-    limit = 0 if replays else how.max_spout_pending or 0
-    token, names = roots.token, roots.names()
-    [kept] = yield [lua.keep(core.config, own, token, roots.record(), roots.rows, limit, roots.slab, names)]
+    [kept] = yield [_keeping(core, roots, replays)]
     if int(kept) < 0:
         raise SpoutPendingFull(
-            f"spout {how.spout!r} has too many rows without outcome for {roots.rows:,} more: "
-            f"max_spout_pending is {limit:,}"
+            f"spout {roots.how.spout!r} has too many rows without outcome for {roots.rows:,} more: "
+            f"max_spout_pending is {roots.how.max_spout_pending or 0:,}"
         )
+
+
+def _keeping(core: Core, roots: Roots, replays: bool) -> Request:
+    own = keys.Spout(core.config.name, roots.how.spout)
+    limit = 0 if replays else roots.how.max_spout_pending or 0
+    token, names = roots.token, roots.names()
+    return lua.keep(core.config, own, token, roots.record(), roots.rows, limit, roots.slab, names)
 
 
 def _raise_highest(core: Core, members: Sequence[Roots]) -> Operation[None]:
     """Raises the watermark's upper end, when all is kept that holds it back: roots come in any order."""
+    yield _raising(core, members)
+
+
+def _raising(core: Core, members: Sequence[Roots]) -> list[Request]:
     requests = []
     for roots in members:
         if roots.offsets:
             own = keys.Spout(core.config.name, roots.how.spout)
             after = {name: high + 1 for name, (_, high) in roots.offsets.items()}
             requests.append(lua.raise_highest(own, after))
-    yield requests
+    return requests
 
 
 def track_again(core: Core, roots: Roots, numbers: Sequence[int]) -> Operation[None]:
@@ -129,10 +136,7 @@ def _track(
     named = _packed(message_ids(rows, roots.how.message_id), roots.slab)
     # The trees that are settled come first: of what has no room nothing is kept open by a section before.
     for part in ([last], [] if again else range(1, last)):
-        staged = {one: dict[int, bytes]() for one in part}
-        for section, key, shard in [*((1, *one) for one in vector_keys(core, roots)), *further(core, roots)]:
-            if section in staged:
-                staged[section][shard] = key
+        staged = _noted(core, roots)
         for first in range(0, len(numbers) if part else 0, _TRACK):
             of = {one: _slabs(roots, one, numbers[first : first + _TRACK], named) for one in part}
             tracks = [
@@ -144,6 +148,37 @@ def _track(
             if last in part:
                 every = np.concatenate([slab.anchors for slab in of[last]])
                 yield from traced.tracked(core, every, roots.how.spout)
+
+
+def _noted(core: Core, roots: Roots) -> dict[int, dict[int, bytes]]:
+    """By section and shard, the key where it is noted which slabs of roots were tracked."""
+    found = {section: dict[int, bytes]() for section in range(1, roots.sections + 1)}
+    for section, key, shard in [*((1, *one) for one in vector_keys(core, roots)), *further(core, roots)]:
+        found[section][shard] = key
+    return found
+
+
+def known_calls(
+    core: Core, roots: Roots, rows: pa.Table, writer: Writer
+) -> tuple[list[Request], list[Call]] | None:
+    """As `track` does, the requests that keep roots, and the calls that track them; None where they are many.
+
+    The calls are to be made in their order, for they have the stamps of one writer.
+    """
+    every = _every(roots)
+    if len(every) > _TRACK:
+        return None
+    kept = [_keeping(core, roots, replays=False), *_raising(core, [roots])]
+    named, staged = _packed(message_ids(rows, roots.how.message_id), roots.slab), _noted(core, roots)
+    calls: list[Call] = []
+    for section in (roots.sections, *range(1, roots.sections)):
+        slabs = _slabs(roots, section, every, named)
+        calls += core.track(slabs, _spout(roots, section), None, "once", staged[section]).calls
+    if any(call.turn for call in calls):  # message ids go ahead in pieces
+        return None
+    for call in calls:
+        call.stamp = writer.id, writer.next(call.shard)
+    return kept, calls
 
 
 def _spout(roots: Roots, section: int) -> str:

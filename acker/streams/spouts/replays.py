@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.errors import ValidationError
-from acker.ledger import ids, outcomes
+from acker.ledger import ids, outcomes, sections
 from acker.ledger.core import Core
 from acker.ledger.outcomes import Entry
 from acker.store.operation import Operation, abreast
@@ -19,7 +19,7 @@ from acker.streams import gathers, schemas, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import late, roots
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots
+from acker.streams.commits.roots import Drawn, Roots
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_segment
 from acker.streams.segments import SEGMENT_BYTES
 from acker.streams.spouts import attempts, backoff, kept
@@ -235,19 +235,27 @@ def _stage_group(core: Core, group: _Group, staged: list[Staged], tracked: list[
 
 
 def emit_recorded(
-    core: Core, how: SpoutOptions, staging: Staging, batches: Sequence[pa.RecordBatch]
+    core: Core,
+    how: SpoutOptions,
+    staging: Staging,
+    batches: Sequence[pa.RecordBatch],
+    drawn: Drawn | None = None,
 ) -> Operation[tuple[tuple[Roots, ...], Staged]]:
-    """As `acker.streams.commits.roots.emit`, when the schema of the stream is recorded, or compared."""
+    """As `acker.streams.commits.roots.emit`, when the schema of the stream is recorded, or compared.
+
+    drawn: for a commit at once (acker/streams/commits/at_once.py), which finds its spout noted.
+    """
     schema = roots.anchored_schema(batches[0].schema, how)
     looks: list[Operation[Any]] = [
         schemas.record(core, staging.stream, schema),
         subscriptions.staged_for(core, staging.stream),
     ]
+    if drawn is not None and core.config.ackers:
+        looks.append(core.register_spouts({how.spout, *([sections.SPOUT] if how.line else [])}))
     looks += [gathers.line(core, how.line)] if how.line and core.config.ackers else []
-    _, to, *line = yield from abreast(looks)
-    return (
-        yield from roots.emit(core, how, replace(staging, to=to), batches, line=line[0] if line else None)
-    )
+    _, to, *found = yield from abreast(looks)
+    line = found[-1] if how.line and core.config.ackers else None
+    return (yield from roots.emit(core, how, replace(staging, to=to), batches, line=line, drawn=drawn))
 
 
 def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, KeptSlab]) -> Operation[pa.Table]:

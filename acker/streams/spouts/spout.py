@@ -3,6 +3,7 @@
 import logging
 import secrets
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -10,9 +11,11 @@ from acker.errors import StoreUnavailable
 from acker.inspect.at_work import AtWork
 from acker.ledger.client import Ledger
 from acker.ledger.settings import check_number
+from acker.store.operation import Request
 from acker.streams.commits import commit
+from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
-from acker.streams.commits.roots import Roots
+from acker.streams.commits.roots import Drawn, Roots
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import settler
 from acker.streams.spouts.options import SpoutOptions
@@ -48,12 +51,18 @@ class StreamSpout:
         if not rows.num_rows:
             return ()
         staging = replace(self._staging, rows=min(self._staging.rows, -(-rows.num_rows // segments)))
-        made, staged = self.ledger.run(
-            emit_recorded(core, self.how, staging, rows.combine_chunks().to_batches())
-        )
-        what = Commit((staged,), made)
-        settler.with_room(self.ledger, lambda: self.ledger.run(commit.commit(core, writer, 0, what)), timeout)
-        self.ledger.run(commit.forget(core, writer))
+        batches = rows.combine_chunks().to_batches()
+        while True:
+            drawn, into = Drawn(), list[Request]()
+            made, staged = self.ledger.run(
+                emit_recorded(core, self.how, replace(staging, into=into), batches, drawn)
+            )
+            what = Commit((staged,), made)
+            last = [commit.forget(core, writer)]
+            ready = Ready(into, conditions=drawn.free, rows=drawn.rows, afterwards=last)
+            act = partial(commit.commit, core, writer, 0, what, ready=ready)
+            if settler.with_room(self.ledger, lambda act=act: self.ledger.run(act()), timeout):  # type: ignore[misc]
+                break
         try:
             self.ledger.run(self._at_work.note_spout(core, self.how.spout, self.how.stream))
         except StoreUnavailable as error:  # the rows are written: who has written them is worth less
