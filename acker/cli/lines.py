@@ -43,12 +43,13 @@ def lines(
 
 def _show_lines(found: "list[LineSeen]") -> None:
     right = ("tasks", "groups", "rows", "oldest")
-    made = table("line", "gathers", "tasks", "groups", "rows", "oldest", right=right)
+    made = table("line", "gathers", "read", "tasks", "groups", "rows", "oldest", right=right)
     for line in found:
         for one in line.gathers:
             groups = f"{one.groups:,}{' or more' if one.more else ''}"
             oldest = "-" if one.oldest is None else duration(one.oldest)
-            row(made, line.name, one.gather.stream, str(one.gather.tasks), groups, f"{one.rows:,}", oldest)
+            read, tasks = "yes" if one.read else "by nobody", str(one.gather.tasks)
+            row(made, line.name, one.gather.stream, read, tasks, groups, f"{one.rows:,}", oldest)
     show(made if found else "no lines")
 
 
@@ -61,6 +62,6 @@ def _show_request(request: "RequestSeen") -> None:
         tasks = ", ".join(str(each.task) for each in one.gathered)
         waits = f"{rows:,} rows of its group, for tasks {tasks}" if one.gathered else ""
         if one.released:
-            waits = "gone on"
+            waits = "gone on" if one.read else "gone on; no step reads it"
         row(made, str(one.number), one.stream or "its outcome", state, age, waits)
     show("", made)

@@ -115,11 +115,15 @@ def overdue(core: Core, what: Description) -> Operation[int]:
         return 0
     late = [request.decode("utf-8", "replace") for request in found]
     waiting = yield from _waiting(core, what, set(late))
+    alive = yield from workers(core, what)
+    idle = {one.name for one, count in zip(what.steps, alive, strict=True) if not (one.spark or count)}
     answers = []
     for request in late:
         steps = waiting.get(request)
         where = "nobody has begun it" if steps is None else "its steps are done, and nobody has settled it"
         where = f"it waited for {', '.join(steps)}" if steps else where
+        if nobody := [name for name in steps or () if name in idle]:
+            where += f", and nobody works on {', '.join(nobody)}"
         answers.append(answer(core, what, request, f"t{','.join(steps or ())} {where}"))
     yield answers
     return len(late)

@@ -18,6 +18,7 @@ def _gather(one: GatherSeen) -> dict[str, Any]:
         "stream": one.gather.stream,
         "tasks": one.gather.tasks,
         "by": list(one.gather.by),
+        "read": one.read,
         "rows": one.rows,
         "groups": one.groups,
         "more": one.more,
@@ -40,6 +41,7 @@ def _section(one: Section) -> dict[str, Any]:
     return {
         "section": one.number,
         "stream": one.stream,
+        "read": one.read,
         "anchor": str(one.anchor),
         "tree": None if one.tree is None else forms.tree(one.tree),
         "over": one.over,

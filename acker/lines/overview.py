@@ -23,7 +23,7 @@ _LOOK = 1_000
 
 @dataclass(frozen=True, slots=True)
 class GatherSeen:
-    """A stream that gathers. rows: that wait for others of their requests.
+    """A stream that gathers. rows: that wait for others of their requests. read: whether a step reads it.
 
     groups: whose rows wait; more: and there are others. oldest: seconds since the first of the oldest came;
     oldest_request: the first request of its group, by its anchor in the first section. Both are None where
@@ -31,6 +31,7 @@ class GatherSeen:
     """
 
     gather: Gather
+    read: bool
     rows: int
     groups: int
     more: bool
@@ -63,13 +64,15 @@ class Gathered:
 class Section:
     """A section of a request. stream: that gathers at its end; None for the last section.
 
-    anchor: of the request's tree there. tree: None where the ledger does not know it (any more). released:
-    the stream's rows of the group have gone on, or were dropped; released_at: since when, in Unix seconds by
-    the server's clock. gathered: what waits there, by task.
+    read: whether a step reads it; true where there is none. anchor: of the request's tree there. tree: None
+    where the ledger does not know it (any more). released: the stream's rows of the group have gone on, or
+    were dropped; released_at: since when, in Unix seconds by the server's clock. gathered: what waits there,
+    by task.
     """
 
     number: int
     stream: str | None
+    read: bool
     anchor: int
     tree: Tree | None
     released_at: float | None
@@ -113,9 +116,9 @@ def overview(core: Core) -> Operation[list[LineSeen]]:
 
 def _gather(core: Core, gather: Gather) -> Operation[GatherSeen]:
     own = keys.Stream(core.config.name, gather.stream)
-    [places, rows, instant] = yield [
+    [places, [rows, slots], instant] = yield [
         command("ZRANGEBYSCORE", own.gathering, "-inf", "+inf", "WITHSCORES", "LIMIT", 0, _LOOK + 1),
-        command("HGET", own.subscriptions, "waiting"),
+        command("HMGET", own.subscriptions, "waiting", "slots"),
         Request(own.gathering, ["TIME"]),
     ]
     scored = list(places) if places and isinstance(places[0], list | tuple) else list(_pairs(places))
@@ -123,7 +126,9 @@ def _gather(core: Core, gather: Gather) -> Operation[GatherSeen]:
     oldest = (milliseconds(instant) - float(scored[0][1])) / 1000 if scored else None
     first = ids.anchor_at(bytes.fromhex(groups[0].decode()), 0) if groups else None
     waiting = int(rows) if rows and rows.lstrip(b"-").isdigit() else 0
-    return GatherSeen(gather, max(0, waiting), len(set(groups)), len(scored) > _LOOK, oldest, first)
+    return GatherSeen(
+        gather, bool(slots), max(0, waiting), len(set(groups)), len(scored) > _LOOK, oldest, first
+    )
 
 
 def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
@@ -143,23 +148,24 @@ def request(core: Core, anchor: int) -> Operation[RequestSeen]:
     there = {tree.anchor: tree for tree in (yield from trees.trees_at(core, own))}
     found = []
     for number, its in enumerate(own, 1):
-        released_at, gathered = yield from _waiting(core, line, number, group)
+        read, released_at, gathered = yield from _waiting(core, line, number, group)
         stream = line.gathers[number - 1].stream if number <= len(line.gathers) else None
-        found.append(Section(number, stream, its, there.get(its), released_at, gathered))
+        found.append(Section(number, stream, read, its, there.get(its), released_at, gathered))
     return RequestSeen(line.name, own[0], group, tuple(found))
 
 
 def _waiting(
     core: Core, line: Definition, section: int, group: str
-) -> Operation[tuple[float | None, tuple[Gathered, ...]]]:
-    """When a group has left the gather at the end of a section, and what of it waits there."""
+) -> Operation[tuple[bool, float | None, tuple[Gathered, ...]]]:
+    """Whether a step reads the gather at a section's end, when a group has left it, and what waits there."""
     if section > len(line.gathers):
-        return None, ()
+        return True, None, ()
     how = line.gathers[section - 1]
     own = keys.Stream(core.config.name, how.stream)
     tasks = range(how.tasks)
-    [instant, released, *replies] = yield [
+    [instant, slots, released, *replies] = yield [
         Request(own.gathering, ["TIME"]),
+        command("HGET", own.subscriptions, "slots"),
         command("HGET", own.progress(group), "released"),
         *(command("ZSCORE", own.gathering, f"{group}:{task}") for task in tasks),
         *(
@@ -179,4 +185,4 @@ def _waiting(
         if found
     ]
     at = None if released is None else whole(released, f"progress of a group in {how.stream!r}") / 1000
-    return at, tuple(gathered)
+    return bool(slots), at, tuple(gathered)

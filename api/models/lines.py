@@ -14,6 +14,7 @@ class GatherState(Answer):
     stream: Name
     tasks: Count
     by: list[str] = Field(description="Columns whose values say for which task a row is.")
+    read: bool = Field(description="Whether a step reads it: else nothing comes of what goes on.")
     rows: Count = Field(description="Rows that wait for others of their requests.")
     groups: Count = Field(description="Groups of requests whose rows wait, of the 1,000 that wait longest.")
     more: bool = Field(description="Whether there are others.")
@@ -48,6 +49,7 @@ class SectionState(Answer):
 
     section: Annotated[int, Field(ge=1, le=8)]
     stream: Name | None = Field(description="The stream that gathers at its end; null: it ends the request.")
+    read: bool = Field(description="Whether a step reads that stream; true where there is none.")
     anchor: Id = Field(description="Of the request's tree there.")
     tree: Tree | None = Field(description="null where the ledger does not know it (any more).")
     over: bool = Field(description="Whether nothing of the request is left there, as far as is known.")

@@ -8,6 +8,7 @@ import pytest
 
 from acker.cli.app import run
 from acker.lines.overview import overview, request
+from acker.streams import Stream
 from tests.helpers.api import calling, serving
 from tests.helpers.line_job import Job
 
@@ -33,6 +34,24 @@ def test_what_waits_is_counted_until_it_goes_on(job: Job) -> None:
     job.work()
     assert waiting(job) == [(0, 0), (0, 0)]
     assert sorted(job.sums) == [4, 5]
+
+
+def test_a_gather_that_nobody_reads_is_told(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = job.ledger
+    roots = job.ask(3)
+    job.work()
+    at = int(roots.anchors(1)[0])
+    commands = ["lines", ledger.config.name, "--url", ledger.store.url]
+    assert run(commands) == 0
+    assert "nobody" not in capsys.readouterr().out
+    assert Stream(ledger, "rows").unsubscribe("count", ack=True) == 0
+    [line] = ledger.run(overview(ledger.core))
+    assert [one.read for one in line.gathers] == [False, True]
+    assert [one.read for one in ledger.run(request(ledger.core, at)).sections] == [False, True, True]
+    assert run(commands) == 0
+    assert "by nobody" in capsys.readouterr().out
+    assert run([*commands, str(at)]) == 0
+    assert "gone on; no step reads it" in capsys.readouterr().out
 
 
 def test_what_is_dropped_waits_no_more(job: Job) -> None:

@@ -1994,6 +1994,11 @@ export interface components {
              */
             oldest_request: string | null;
             /**
+             * Read
+             * @description Whether a step reads it: else nothing comes of what goes on.
+             */
+            read: boolean;
+            /**
              * Rows
              * @description Rows that wait for others of their requests.
              * @example 1200
@@ -2963,6 +2968,11 @@ export interface components {
              * @description Whether all of the group are done with it, as far as is known.
              */
             passed: boolean;
+            /**
+             * Read
+             * @description Whether a step reads that stream; true where there is none.
+             */
+            read: boolean;
             /**
              * Released
              * @description Whether the group's rows have gone on, or were dropped.

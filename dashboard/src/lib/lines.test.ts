@@ -10,6 +10,7 @@ function section(part: Partial<Schemas["SectionState"]>): Schemas["SectionState"
   return {
     section: 1,
     stream: "rows",
+    read: true,
     anchor: FIRST,
     tree: null,
     over: false,

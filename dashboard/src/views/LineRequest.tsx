@@ -236,6 +236,11 @@ function SectionLine({
           <Reason text={outcome.reason} whole />
         </span>
       )}
+      {!of.read && (
+        <span>
+          <Status kind="failed" word={`No step reads ${of.stream}.`} />
+        </span>
+      )}
       {stand !== "done" && of.stream !== null && (
         <span>
           {there.rows === 0

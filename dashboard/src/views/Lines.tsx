@@ -4,6 +4,7 @@ import { useMemo } from "react";
 import { Link, useParams } from "react-router";
 import { client, data, type Schemas } from "../api/client";
 import { DataTable } from "../components/DataTable";
+import { Status } from "../components/Mark";
 import { Empty, Loaded } from "../components/Notice";
 import { RefreshControl } from "../components/RefreshControl";
 import { useRefresh } from "../hooks/refresh";
@@ -67,7 +68,11 @@ function gatherColumns(topology: string): ColumnDef<Row>[] {
     { header: "Line", cell: ({ row: { original } }) => <span className="wrap">{original.line}</span> },
     {
       header: "Gathers",
-      cell: ({ row: { original } }) => <span className="wrap">{original.of.stream}</span>,
+      cell: ({ row: { original } }) => (
+        <span className="wrap">
+          {original.of.stream} {!original.of.read && <Status kind="failed" word="no step reads it" />}
+        </span>
+      ),
       meta: { width: "w-wide" },
     },
     {

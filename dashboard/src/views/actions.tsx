@@ -69,8 +69,8 @@ export function TreeAction({
         <p>
           {targets.length === 1 ? "The tree fails" : "The trees fail"} at once and for good. The spout learns
           the reason, and tries the record again or gives it up as a dead letter. Work still under way for{" "}
-          {targets.length === 1 ? "it" : "them"} is counted as late and changes nothing. A tree that has finished by
-          then stays as it is.
+          {targets.length === 1 ? "it" : "them"} is counted as late and changes nothing. A tree that has
+          finished by then stays as it is.
         </p>
         <label htmlFor={field}>Reason</label>
         <input
