@@ -65,11 +65,11 @@ class Out(Emitting):
         if self._to is None:
             raise ValidationError("emit: the last step emits nothing; it gives the result: out.result(value)")
         given: object = row
-        if not isinstance(given, Mapping):
+        if type(given) is not dict and not isinstance(given, Mapping):
             raise ValidationError(f"row: expected a dict of columns by name, got {shown(row)}")
         if other := [name for name in row if name not in self._columns]:
             raise ValidationError(f"row: expected columns {', '.join(self._columns)}, got {shown(other[0])}")
-        self.put(self._to, row)
+        self.put_checked(self._to, row)
 
     def result(self, value: object) -> None:
         """Gives the result of the request: what JSON has, at most 1 MiB. Raises ValidationError."""

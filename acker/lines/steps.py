@@ -75,6 +75,10 @@ class Emitting:
             raise ValidationError(f"row: expected a dict of columns by name, got {shown(row)}")
         if ANCHORS in row or FINISHED in row:
             raise ValidationError(f"row: the columns {ANCHORS} and {FINISHED} are acker's own")
+        self.put_checked(stream, row)
+
+    def put_checked(self, stream: str, row: Row) -> None:
+        """As `put`, a row that is known to have columns of the stream, and none of acker's own."""
         self.rows.setdefault(stream, []).append({**row, ANCHORS: self.anchor})
 
     def begin(self, anchor: int) -> None:
@@ -122,7 +126,9 @@ class Made:
         """Does something for a request; what it raises fails that request alone."""
         self.out.begin(anchor)
         try:
-            _check_done(action())
+            result = action()
+            if result is not None:
+                _check_done(result)
         except BaseException as error:  # the step is the user's: it may raise anything, SystemExit, too
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # by Ctrl-C

@@ -240,13 +240,18 @@ def _options(compression: str, threads: bool) -> pa.ipc.IpcWriteOptions:
     )
 
 
+@cache
+def _read_options(threads: bool) -> pa.ipc.IpcReadOptions:
+    return pa.ipc.IpcReadOptions(use_threads=threads)
+
+
 def decode(payload: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of a payload; UnreadableRecord where it holds none.
 
     Text may be any bytes, as Spark's may: who makes Python's text of it has to see to that (`texts`).
     """
     try:
-        options = pa.ipc.IpcReadOptions(use_threads=len(payload) >= _THREADS_FROM)
+        options = _read_options(len(payload) >= _THREADS_FROM)
         with pa.ipc.open_stream(pa.py_buffer(payload), options=options) as reader:
             check_names(reader.schema)
             checked = False
@@ -303,8 +308,8 @@ def values(rows: pa.RecordBatch) -> list[dict[str, Any]]:
 
     What Python has not, as a day of the year 10000, or text that is no UTF-8, becomes text.
     """
-    columns = [_values(column) for column in rows.columns]
-    return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    names, columns = rows.schema.names, [_values(column) for column in rows.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -39,7 +39,9 @@ class Commit:
         streams: dict[str, list[str]] = {}
         for piece in self.staged:
             streams.setdefault(piece.stream, []).extend(segment.record() for segment in piece.segments)
-        ranges = sorted(set(self.ranges()), key=astuple)
+        ranges = self.ranges()
+        if len(ranges) > 1:
+            ranges = sorted(set(ranges), key=astuple)
         settled = self.settled and list(astuple(self.settled))
         return records.dump(
             {
