@@ -69,12 +69,14 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
 def answer_outcomes(ledger: Ledger, what: Description, table: pa.Table) -> None:
     """Answers the requests whose outcomes are final."""
     found = []
-    for row in table.to_pylist():
-        if row["final"]:
-            request = row["message_id"].decode("utf-8", "replace")
-            reason = _without_section(what, row["reason"] or row["status"])
-            text = "r" if row["status"] == "acked" else f"f{row['step']} {reason}"
-            found.append(calls.answer(ledger.core, what, request, text, str(row["anchor"])))
+    columns = ("final", "message_id", "reason", "status", "step", "anchor")
+    rows = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+    for final, name, reason, status, step, anchor in rows:
+        if final:
+            request = name.decode("utf-8", "replace")
+            why = _without_section(what, reason or status)
+            text = "r" if status == "acked" else f"f{step} {why}"
+            found.append(calls.answer(ledger.core, what, request, text, str(anchor)))
     ledger.run(_send(found))
 
 

@@ -4,6 +4,7 @@ Where a script takes the topology's configuration, its reply waits for files and
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from acker.ledger.config import TopologyConfig
@@ -187,7 +188,7 @@ def keep_waiting(shard: Shard, slabs: Sequence[bytes], rotations: int) -> Call:
 
 def stage(key: bytes, ttl: int, fields: Mapping[str, bytes | str]) -> Request:
     """Stages a hash, where there is none."""
-    return script("stage", [key], [ttl, *(word for field in fields.items() for word in field)])
+    return script("stage", [key], [ttl, *chain.from_iterable(fields.items())])
 
 
 def apply_staged(

@@ -146,7 +146,7 @@ class _Chain:
         size = 0
         for one in self.members:
             size += sum(map(len, one.keys))
-            size += sum([len(word) for word in one.args if isinstance(word, (bytes, str))])
+            size += sum([len(word) for word in one.args if type(word) is bytes or type(word) is str])
         return len(self.members) <= MOST and size <= MOST_BYTES
 
 
