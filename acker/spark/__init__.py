@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from acker.errors import FailedException, PermanentFailure
 
 if TYPE_CHECKING:
-    from acker.spark.again import read_again
     from acker.spark.anchoring import anchors
     from acker.spark.bolts import Bolt, bolt
     from acker.spark.collector import Collector
@@ -14,7 +13,8 @@ if TYPE_CHECKING:
     from acker.spark.face import Acker
     from acker.spark.gathering import gathered
     from acker.spark.jobs import job
-    from acker.spark.source import AckerSource, register
+    from acker.spark.queries.again import read_again
+    from acker.spark.source.data_source import AckerSource, register
     from acker.spark.spouts import dead_letters, discard, outcomes, replay, settling, track, watermark
     from acker.spark.tuning import tuned
 
@@ -46,14 +46,14 @@ __all__ = [
 # They come with their first use: Spark starts a process for each query's source, which needs only that.
 _LATER = {
     "anchoring": ("anchors",),
-    "again": ("read_again",),
+    "queries.again": ("read_again",),
     "bolts": ("Bolt", "bolt"),
     "jobs": ("job",),
     "collector": ("Collector",),
     "drpc": ("SparkSteps", "StepCollector"),
     "face": ("Acker",),
     "gathering": ("gathered",),
-    "source": ("AckerSource", "register"),
+    "source.data_source": ("AckerSource", "register"),
     "spouts": ("dead_letters", "discard", "outcomes", "replay", "settling", "track", "watermark"),
     "tuning": ("tuned",),
 }

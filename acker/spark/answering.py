@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from acker.drpc.steps import as_json
 from acker.errors import ValidationError
-from acker.spark.mapping import cause_of
+from acker.spark.records.mapping import cause_of
 from acker.spark.shipping import Shipped
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.results import RESULT

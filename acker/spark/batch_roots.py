@@ -14,8 +14,8 @@ from pyspark import TaskContext
 
 from acker.errors import AckerError, StagingExpired, UnreadableRecord
 from acker.ledger.client import Ledger
-from acker.spark import microbatches, notes
-from acker.spark.microbatches import MicroBatch
+from acker.spark.queries import microbatches, notes
+from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.shipping import Shipped
 from acker.store import keys, records
 from acker.store.operation import Reply, command

@@ -19,26 +19,22 @@ from acker.inspect import marks
 from acker.inspect.steps import Step
 from acker.ledger.client import Ledger
 from acker.ledger.config import check_name
-from acker.spark import (
-    batch_roots,
-    committing,
+from acker.spark import batch_roots, committing, functions, lateness, options
+from acker.spark.collector import Collector
+from acker.spark.queries import (
     company,
-    functions,
-    lateness,
     losses,
     microbatches,
     notes,
-    options,
     plans,
     renamed,
     state,
     verdicts,
 )
-from acker.spark.collector import Collector
-from acker.spark.microbatches import MicroBatch
-from acker.spark.plans import Plan
+from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.queries.plans import Plan
+from acker.spark.queries.verdicts import Verdict
 from acker.spark.shipping import Shipped
-from acker.spark.verdicts import Verdict
 from acker.streams.commits import commit as commits
 from acker.streams.commits.late import Late
 from acker.streams.commits.origins import Origin

@@ -19,20 +19,21 @@ from acker.ledger.client import Ledger
 from acker.ledger.config import check_name, check_reason
 from acker.ledger.ids import Ids
 from acker.ledger.settings import check_number
-from acker.spark import microbatches, once, staging
+from acker.spark import once, staging
 from acker.spark.anchoring import named, named_type
 from acker.spark.arrow import Function, map_in_arrow
-from acker.spark.calls import Calls, RecordFunction
 from acker.spark.life import Life, in_life
-from acker.spark.mapping import CARRIED, RUN, RecordMapper
-from acker.spark.microbatches import MicroBatch
 from acker.spark.options import Options
-from acker.spark.pinned import pinned
+from acker.spark.queries import microbatches
+from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.records.calls import Calls, RecordFunction
+from acker.spark.records.mapping import CARRIED, RUN, RecordMapper
+from acker.spark.records.suspects import Suspects
 from acker.spark.resets import Resets
+from acker.spark.source.pinned import pinned
+from acker.spark.source.writing import record_schema
 from acker.spark.staging import StagedRows
-from acker.spark.suspects import Suspects
 from acker.spark.versions import arrow_schema
-from acker.spark.writing import record_schema
 from acker.streams import schemas, segments
 from acker.streams.commits.staging import FAILED, Staged
 from acker.streams.places import holders
@@ -132,8 +133,8 @@ class Collector:
         where the schema has one column), a list of them for several, None for none (the record is acked).
         What it raises becomes the reason of the fail: type and text, at most 1 KiB; of FailedException, the
         text. PermanentFailure fails the record for good (`fail`). A result that does not fit the schema is an
-        exception, too: values are converted as by Spark's UDFs (`acker.spark.values`). `schema` is that of
-        the result, without `_acker`: each row gets the anchors of its record.
+        exception, too: values are converted as by Spark's UDFs (`records.values`). `schema` is that
+        of the result, without `_acker`: each row gets the anchors of its record.
 
         It may be `async def`: then up to `concurrency` records of a task (1 to 10,000, default 64) are under
         way at a time, and one that takes longer than `timeout` seconds (up to a day, default 60) is cancelled

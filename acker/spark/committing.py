@@ -16,7 +16,7 @@ from acker.spark import (
     batch_roots,
 )
 from acker.spark.collector import Collector
-from acker.spark.microbatches import MicroBatch
+from acker.spark.queries.microbatches import MicroBatch
 from acker.streams.commits import holding, members
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots

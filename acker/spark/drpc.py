@@ -10,15 +10,16 @@ from acker.drpc.function import LinearDRPC
 from acker.drpc.registry import Description
 from acker.errors import AckerError, ValidationError
 from acker.ledger.near import meant
-from acker.spark import answering, functions, once, options, source
+from acker.spark import answering, functions, once, options
 from acker.spark.anchoring import named
 from acker.spark.bolts import Bolt
-from acker.spark.calls import RecordFunction
 from acker.spark.collector import Collector
 from acker.spark.keywords import BoltOptions, StepOptions, StoreOptions
 from acker.spark.life import in_life
-from acker.spark.microbatches import MicroBatch
 from acker.spark.options import Options
+from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.records.calls import RecordFunction
+from acker.spark.source import data_source
 from acker.spark.versions import arrow_schema
 from acker.streams import schemas
 from acker.streams.commits.results import RESULT
@@ -64,11 +65,11 @@ class SparkSteps:
             {"fair_by": self.function.fair_by(step)} if self.function.fair_by(step) else {}
         )
         texts = options.texts({**self._store, **declared, **given, **own})
-        source.register(spark)
+        data_source.register(spark)
         parsed = Options.parse(texts)
         self.function.register_in(parsed.ledger())
         reader = spark.readStream.format("acker").options(**texts)
-        return reader.schema(source.schema_of(parsed)).load()
+        return reader.schema(data_source.schema_of(parsed)).load()
 
     def bolt(
         self, step: str, **given: Unpack[BoltOptions]

@@ -13,7 +13,7 @@ from acker.collectors.topology import Topology
 from acker.drpc.function import LinearDRPC
 from acker.ledger.client import Ledger
 from acker.ledger.config import SETTINGS, Settings
-from acker.spark import again, bolts, jobs, options, source, spouts
+from acker.spark import bolts, jobs, options, spouts
 from acker.spark.bolts import Bolt
 from acker.spark.collector import Collector
 from acker.spark.drpc import SparkSteps
@@ -26,6 +26,8 @@ from acker.spark.keywords import (
     TrackOptions,
     WriteOptions,
 )
+from acker.spark.queries import again
+from acker.spark.source import data_source
 from acker.store.address import shown
 from acker.store.client import Store
 from acker.streams.spouts import settler
@@ -125,7 +127,7 @@ class Acker:
 
     def write_stream(self, rows: DataFrame, stream: str, **given: Unpack[WriteOptions]) -> DataStreamWriter:
         """The writer of a streaming DataFrame to a stream, to be started: it acks what the query has read."""
-        source.register(rows.sparkSession)
+        data_source.register(rows.sparkSession)
         return rows.writeStream.format("acker").options(**self._texts(stream, given))
 
     def write(
@@ -135,7 +137,7 @@ class Acker:
 
         run: names the write: under the same name nothing is written to that stream again (known for 29 days).
         """
-        source.register(rows.sparkSession)
+        data_source.register(rows.sparkSession)
         texts = self._texts(stream, {**given, "run": run})
         rows.write.format("acker").options(**texts).mode("append").save()
 
@@ -206,9 +208,9 @@ class Acker:
         self, spark: SparkSession, stream: str, schema: StructType | str | None, given: ReadOptions
     ) -> StructType | str:
         """Looked up here, where an error comes without Spark's traceback around it."""
-        source.register(spark)
+        data_source.register(spark)
         parsed = options.Options.parse(self._texts(stream, given))
         if schema is None:
-            return source.schema_of(parsed)
-        source.topology_of(parsed)
+            return data_source.schema_of(parsed)
+        data_source.topology_of(parsed)
         return schema

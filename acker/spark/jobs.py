@@ -13,15 +13,10 @@ from acker.errors import AckerError, FailedException
 from acker.inspect import marks
 from acker.inspect.steps import Step
 from acker.ledger.config import check_name
-from acker.spark import (
-    batch_roots,
-    committing,
-    lateness,
-    microbatches,
-    options,
-)
+from acker.spark import batch_roots, committing, lateness, options
 from acker.spark.collector import AT_WORK, Collector
-from acker.spark.microbatches import MicroBatch
+from acker.spark.queries import microbatches
+from acker.spark.queries.microbatches import MicroBatch
 from acker.streams.commits import commit as commits
 from acker.streams.commits import runs
 from acker.streams.commits.late import Late

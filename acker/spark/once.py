@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 from acker.errors import EffectsFull, ValidationError
 from acker.ledger.client import Ledger
 from acker.spark.arrow import map_in_arrow
-from acker.spark.mapping import RUN
+from acker.spark.records.mapping import RUN
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema
 from acker.streams.commits import effects

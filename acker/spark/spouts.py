@@ -24,7 +24,7 @@ from acker.spark.batch_roots import BATCH_TIME, HASH, PARTITION, Tracker
 from acker.spark.collector import AT_WORK
 from acker.spark.once import quoted
 from acker.spark.options import OPTIONS, TRACK, of_step, texts
-from acker.spark.source import register
+from acker.spark.source.data_source import register
 from acker.spark.versions import arrow_schema, spark_schema
 from acker.store import keys
 from acker.store.operation import command

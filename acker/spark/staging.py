@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from acker.ledger.client import Ledger
 from acker.spark.arrow import Function, map_in_arrow
-from acker.spark.mapping import RUN
+from acker.spark.records.mapping import RUN
 from acker.spark.shipping import Shipped
 from acker.streams.commits import staging
 from acker.streams.commits.staging import Staged, Staging

@@ -61,7 +61,7 @@ def tracked(topology: str, query: str, run: str, batch: int) -> bytes:
 
 
 def trackers(topology: str, source: str) -> bytes:
-    """Hash: the queries that track the rows of one call of `track` (acker/spark/company.py)."""
+    """Hash: the queries that track the rows of one call of `track` (acker/spark/queries/company.py)."""
     return f"acker:{{{topology}}}:tracked:by:{source}".encode()
 
 
@@ -71,7 +71,7 @@ def suspect(topology: str, name: str) -> bytes:
 
 
 def verdict(topology: str, query: str, run: str) -> bytes:
-    """String: what the plan of a query's run was found to do (acker/spark/verdicts.py)."""
+    """String: what the plan of a query's run was found to do (acker/spark/queries/verdicts.py)."""
     return f"acker:{{{topology}}}:verdict:{query}:{run}".encode()
 
 

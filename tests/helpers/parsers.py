@@ -22,10 +22,11 @@ from acker.ledger.config import SCHEMA_VERSION, TopologyConfig
 from acker.ledger.core import Core
 from acker.ledger.journal import Messages
 from acker.lines import definition
-from acker.spark import batch_roots, notes
-from acker.spark.microbatches import MicroBatch
+from acker.spark import batch_roots
 from acker.spark.options import Options
-from acker.spark.verdicts import Verdict
+from acker.spark.queries import notes
+from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.queries.verdicts import Verdict
 from acker.store import address
 from acker.streams import retention, schemas, segments, subscriptions, taking_back
 from acker.streams.commits import vectors

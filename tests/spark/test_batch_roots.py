@@ -7,7 +7,8 @@ import pytest
 
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
-from acker.spark import batch_roots, microbatches
+from acker.spark import batch_roots
+from acker.spark.queries import microbatches
 from acker.store import keys
 from acker.streams import lua
 from acker.streams.commits.roots import Roots

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from acker.ledger.client import open_ledger
 from acker.spark.options import Options
-from acker.spark.writing import BatchWriter
+from acker.spark.source.writing import BatchWriter
 from acker.store.client import Store
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped

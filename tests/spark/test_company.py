@@ -6,10 +6,10 @@ from pyspark.sql import DataFrame
 
 from acker.ledger.client import Ledger
 from acker.spark import Collector, batch_roots, bolt, track
-from acker.spark.company import look_for_trackers
-from acker.spark.microbatches import MicroBatch
 from acker.spark.options import Options
-from acker.spark.reading import Offset, StreamingReader
+from acker.spark.queries.company import look_for_trackers
+from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.source.reading import Offset, StreamingReader
 from acker.spark.versions import LEARNS_OFFSETS, spark_schema
 from acker.store import keys
 from acker.store.operation import command

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from acker.ledger.client import open_ledger
-from acker.spark import listening
+from acker.spark.queries import listening
 from acker.store.client import Store
 from tests.helpers.new_server import NewServer
 

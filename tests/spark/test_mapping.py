@@ -15,9 +15,9 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from acker.errors import FailedException, ValidationError
 from acker.ledger.client import Ledger
-from acker.spark.calls import Calls
-from acker.spark.mapping import RecordMapper, mapped_schema
-from acker.spark.suspects import Suspects
+from acker.spark.records.calls import Calls
+from acker.spark.records.mapping import RecordMapper, mapped_schema
+from acker.spark.records.suspects import Suspects
 
 ROWS = StructType([StructField("n", LongType()), StructField("_acker", LongType())])
 SCHEMA = StructType([StructField("n", IntegerType()), StructField("text", StringType())])

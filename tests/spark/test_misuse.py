@@ -9,8 +9,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from acker.ledger.client import open_ledger
 from acker.spark import Collector, bolt
 from acker.spark.options import Options
-from acker.spark.partitions import deal
-from acker.spark.reading import Reader
+from acker.spark.source.partitions import deal
+from acker.spark.source.reading import Reader
 from acker.spark.versions import spark_schema
 from acker.store.client import Store
 from acker.streams import StreamReader, StreamWriter, schemas

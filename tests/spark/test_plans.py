@@ -14,7 +14,7 @@ from acker.errors import UnknownOffset
 from acker.ledger.client import Ledger
 from acker.spark import Collector, bolt, track
 from acker.spark.options import Options
-from acker.spark.reading import StreamingReader as SparkReader
+from acker.spark.source.reading import StreamingReader as SparkReader
 from acker.spark.versions import spark_schema
 from acker.streams import Stream, schemas, subscriptions
 from tests.helpers.exactness import consume

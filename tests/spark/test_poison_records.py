@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.types import DateType, LongType, StructField, StructType
 
 from acker.errors import ValidationError
-from acker.spark.calls import Calls
-from acker.spark.mapping import RecordMapper
+from acker.spark.records.calls import Calls
+from acker.spark.records.mapping import RecordMapper
 
 ROWS = StructType([StructField("day", DateType()), StructField("_acker", LongType())])
 SCHEMA = StructType([StructField("n", LongType())])

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from acker.ledger.client import Ledger
 from acker.spark.options import Options
-from acker.spark.reading import StreamingReader
+from acker.spark.source.reading import StreamingReader
 from acker.spark.versions import spark_schema
 from acker.streams import Stream, StreamWriter, schemas
 

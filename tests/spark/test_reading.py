@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from acker.errors import AckerError
 from acker.spark import AckerSource, Collector, bolt
 from acker.spark.options import Options
-from acker.spark.writing import StreamingWriter
+from acker.spark.source.writing import StreamingWriter
 from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.commits import commit as commits
 from tests.helpers.pipeline import Pipeline

@@ -5,8 +5,8 @@ import pytest
 from acker.inspect import steps
 from acker.inspect.steps import Step
 from acker.ledger.client import Ledger
-from acker.spark import renamed
-from acker.spark.microbatches import MicroBatch
+from acker.spark.queries import renamed
+from acker.spark.queries.microbatches import MicroBatch
 from acker.streams.commits import commit
 from acker.streams.commits.contents import Commit
 from tests.helpers.streaming import emit, stage

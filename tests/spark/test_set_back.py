@@ -18,8 +18,8 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.slabs import NewSlab
 from acker.spark.options import Options
-from acker.spark.partitions import SegmentsPartition
-from acker.spark.reading import Offset, StreamingReader
+from acker.spark.source.partitions import SegmentsPartition
+from acker.spark.source.reading import Offset, StreamingReader
 from acker.spark.versions import LEARNS_OFFSETS, arrow_schema
 from acker.store.client import Store
 from acker.streams import StreamWriter, schemas

@@ -12,8 +12,8 @@ from acker.ledger import topologies
 from acker.ledger.client import Ledger, open_ledger
 from acker.spark import bolt, read_again, track
 from acker.spark.collector import Collector
-from acker.spark.losses import Losses, check_commits
-from acker.spark.microbatches import MicroBatch
+from acker.spark.queries.losses import Losses, check_commits
+from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command

@@ -7,8 +7,9 @@ from pyspark.sql import DataFrame
 from acker.errors import UnreadableRecord
 from acker.inspect.totals import unreadable
 from acker.ledger.client import Ledger
-from acker.spark import Collector, batch_roots, bolt, job, notes
-from acker.spark.microbatches import MicroBatch
+from acker.spark import Collector, batch_roots, bolt, job
+from acker.spark.queries import notes
+from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.streams import StreamReader
 from acker.streams.reader import entries

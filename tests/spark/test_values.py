@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
-from acker.spark.calls import Calls
-from acker.spark.mapping import RecordMapper
-from acker.spark.values import Columns, to_python
+from acker.spark.records.calls import Calls
+from acker.spark.records.mapping import RecordMapper
+from acker.spark.records.values import Columns, to_python
 from acker.spark.versions import arrow_schema
 
 pytestmark = pytest.mark.slow

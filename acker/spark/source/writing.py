@@ -19,12 +19,13 @@ from acker.inspect import marks, steps
 from acker.inspect.steps import Step
 from acker.ledger.client import Ledger
 from acker.ledger.marks import Mark
-from acker.spark import batch_roots, company, lateness, losses, microbatches, verdicts
+from acker.spark import batch_roots, lateness
 from acker.spark.anchoring import check_names, named_schema
-from acker.spark.microbatches import MicroBatch
 from acker.spark.options import Options
+from acker.spark.queries import company, losses, microbatches, verdicts
+from acker.spark.queries.microbatches import MicroBatch
+from acker.spark.queries.verdicts import Verdict
 from acker.spark.shipping import Shipped
-from acker.spark.verdicts import Verdict
 from acker.spark.versions import DataSourceStreamArrowWriter, arrow_schema
 from acker.streams import retention, schemas
 from acker.streams.commits import commit as commits
@@ -48,7 +49,7 @@ _HINT = (
 class StagedMessage(WriterCommitMessage):
     """What a task staged, and for which batch of a query, if any; roots where it writes as a spout.
 
-    within: where a DataFrame that is not streaming was written (`acker.spark.microbatches.task_within`).
+    within: where a DataFrame that is not streaming was written (`microbatches.task_within`).
     """
 
     staged: Staged

@@ -5,7 +5,7 @@ State and trees do not go together. Spark's state swallows the replay of a recor
 tuples are acked with the batch that read them all the same. So nothing of such a query is acked.
 
 A query that writes by itself is committed by a process that does not see its plan: the driver, which does,
-leaves it a record of what it has found (acker/spark/listening.py).
+leaves it a record of what it has found (acker/spark/queries/listening.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from acker.errors import UnsafePlan
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
-from acker.spark.microbatches import MicroBatch
+from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.streams import subscriptions

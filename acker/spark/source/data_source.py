@@ -13,12 +13,12 @@ from pyspark.sql.types import StructType
 
 from acker.errors import UnknownStream, UnknownTopology, ValidationError
 from acker.ledger.client import Ledger
-from acker.spark import letters
-from acker.spark.letters import DeadLetterReader, DeadLetterStreamingReader
 from acker.spark.options import BATCH_WRITE, READ, WRITE, Options
-from acker.spark.reading import Reader, StreamingReader
+from acker.spark.source import letters
+from acker.spark.source.letters import DeadLetterReader, DeadLetterStreamingReader
+from acker.spark.source.reading import Reader, StreamingReader
+from acker.spark.source.writing import BatchWriter, StreamingWriter
 from acker.spark.versions import spark_schema
-from acker.spark.writing import BatchWriter, StreamingWriter
 from acker.streams import schemas
 from acker.streams.gathers import FINISHED
 
@@ -102,7 +102,7 @@ def register(spark: SparkSession) -> None:
     """Makes `format("acker")` known to a session, and the plans of its queries to acker; once for each."""
     classic = hasattr(spark, "sparkContext")  # there is no JVM beside a client of Spark Connect
     if classic:
-        from acker.spark.listening import listen
+        from acker.spark.queries.listening import listen
 
         listen(spark)
         known = spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(AckerSource.name())

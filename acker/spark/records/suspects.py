@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from acker.ledger.client import Ledger
-from acker.spark import microbatches
+from acker.spark.queries import microbatches
 from acker.store import keys
 from acker.store.operation import command
 

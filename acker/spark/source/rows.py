@@ -7,10 +7,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from acker.errors import SegmentGone, ValidationError
-from acker.spark import microbatches, notes
 from acker.spark.anchoring import named_schema
 from acker.spark.options import Options
-from acker.spark.partitions import SegmentsPartition
+from acker.spark.queries import microbatches, notes
+from acker.spark.source.partitions import SegmentsPartition
 from acker.spark.versions import arrow_schema
 from acker.store.operation import Operation
 from acker.streams import reader, schemas, segments, stale

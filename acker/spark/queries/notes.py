@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
-from acker.spark.microbatches import MicroBatch
+from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams.commits.commit import RECORD_TTL

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from acker.spark.batch_roots import TRACKS
-from acker.spark.verdicts import ANY, Verdict
+from acker.spark.queries.verdicts import ANY, Verdict
 from acker.streams.subscriptions import DEFAULT
 
 _LOGICAL = {

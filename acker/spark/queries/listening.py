@@ -1,7 +1,7 @@
 """What the driver knows of its queries when they start, and others have to: where there is a JVM beside it.
 
 A listener learns of each query of a session before that begins. It leaves what the query's plan has
-(acker/spark/verdicts.py) for the process that commits for a query that writes by itself, and warns of what
+(verdicts.py) for the process that commits for a query that writes by itself, and warns of what
 nobody else would. Spark waits for it at the start of a query only; batches cost one empty call each.
 """
 
@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
-from acker.spark import verdicts
 from acker.spark.options import OPTIONS, Options
-from acker.spark.state import AnalyzedPlan, Source
+from acker.spark.queries import verdicts
+from acker.spark.queries.state import AnalyzedPlan, Source
 from acker.store.client import Store
 from acker.streams.commits import giving_back
 

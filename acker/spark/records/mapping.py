@@ -19,10 +19,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from acker.errors import PermanentFailure, ValidationError
 from acker.ledger.causes import Cause, said_by
 from acker.ledger.ids import Ids
-from acker.spark.calls import Calls, Record
+from acker.spark.records.calls import Calls, Record
+from acker.spark.records.suspects import Suspects, halved
+from acker.spark.records.values import Columns, Convert, to_python
 from acker.spark.shipping import Shipped
-from acker.spark.suspects import Suspects, halved
-from acker.spark.values import Columns, Convert, to_python
 from acker.spark.versions import arrow_schema
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.staging import FAILED
@@ -48,7 +48,7 @@ def _records_of(
 ) -> tuple[list[Record], dict[int, str]]:
     """Rows as records, and the reasons of records that Python has no values for, by their places.
 
-    makes: columns whose values are not Arrow's own (`acker.spark.values.to_python`).
+    makes: columns whose values are not Arrow's own (`acker.spark.records.values.to_python`).
     """
     try:
         found: list[Record] = rows.to_pylist()
@@ -119,7 +119,7 @@ class RecordMapper(Shipped):
     def _carefully(
         self, parts: Iterator[pa.RecordBatch], run: int, suspects: Suspects
     ) -> Iterator[pa.RecordBatch]:
-        """As `_mapped`, by other processes: see `acker.spark.suspects`."""
+        """As `_mapped`, by other processes: see `acker.spark.records.suspects`."""
 
         def work(part: pa.RecordBatch) -> pa.RecordBatch:
             [made] = self._mapped(iter([part]), run)

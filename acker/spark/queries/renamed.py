@@ -5,7 +5,7 @@ import logging
 from acker.inspect import steps
 from acker.inspect.stream_totals import stream_totals
 from acker.ledger.client import Ledger
-from acker.spark.microbatches import MicroBatch
+from acker.spark.queries.microbatches import MicroBatch
 
 _log = logging.getLogger(__name__)
 

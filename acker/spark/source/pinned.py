@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 from acker.errors import SegmentGone
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
-from acker.spark.partitions import PARTITION_ROWS
 from acker.spark.shipping import Shipped
+from acker.spark.source.partitions import PARTITION_ROWS
 from acker.spark.versions import arrow_schema, spark_schema
 from acker.store import keys
 from acker.store.operation import Operation, command

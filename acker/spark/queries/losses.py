@@ -13,7 +13,7 @@ from typing import Any
 from acker.errors import StoreLost
 from acker.ledger import topologies
 from acker.ledger.client import Ledger
-from acker.spark.microbatches import MicroBatch
+from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams.commits import roots

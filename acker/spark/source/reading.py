@@ -16,14 +16,14 @@ from pyspark.sql.types import StructType
 
 from acker.errors import UnknownOffset, UnreadableRecord
 from acker.inspect.stream_totals import stream_totals
-from acker.spark import losses
-from acker.spark.company import Company
-from acker.spark.heartbeat import Heartbeat
-from acker.spark.losses import Losses
 from acker.spark.options import Options
-from acker.spark.partitions import deal
-from acker.spark.rows import Rows
+from acker.spark.queries import losses
+from acker.spark.queries.company import Company
+from acker.spark.queries.heartbeat import Heartbeat
+from acker.spark.queries.losses import Losses
 from acker.spark.shipping import Shipped
+from acker.spark.source.partitions import deal
+from acker.spark.source.rows import Rows
 from acker.spark.versions import (
     LEARNS_OFFSETS,
     ReadAllAvailable,

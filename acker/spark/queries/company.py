@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from acker.ledger.client import Ledger
 from acker.spark import batch_roots
-from acker.spark.microbatches import MicroBatch
 from acker.spark.options import Options
+from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs

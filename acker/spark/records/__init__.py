@@ -1,0 +1,1 @@
+"""Python functions that are called for each record, in Spark tasks."""

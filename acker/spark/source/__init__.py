@@ -1,0 +1,1 @@
+"""The data source "acker": reading and writing streams, and reading dead letters."""
