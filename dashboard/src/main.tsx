@@ -5,6 +5,7 @@ import { createBrowserRouter, RouterProvider } from "react-router";
 import { PATH, Problem } from "./api/client";
 import { Layout } from "./components/Layout";
 import "./style.css";
+import "./graph.css";
 import { Broken } from "./views/Broken";
 import { Call } from "./views/Call";
 import { DeadLetters } from "./views/DeadLetters";
