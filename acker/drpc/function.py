@@ -266,6 +266,7 @@ class LinearDRPC:
         line = Line(ledger, self.name, gathers)
         line.once = not self.idempotent
         line.again = partial(self.register_in, line.ledger)
+        line.check = lambda: line.ledger.run(registry.check(self.description(line.ledger.config.name)))
         for place, one in enumerate(self._steps):
             columns = CALL if place == 0 else pa.schema(list((self._columns[place - 1] or {}).items()))
             ledger.run(
@@ -291,7 +292,7 @@ class LinearDRPC:
         stop = threading.Event()
         what = self.description(topology.ledger.config.name)
         answering = threading.Thread(target=answers.run, args=(line.ledger, what, stop), daemon=True)
-        with line.work(threads):
+        with line.working(threads, stop):
             answering.start()
             try:
                 yield

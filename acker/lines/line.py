@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, Unpack
 
-from acker.errors import AckerError, ValidationError
+from acker.errors import AckerError, FunctionConflict, LineConflict, ValidationError
 from acker.ledger.client import Ledger, remake
 from acker.ledger.config import check_name
 from acker.ledger.outcomes import OutcomeReader
@@ -46,6 +46,8 @@ class Line:
         self.definition = ledger.run(definition.declare(ledger.core, name, self._gathers))
         self.again: Callable[[], object] = self._declare
         """Declares the line, and what belongs to it, in a store that has lost it."""
+        self.check: Callable[[], object] = lambda: None
+        """Raises FunctionConflict where the line's steps are not the ones that are wanted any more."""
         self.once = False
         """Whether what a worker had begun when it died is not worked on again: its requests fail."""
         self._steps: dict[str, Step] = {}
@@ -107,7 +109,7 @@ class Line:
     def keep(self) -> None:
         """Follows the topology where it was configured or made anew; declares what the store has lost.
 
-        Raises LineConflict where the line was declared otherwise since.
+        Raises LineConflict or FunctionConflict where it was declared otherwise since.
         """
         ledger = self.ledger
         found = remake(ledger)
@@ -118,12 +120,18 @@ class Line:
         if not there:
             _log.warning("line %s is declared again: the store has lost it, or it was removed", self.name)
             self.again()
+        self.check()
 
     @contextmanager
     def work(self, threads: int = 1) -> Iterator[None]:
         """Runs all steps, each in so many threads (1 to 64), and a coordinator, until the context is left."""
+        with self.working(threads, threading.Event()):
+            yield
+
+    @contextmanager
+    def working(self, threads: int, stop: threading.Event) -> Iterator[None]:
+        """As `work`. stop: is set where the workers stop, for the line was declared otherwise since."""
         check_number(threads, "threads", 1, THREADS, int)
-        stop = threading.Event()
         bell = Bell(self.ledger.store, stop)
         workers = [worker for _ in range(threads) for worker in self.workers()]
         running = [self._thread(_run, worker, stop, self._listening(bell, worker)) for worker in workers]
@@ -205,8 +213,15 @@ def _look_after(line: Line, workers: Sequence[Worker], stop: threading.Event) ->
             unforeseen = None if isinstance(error, AckerError) else error
             _log.warning("line %s: %s", line.name, error, exc_info=unforeseen)
 
+    def keep() -> None:
+        try:
+            line.keep()
+        except (FunctionConflict, LineConflict) as error:
+            _log.error("line %s: its workers stop: %s", line.name, error)
+            stop.set()
+
     while not stop.wait(leases.LEASE / 4):
-        attempt(line.keep)
+        attempt(keep)
         for worker in workers:
             attempt(worker.renew)
             attempt(worker.recover)

@@ -4,12 +4,13 @@ import pyarrow as pa
 import pytest
 
 from acker.collectors.topology import Topology
-from acker.drpc import LinearDRPC
+from acker.drpc import LinearDRPC, calls
 from acker.drpc import client as client_module
 from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownFunction
 from acker.inspect import configuring
 from acker.lines import Gather, Line, leases
-from acker.store.operation import Request
+from acker.store import keys
+from acker.store.operation import Request, command
 from tests.helpers.counting import Count, counting, fan
 from tests.helpers.servers import wait_until
 
@@ -34,6 +35,20 @@ def test_workers_make_what_a_store_has_lost_anew(topology: Topology) -> None:
         topology.ledger.store.send([Request(b"acker:functions", ["FLUSHDB"])])
         wait_until(lambda: answers(client))
         assert topology.drpc("count").execute_many([0, 2]) == [0, 2]
+
+
+def test_workers_stop_where_the_function_was_registered_otherwise_since(topology: Topology) -> None:
+    with counting().work(topology):
+        client = topology.drpc("count")
+        assert client.execute(2) == 2
+        known, core = client.function, topology.ledger.core
+        other = counting(timeout=5.0)
+        record = other.description("t").record()  # by somebody who has removed it by force
+        topology.ledger.store.send([command("HSET", keys.FUNCTIONS, "count", record)])
+        wait_until(lambda: topology.ledger.run(calls.workers(core, known)) == [0, 0], timeout=60)
+        call = topology.drpc("count").begin(3)
+        with other.work(topology):
+            assert call.future.result(60) == 3
 
 
 def test_callers_learn_that_a_function_has_gone(topology: Topology) -> None:
