@@ -6,7 +6,8 @@ from enum import StrEnum
 from acker.drpc import calls
 from acker.drpc.calls import Status
 from acker.drpc.registry import Description
-from acker.inspect import pages
+from acker.inspect import failures, pages
+from acker.inspect.failure import Failure
 from acker.ledger.core import Core
 from acker.lines import overview
 from acker.lines.overview import Gathered, RequestSeen
@@ -143,7 +144,10 @@ def follow(core: Core, what: Description, request: str) -> Operation[Progress | 
     trees = [tree for tree in page.trees if tree.spout == what.name]  # of each attempt one
     if not trees:
         return Progress(head, tuple(_before(what)))
-    seen = yield from overview.request(core, max(trees, key=lambda tree: tree.tracked_at).anchor)
+    last = max(trees, key=lambda tree: tree.tracked_at)
+    if isinstance((yield from failures.how_ended(core, last)), Failure):
+        return Progress(head, tuple(_before(what)))  # who works on it tries it again, or answers
+    seen = yield from overview.request(core, last.anchor)
     return Progress(head, tuple(_steps(what, seen)), seen)
 
 

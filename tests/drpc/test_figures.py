@@ -3,6 +3,7 @@
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from acker.collectors.topology import Topology
@@ -12,7 +13,8 @@ from acker.drpc.figures import MINUTES, Figures, figures
 from acker.drpc.progress import CallHead, Progress, State
 from acker.drpc.registry import Description
 from acker.errors import DRPCFailed, DRPCTimeout, UnreadableRecord
-from acker.ledger import histogram
+from acker.inspect import pages
+from acker.ledger import histogram, sections
 from acker.store import keys
 from acker.store.operation import command
 from tests.helpers.counting import Count, N, counting, fan, of_result
@@ -210,6 +212,16 @@ def test_a_call_without_result_has_failed_in_its_last_step(topology: Topology) -
     assert states(follow(topology, call.request)) == [("fan", State.FINISHED), ("last", State.FAILED)]
     [cause] = seen(topology).total.causes
     assert (cause.steps, cause.text) == (("last",), "last gave no result")
+
+
+def test_a_call_that_has_failed_and_that_nobody_has_answered_has_no_step_done(topology: Topology) -> None:
+    counting(idempotent=True).register(topology)
+    call = topology.drpc("count").begin(2)
+    call.begun.result()
+    core = topology.ledger.core
+    [tree] = topology.ledger.run(pages.find(core, call.request)).trees
+    topology.ledger.fail([int(sections.within(np.array([tree.anchor]), one)[0]) for one in (1, 2)], "bad")
+    assert states(follow(topology, call.request)) == [("fan", State.WAITING), ("count", State.WAITING)]
 
 
 def test_a_call_that_was_late_tells_which_steps_were_not_done(topology: Topology) -> None:

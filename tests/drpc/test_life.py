@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import redis
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out
 from acker.errors import DRPCFailed, DRPCTimeout
+from acker.inspect import pages
 from acker.ledger.ticker import Ticker
 from acker.store import keys
 from acker.store.client import Store
@@ -19,6 +21,7 @@ from acker.store.operation import command
 from tests.helpers import tickers
 from tests.helpers.counting import Count, N, counting, fan
 from tests.helpers.leaks import assert_settled
+from tests.helpers.ledgers import Trees
 from tests.helpers.servers import wait_until
 
 CALLER = """
@@ -62,6 +65,26 @@ def test_a_call_of_3_s_under_a_message_timeout_of_1_s_is_answered_after_2_5_s(va
                 assert time.monotonic() - begun >= 2.5
                 return
     pytest.fail("; ".join(said))
+
+
+def test_a_call_that_nobody_has_begun_waits_for_a_worker_longer_than_the_message_timeout(
+    valkey_url: str,
+) -> None:
+    topology = Topology(valkey_url, "t", ackers=1, message_timeout=1.0)
+    counting().register(topology)
+    asked = topology.drpc("count").begin(2, timeout=300.0)
+    asked.begun.result(60)
+    with tickers.running(Ticker(Store(valkey_url))):
+        for _ in range(2):  # what nobody keeps expires, twice over
+            other = int(Trees(1).track(topology.ledger).anchors[0])
+            wait_until(partial(expired, topology, other), timeout=60)
+        with counting().work(topology):
+            assert asked.future.result(60) == 2
+
+
+def expired(topology: Topology, anchor: int) -> bool:
+    tree = topology.ledger.run(pages.tree(topology.ledger.core, anchor))
+    return tree is None or tree.state == "finished"
 
 
 def test_the_same_key_from_two_processes_is_worked_out_once(valkey_url: str) -> None:
