@@ -1,4 +1,4 @@
-"""All benchmarks in one run, or those that are named: one table, and JSON.
+"""All benchmarks in one run, or the named ones: one table, and JSON.
 
     uv run python -m benchmarks [PART ...] [--rounds N] [--json FILE] [--PART-OPTION VALUE ...]
     uv run python -m benchmarks --markdown FILE

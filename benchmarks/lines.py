@@ -114,7 +114,7 @@ def _bytes(sizes: Sizes) -> Iterator[Sample]:
 
 
 def _payloads(url: str) -> int:
-    """Bytes of what carries rows: those in streams, and those that a spout keeps."""
+    """Bytes of the rows in streams, and of the rows that a spout keeps."""
     with client(url) as raw:
         found = [*raw.scan_iter("*:payload:*", count=10_000), *raw.scan_iter("*:rows:*", count=10_000)]
         pipe = raw.pipeline(transaction=False)

@@ -7,7 +7,7 @@ are, and somebody learns it. All is enqueued first, with no worker running: memo
 parent in flight is taken then. Workers work it off after. Children per second are all children over the
 seconds of both: of enqueueing, and from the begin of the first child until the last parent is complete;
 starting of processes is left out. Each has the settings that its manual recommends for many short tasks;
-those that get through more are given more parents. On Redis of PATH, else on the embedded Valkey.
+faster ones are given more parents. On Redis of PATH, else on the embedded Valkey.
 
     bullmq      flows, added 100 at a time; workers of concurrency 50. Carries the jobs, with data, retries,
                 delays, priorities. A job whose worker died is run again; a parent waits for its children
@@ -92,7 +92,7 @@ Run = Callable[[str, int, Sizes], Result]
 
 
 def samples(sizes: Sizes) -> Iterator[Sample | Missing]:
-    """Prepares the peers, and measures those that are there round by round."""
+    """Prepares the peers, and measures them round by round, where they are there."""
     with ExitStack() as stack:
         url = stack.enter_context(serving(binaries()[-1]))
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="acker-peers-")))

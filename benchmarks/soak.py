@@ -121,7 +121,7 @@ def _sample(topology: Topology, at: float, settled: bool) -> Sample:
 
 
 def soak(kinds: Sequence[str], sizes: Sizes) -> tuple[dict[str, list[Sample]], dict[str, str]]:
-    """Runs kinds side by side; the samples of each, and of those that broke what went wrong."""
+    """Runs kinds side by side; the samples of each, and what went wrong where one broke."""
     found: dict[str, list[Sample]] = {kind: [] for kind in kinds}
     broken: dict[str, str] = {}
     context = multiprocessing.get_context("spawn")

@@ -17,7 +17,7 @@ PRICES = ["1.50", "2", "free", "0.25", "n/a"]
 
 
 def run(spark: SparkSession, url: str, directory: Path) -> list[float]:
-    """Parses prices; returns those that came out in the end."""
+    """Parses prices; returns the ones that came out in the end."""
     acker = Acker(url, "prices", ackers=4)  # with a setting, the topology is made
     write_json(directory / "in", "prices.json", ({"id": n, "price": price} for n, price in enumerate(PRICES)))
     files = spark.readStream.schema("id long, price string").json(str(directory / "in"))
@@ -36,7 +36,7 @@ def run(spark: SparkSession, url: str, directory: Path) -> list[float]:
 
         return prices.writeStream.foreachBatch(parse_prices)
 
-    for _ in range(2):  # the records, then the replays of those that failed
+    for _ in range(2):  # the records, then the replays of failed ones
         finish(parsing(parse), directory / "parse")
         acker.settle()
     for letter in acker.dead_letters(spark).collect():

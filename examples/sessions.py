@@ -22,7 +22,7 @@ NOON = [("ann", 6_000), ("bob", 9_000), ("cat", 9_100)]
 
 
 def run(spark: SparkSession, url: str, directory: Path) -> list[tuple[str, int, int, int]]:
-    """Finds sessions; returns user, start, end (seconds) and number of events of those that are over."""
+    """Finds sessions; returns user, start, end (seconds) and number of events of each that is over."""
     _write(directory, "morning", MORNING)
     events = track(
         spark.readStream.schema("id string, user string, at long").json(str(directory / "in")),

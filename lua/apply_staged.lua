@@ -80,7 +80,7 @@ end
 
 local ALL = setmetatable({}, {__index = function() return true end})
 
--- The trees that are not acked: those that the commit has failed itself, and those of ARGV[7].
+-- The trees that are not acked: the commit has failed them itself, or they are those of ARGV[7].
 -- Slab -> packed index -> true; nil where there is none. Bounded: by the trees of a chunk.
 local function not_acked(names)
   local found = of_commit and made.failed(KEYS[OWN + 1], names)

@@ -5,7 +5,7 @@
 -- ARGV  1 requests  of the group
 --       2 over, 3 acked  bitmaps, the lowest bit first: what is noted
 --       4 ttl       seconds for which this is kept
--- Returns the bitmap of those that were acked when all are over, and the group was not released; else nil.
+-- Returns the bitmap of the acked ones when all are over, and the group was not released; else nil.
 -- The same again changes nothing, and returns the same.
 local call, band, bor = redis.call, bit.band, bit.bor
 if call('HEXISTS', KEYS[1], 'released') == 1 then return false end

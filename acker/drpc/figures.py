@@ -56,7 +56,7 @@ class Counted:
 
     @property
     def rate(self) -> float | None:
-        """Answers a second, also those that are no results; None where the time is all."""
+        """Answers a second, also without a result; None where the time is all."""
         return self.calls / self.seconds if self.seconds else None
 
     def latency(self, fraction: float) -> float | None:

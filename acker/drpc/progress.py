@@ -1,4 +1,4 @@
-"""How far calls are: those without answer, those that were answered last, and each step of one."""
+"""How far calls are: calls without answer, the latest answers, and each step of a call."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -91,7 +91,7 @@ def traced(core: Core, most: int = 100) -> Operation[list[Traced]]:
 
 
 def walk(core: Core, places: dict[int, bytes], most: int) -> Operation[list[Traced]]:
-    """The next `most` (1 to 10,000) traced trees of each shard, those that began first first.
+    """The next `most` (1 to 10,000) traced trees of each shard, in the order in which they began.
 
     places: by shard, where an earlier call has ended, and then where this one has; it begins anew at the end.
     """

@@ -224,7 +224,7 @@ def follow(
 def remake(known: Ledger) -> Ledger:
     """As `follow`, for who works on; a topology that has gone, with its store or removed, is made anew.
 
-    Its settings are those that it had.
+    It keeps its settings.
     """
     config, store = known.config, known.store
     try:

@@ -7,7 +7,7 @@ from typing import Self
 from acker.ledger.settings import check_number
 
 MOST_STEPS = 255
-"""Steps of a topology that have a number of their own, from 1 on; those that come later share 0."""
+"""Steps of a topology that have a number of their own, from 1 on; later ones share 0."""
 _NO_BATCH = (1 << 32) - 1
 _BY = struct.Struct("<BI")
 _MARK = struct.Struct("<QI")

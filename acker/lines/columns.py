@@ -11,7 +11,7 @@ from acker.streams.segments import ANCHORS
 
 
 def table(rows: Sequence[Mapping[str, Any]], known: pa.Schema | None) -> pa.Table:
-    """Rows with the columns that the stream has, and those that are new, but for new ones without a value.
+    """Rows with the columns that the stream has, and with new ones, but for new ones without a value.
 
     Raises ValidationError, which names the column, for a value that it cannot have as it is.
     """

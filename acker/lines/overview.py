@@ -18,7 +18,7 @@ from acker.store.replies import milliseconds, whole
 from acker.streams.gathers import MOST_SEGMENTS
 
 _LOOK = 1_000
-"""Places of a gather that are looked at: those that wait longest."""
+"""Places of a gather that are looked at: the ones that have waited longest."""
 
 
 @dataclass(frozen=True, slots=True)

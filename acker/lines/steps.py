@@ -371,7 +371,7 @@ def _stage_rows(
     batch: int,
     into: list[operation.Request],
 ) -> Operation[list[Staged]]:
-    """Stages rows for a stream. Of those that it cannot have, found by halves, the requests fail."""
+    """Stages rows for a stream. Rows that it cannot have, found by halves, fail their requests."""
     rows = [row for row in rows if row[ANCHORS] not in made.failed]
     while rows:
         begun = len(into)

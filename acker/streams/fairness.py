@@ -125,7 +125,7 @@ def _lanes(codes: npt.NDArray[np.int16], before: Ids) -> Ids:
 
 
 def _keys(rows: pa.Table, column: str) -> tuple[npt.NDArray[np.int16], list[bytes]]:
-    """For each row the number of its key among those that are counted, or `_NONE`; and these keys' names."""
+    """For each row the number of its key among the counted ones, or `_NONE`; and these keys' names."""
     numbers, known = _encoded(rows, column)
     counts = np.bincount(numbers, minlength=len(known) + 1)
     much = np.flatnonzero(counts * COUNTED_KEYS >= rows.num_rows)

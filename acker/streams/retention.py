@@ -123,7 +123,7 @@ class _Kept(NamedTuple):
 
 
 def _with_waiting(core: Core, stream: str) -> Operation[list[_Kept]]:
-    """The oldest segments of a stream that gathers, in their order: those that wait, and those released."""
+    """The oldest segments of a stream that gathers, in their order: waiting ones, and released ones."""
     key = keys.Stream(core.config.name, stream).entries
     [found] = yield [command("XRANGE", key, "-", "+", "COUNT", _FLIGHT)]
     every = [_Kept(entry.decode(), segments.readable(fields[1])) for entry, fields in found]

@@ -72,7 +72,7 @@ def plan(
 def planned(
     core: Core, stream: str, members: Sequence[Segment], gone: Collection[str], judged: Skipped
 ) -> Operation[Planned]:
-    """What a batch reads of segments: not those that are gone, by their tokens, nor what `judge` names.
+    """The rows that a batch reads of segments: none of segments that are gone, nor what `judge` names.
 
     What is left out is noted in the store.
     """

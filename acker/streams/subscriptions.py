@@ -40,7 +40,7 @@ MOST_GIVEN = 500
 GONE = b"0"
 """What a segment is noted to owe to a slot that was dropped before it was published, where others have it."""
 _TOLD = 64
-"""Segments that a claim tells at most, of those that it gives."""
+"""Most segments that a claim lists of all that it gives."""
 _MOST_NUMBER = 2**53
 _log = logging.getLogger(__name__)
 

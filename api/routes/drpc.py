@@ -129,7 +129,7 @@ async def list_calls(
     state: Literal["pending", "ended"],
     query: Annotated[CallsQuery, Query()],
 ) -> Calls:
-    """Calls without answer, those first whose time is over first; or those that were answered last.
+    """Calls without answer, in the order in which their time will be over; or the latest answers.
 
     Of these, the latest first, as long as their answers are kept.
     """

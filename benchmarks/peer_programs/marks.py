@@ -14,7 +14,7 @@ DONE = "done"
 
 
 class Marks:
-    """The marks of one process and of those that it forks."""
+    """The marks of one process and of its forks."""
 
     def __init__(self, directory: str) -> None:
         self._first = Path(directory) / FIRST

@@ -31,7 +31,7 @@ const queries = new QueryClient({
       // A bad request stays bad; one that fails otherwise is sent again after a moment.
       retry: (failures, error) => failures < 2 && !(error instanceof Problem),
       retryDelay: 500,
-      // Views say themselves how often they are renewed; this is for those that failed before they showed anything.
+      // Views say themselves how often they are renewed; this is for a view that failed before it showed anything.
       refetchInterval: (query) =>
         query.state.data === undefined && query.state.error !== null ? 2000 : false,
     },

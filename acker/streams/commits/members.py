@@ -95,7 +95,7 @@ def _check_trees(
 def _check_gathering(
     core: Core, staged: Sequence[Staged], read: Sequence[_Input], roots: Sequence[Roots]
 ) -> Operation[None]:
-    """Checks rows that wait to gather: they are of the same requests as those that were read.
+    """Checks rows that wait to gather: they are of the requests whose rows were read.
 
     A request's trees lie in any shards.
     """

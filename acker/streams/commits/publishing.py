@@ -65,7 +65,7 @@ def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[i
 
 
 def _gather(core: Core, stream: str, members: Sequence[Segment]) -> Operation[None]:
-    """Has segments wait in a stream that gathers, or releases those that wait with the one that ends them."""
+    """Has segments wait in a stream that gathers, or releases waiting ones with the one that ends them."""
     own = keys.Stream(core.config.name, stream)
     placed = [(*gathers.parse_destination(one.to), one) for one in members]
     waiting = [(group, task, one) for group, task, last, one in placed if not last]

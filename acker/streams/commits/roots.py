@@ -117,7 +117,7 @@ class Roots:
         return _slabs(self.seed, self.rows, self.slab, self.line, section)
 
     def anchors(self, section: int = 1) -> Ids:
-        """The tree of each row: the first, of those that a row of a line has, or that of a section."""
+        """The tree of each row: the first that a row of a line has, or that of a section."""
         places = np.arange(self.rows, dtype=np.int64)
         return self.slabs(section)[places // self.slab] + ids.STEP * (places % self.slab)
 

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 class Holder:
     """Who has taken a segment and not acked it.
 
-    reader: its name in the subscription. number: of the segment among those that it took. query: the id of
+    reader: its name in the subscription. number: of the segment, as it took them. query: the id of
     its streaming query, or what names a run of a batch job; "" where no task of its has begun to read. batch:
     the number of the batch, None where that is not known. step, application, query_name: as the step that the
     query runs has said, "" before its first batch is done. Several bolts of a query are joined by a comma.
@@ -92,7 +92,7 @@ def find(
 
 
 def taker(core: Core, read: Range, at_work: Iterable[Step]) -> Operation[Callable[[int], Holder]]:
-    """Who the reader of a range is, for each number of a segment among those that it took."""
+    """Who the reader of a range is, for each number of a segment that it took."""
     own = keys.Stream(core.config.name, read.stream)
     [noted, until, instant] = yield [
         command("GET", own.holder(read.slot, read.reader)),

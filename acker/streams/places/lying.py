@@ -117,7 +117,7 @@ def _words(chunk: Chunk, fields: Sequence[bytes]) -> Iterable[tuple[bytes, Ids, 
 
 
 def _part(counts: bytes, place: int, ends: dict[bytes, list[int]]) -> tuple[int, int]:
-    """Where a part begins, and how long it is; `ends` keeps those that are known."""
+    """Where a part begins, and how long it is; `ends` keeps known ones."""
     known = ends.get(counts)
     if known is None:
         known = ends[counts] = np.cumsum(np.frombuffer(counts, "<u2"), dtype=np.int64).tolist()

@@ -81,7 +81,7 @@ export interface paths {
         };
         /**
          * List Calls
-         * @description Calls without answer, those first whose time is over first; or those that were answered last.
+         * @description Calls without answer, in the order in which their time will be over; or the latest answers.
          *
          *     Of these, the latest first, as long as their answers are kept.
          */

@@ -40,7 +40,7 @@ test("a step of a call that was late is not said to have failed", () => {
   expect(stepWord("finished", "answered")).toBe("finished");
 });
 
-test("the share of calls without a result is of those that have ended", () => {
+test("the share of calls without a result is of all ended calls", () => {
   const counts = (answered: number, failed: number, timed_out: number) =>
     ({ answered, failed, timed_out }) as Schemas["CallCounts"];
   expect(failing(counts(0, 0, 0))).toBeNull();

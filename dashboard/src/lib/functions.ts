@@ -39,7 +39,7 @@ export const STEP_KINDS: Record<Schemas["CallStep"]["state"], Kind> = {
 };
 
 /**
- * Steps of a call, of which those that are at work are taken apart by where the tuples of their section are: a step
+ * Steps of a call. Steps at work are distinguished by where the tuples of their section are: a step
  * is done once nothing is left for it, or for one before it. rows: what is left for it; null where that is not known.
  */
 export function apart(

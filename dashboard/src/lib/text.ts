@@ -6,7 +6,7 @@ export interface Piece {
   escaped: boolean;
 }
 
-// Controls, format characters (among them those that turn the direction), lone surrogates, private use,
+// Controls, format characters (also such as turn the direction), lone surrogates, private use,
 // unassigned ones, and spaces and line ends other than the plain space.
 const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/u;
 

@@ -37,7 +37,7 @@ export function matching({ status, spout, step, reason, cause, age }: Filter): M
   };
 }
 
-/** What a group is of, of those that were asked for. */
+/** The filter of a group, within what was asked for. */
 export function ofGroup(asked: Matching, group: Group): Matching {
   return {
     ...asked,
