@@ -12,8 +12,8 @@ def gathered(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
     """The rows of a batch, and its requests: a row each, with the column `_acker`, also without other rows.
 
     batch: of a stream that gathers (`acker.lines`), read with `.option("requests", "true")`. Every row of
-    each request is in it; where the stream has several tasks, every row of the tasks that the batch has, and each
-    task is in one batch. So this is exact:
+    each request is in it; where the stream has several tasks, every row of the tasks that the batch has, and
+    each task is in one batch. So this is exact:
 
         rows, requests = gathered(batch)
         counts = rows.groupBy("_acker").agg(F.count("*").alias("n"))
