@@ -68,7 +68,7 @@ def test_a_longer_plan_begins_as_the_shorter_one() -> None:
 
 
 @pytest.mark.parametrize("only", [["Tuesdays"], ["server's clock steps"]])
-def test_a_plan_of_what_the_store_can_not_have_is_refused(only: list[str]) -> None:
+def test_a_plan_of_what_the_store_cannot_have_is_refused(only: list[str]) -> None:
     with pytest.raises(ValidationError, match="only: "):
         plan(1, 1.0, "cluster", only=only)
 

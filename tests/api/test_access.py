@@ -55,7 +55,7 @@ def test_to_change_something_a_token_needs_the_scope_operate(address: str) -> No
         assert client.get("/access").json() == {"scope": "operate"}
 
 
-def test_pages_of_other_sites_can_not_write(address: str, client: httpx.Client) -> None:
+def test_pages_of_other_sites_cannot_write(address: str, client: httpx.Client) -> None:
     for headers in (
         {"Origin": "https://evil.example"},
         {"Origin": "null"},

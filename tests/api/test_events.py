@@ -279,7 +279,7 @@ def test_a_stream_outlives_a_history_that_stands_still(
 
 
 @pytest.mark.parametrize("value", [b"nonsense", b"9" * 30, b"\xff"])
-def test_what_can_not_be_read_of_one_topology_ends_the_events_of_no_other(
+def test_what_cannot_be_read_of_one_topology_ends_the_events_of_no_other(
     live: httpx.Client, ledger: Ledger, valkey_url: str, valkey_raw: Any, value: bytes
 ) -> None:
     broken = open_ledger(Store(valkey_url), "broken", ackers=2, message_timeout=600.0)

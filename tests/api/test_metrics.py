@@ -86,7 +86,7 @@ def test_the_alerts_are_of_metrics_that_there_are_and_of_each_kind_of_trouble(
         (keys.Shard("damaged", 0).latency, "many"),
     ],
 )
-def test_a_topology_that_can_not_be_read_is_a_trouble_and_keeps_no_other_from_its_alerts(
+def test_a_topology_that_cannot_be_read_is_a_trouble_and_keeps_no_other_from_its_alerts(
     address: str, valkey_url: str, key: bytes, field: str
 ) -> None:
     for name in ("damaged", "words"):

@@ -145,7 +145,7 @@ def test_an_unknown_topology_is_a_problem(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_topology_that_can_not_be_read_is_named_and_hides_no_other(
+def test_a_topology_that_cannot_be_read_is_named_and_hides_no_other(
     client: httpx.Client, valkey_url: str, how: str
 ) -> None:
     two(valkey_url)
@@ -165,7 +165,7 @@ def test_a_topology_that_can_not_be_read_is_named_and_hides_no_other(
 
 
 @pytest.mark.parametrize(("bucket", "trees"), [("many", 1), (3, "many"), (-3, 1), (3, -1)])
-def test_a_latency_that_can_not_be_read_is_reported_as_what_it_is(
+def test_a_latency_that_cannot_be_read_is_reported_as_what_it_is(
     client: httpx.Client, valkey_url: str, bucket: str | int, trees: str | int
 ) -> None:
     two(valkey_url)
@@ -190,7 +190,7 @@ def test_a_latency_beyond_all_buckets_counts_as_one_of_the_last(
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-async def test_the_beat_of_a_service_goes_on_beside_a_topology_that_can_not_be_read(
+async def test_the_beat_of_a_service_goes_on_beside_a_topology_that_cannot_be_read(
     valkey_url: str, how: str
 ) -> None:
     _, words = two(valkey_url)

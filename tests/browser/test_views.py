@@ -51,7 +51,7 @@ def test_the_overview_shows_each_topology_as_a_card(new_page: NewPage) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("words")
 
 
-def test_a_topology_that_can_not_be_read_has_a_card_that_says_why(
+def test_a_topology_that_cannot_be_read_has_a_card_that_says_why(
     new_page: NewPage, world: World, axe: Callable[[Page], list[str]]
 ) -> None:
     config = keys.config("broken")

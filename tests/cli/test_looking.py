@@ -41,9 +41,7 @@ def test_topologies_are_listed(acker: Acker, ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_topology_that_can_not_be_read_is_named_and_hides_no_other(
-    acker: Acker, url: str, how: str
-) -> None:
+def test_a_topology_that_cannot_be_read_is_named_and_hides_no_other(acker: Acker, url: str, how: str) -> None:
     two(url)
     with damage(url, how):
         shown = acker("topologies")

@@ -15,7 +15,7 @@ from tests.helpers.collectors import Make, reported, statuses
 pytestmark = pytest.mark.cluster(slow=True)
 
 
-def test_what_was_acked_or_failed_can_not_be_used_again(make: Make) -> None:
+def test_what_was_acked_or_failed_cannot_be_used_again(make: Make) -> None:
     topology = make()
     spout, bolt = topology.spout("s"), topology.bolt("b")
     acked, failed = spout.emit("m", targets=2)

@@ -29,7 +29,7 @@ def test_a_tuple_is_a_value(edges: dict[int, int]) -> None:
     assert eval(repr(made), {"Tuple": Tuple}) == made
 
 
-def test_the_value_of_a_tuple_can_not_be_changed() -> None:
+def test_the_value_of_a_tuple_cannot_be_changed() -> None:
     made = Tuple({1: 2})
     for name in ("anchors", "edges", "other"):
         with pytest.raises(AttributeError):

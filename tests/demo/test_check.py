@@ -48,7 +48,7 @@ def test_writing_a_batch_again_changes_nothing(tmp_path: Path) -> None:
     assert list(sink.records()) == [("f:1", [(0, "a"), (1, "b")]), ("f:2", [(0, "a")])]
 
 
-def test_a_batch_that_can_not_be_written_whole_is_not_written(tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_written_whole_is_not_written(tmp_path: Path) -> None:
     sink = Sink(tmp_path / "words.db")
     sink.write(table())
     with pytest.raises(sqlite3.IntegrityError):

@@ -76,7 +76,7 @@ def test_input_that_is_not_there_is_refused(tmp_path: Path) -> None:
     "wrong",
     [{"lines": -1}, {"max_spout_pending": 0}, {"topology": "a b"}, {"settings": {"wait_replicas": 17}}],
 )
-def test_options_that_can_not_be_are_refused(wrong: dict[str, object]) -> None:
+def test_options_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Options(**wrong)  # type: ignore[arg-type]
 

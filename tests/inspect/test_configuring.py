@@ -82,7 +82,7 @@ def test_the_message_timeout_changes_when_nothing_is_in_flight_and_the_ticker_fo
         ({"slab_limit": "7"}, "slab_limit: expected int"),
     ],
 )
-def test_what_can_not_be_is_refused_and_nothing_has_changed(
+def test_what_cannot_be_is_refused_and_nothing_has_changed(
     ledger: Ledger, asked: Settings, said: str
 ) -> None:
     before = stored(ledger)

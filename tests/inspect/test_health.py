@@ -130,7 +130,7 @@ def test_thresholds_are_checked_and_what_is_stored_wrongly_is_passed_over(ledger
     assert set(THRESHOLDS) >= {rule.threshold for rule in RULES if rule.threshold}
 
 
-def test_a_stream_whose_counts_can_not_be_read_is_a_trouble(ledger: Ledger) -> None:
+def test_a_stream_whose_counts_cannot_be_read_is_a_trouble(ledger: Ledger) -> None:
     with redis.Redis.from_url(ledger.store.url) as raw:
         raw.sadd(keys.streams("tested"), "lines")
         raw.hset(keys.Stream("tested", "lines").subscriptions, "segments", "many")

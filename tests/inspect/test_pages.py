@@ -148,7 +148,7 @@ def test_cursors_of_large_pages_stay_short_enough_for_a_url(ledger: Ledger) -> N
     ],
     ids=str,
 )
-def test_filters_that_can_not_be_are_refused(ledger: Ledger, filters: dict[str, object]) -> None:
+def test_filters_that_cannot_be_are_refused(ledger: Ledger, filters: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         ledger.run(inspect.trees(ledger.core, **filters))  # type: ignore[arg-type]
 

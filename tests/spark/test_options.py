@@ -107,7 +107,7 @@ def test_a_near_miss_of_what_dead_letters_are_filtered_by_is_reported() -> None:
         spouts.dead_letters(nobody, url="redis://store.invalid:1/0", topology="t", resaon="bad")
 
 
-def test_a_replay_of_many_tells_of_dead_letters_that_can_not_be_replayed(
+def test_a_replay_of_many_tells_of_dead_letters_that_cannot_be_replayed(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = open_ledger(Store(url), "t", ackers=1)

@@ -35,7 +35,7 @@ async def year(record: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("function", [year, lambda record: record["day"].year], ids=["async", "plain"])
 @pytest.mark.parametrize("days", [[0, 3_000_000, 365], [3_000_000], [-800_000, 0]])
-def test_a_record_that_python_can_not_have_fails_alone(function: Any, days: list[int]) -> None:
+def test_a_record_that_python_cannot_have_fails_alone(function: Any, days: list[int]) -> None:
     rows, failed = mapped(function, days)
     good = [place for place, day in enumerate(days) if day in (0, 365)]
     assert rows == [(place, 1970 + days[place] // 365) for place in good]

@@ -311,7 +311,7 @@ def test_a_source_that_is_not_files_is_a_spout_too(pipeline: Pipeline) -> None:
     assert len(found) >= 20
 
 
-def test_a_dataframe_that_can_not_be_tracked_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_a_dataframe_that_cannot_be_tracked_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
     stream = files(pipeline, ["a"])
     with pytest.raises(ValidationError, match="message_id: expected one of the columns value, got 'nope'"):
         tracked(pipeline, stream, message_id="nope")

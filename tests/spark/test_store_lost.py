@@ -104,7 +104,7 @@ def test_an_offset_of_another_life_of_the_store_is_refused_unless_the_user_goes_
     assert going_on.marks(other, False) == first
 
 
-def test_a_checkpoint_that_can_not_be_set_back_is_left_as_it_is(tmp_path: Path, valkey_url: str) -> None:
+def test_a_checkpoint_that_cannot_be_set_back_is_left_as_it_is(tmp_path: Path, valkey_url: str) -> None:
     with pytest.raises(ValidationError, match="expected the directory of one"):
         read_again(str(tmp_path), url=valkey_url, topology="t")
     (tmp_path / "metadata").write_text('{"id": "q"}')

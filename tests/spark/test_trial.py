@@ -112,7 +112,7 @@ def test_what_a_function_raises_is_raised_and_what_fails_the_batch_fails_all_row
         run(losing)
 
 
-def test_what_can_not_be_tried_is_refused_and_a_bolt_elsewhere_names_the_way(spark: SparkSession) -> None:
+def test_what_cannot_be_tried_is_refused_and_a_bolt_elsewhere_names_the_way(spark: SparkSession) -> None:
     plain: Any = print
     with pytest.raises(ValidationError, match=r"expected a bolt, as @acker.bolt makes it"):
         run_bolt(plain, lines(spark, "a"))

@@ -25,7 +25,7 @@ def spoil(pipeline: Pipeline, stream: str, place: int) -> None:
         client.setrange(keys.Stream("t", stream).payload(segment.token), 100, b"\xff" * 100)
 
 
-def test_a_query_and_a_job_go_on_past_rows_that_can_not_be_read(pipeline: Pipeline) -> None:
+def test_a_query_and_a_job_go_on_past_rows_that_cannot_be_read(pipeline: Pipeline) -> None:
     @bolt(url=pipeline.url, topology="t", name="split")
     def split(batch: DataFrame, collector: Collector) -> None:
         assert collector.emit(words(batch), stream="words") == 80
@@ -70,7 +70,7 @@ def test_a_query_and_a_job_go_on_past_rows_that_can_not_be_read(pipeline: Pipeli
         {b"\xff": "1"},
     ],
 )
-def test_what_tasks_noted_and_can_not_be_read_is_a_typed_error(
+def test_what_tasks_noted_and_cannot_be_read_is_a_typed_error(
     ledger: Ledger, valkey_raw: "redis.Redis", broken: dict[str, str]
 ) -> None:
     batch, read = MicroBatch("q", 3, "run"), Range("lines", 0, "only", 0, 7)

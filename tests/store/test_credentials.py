@@ -80,7 +80,7 @@ def test_no_command_tells_a_password_with_which_it_was_refused(
 
 
 @pytest.mark.parametrize("given", WRONG[1:3])
-def test_neither_does_a_service_that_can_not_start(given: str, address: str) -> None:
+def test_neither_does_a_service_that_cannot_start(given: str, address: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from acker.cli import main; main()", "serve", "--port", "0"],
         env={**os.environ, "ACKER_URL": given.format("hunter2", address), "ACKER_LOG_LEVEL": "debug"},

@@ -177,7 +177,7 @@ def test_a_track_waits_for_its_file(new_server: NewServer) -> None:
         )
 
 
-def test_a_server_that_can_not_wait_for_its_file_is_refused_before_anything_is_stored(
+def test_a_server_that_cannot_wait_for_its_file_is_refused_before_anything_is_stored(
     new_server: NewServer,
 ) -> None:
     for server in (new_server("redis"), new_server("valkey", append_only=False)):
@@ -188,7 +188,7 @@ def test_a_server_that_can_not_wait_for_its_file_is_refused_before_anything_is_s
 
 
 @pytest.mark.parametrize(("name", "value"), [("wait_replicas", 17), ("wait_replicas", -1), ("wait_fsync", 2)])
-def test_what_can_not_be_waited_for_is_an_error(valkey_url: str, name: str, value: int) -> None:
+def test_what_cannot_be_waited_for_is_an_error(valkey_url: str, name: str, value: int) -> None:
     with pytest.raises(ValidationError, match=name):
         opened(valkey_url, name="t", **{name: value})
 

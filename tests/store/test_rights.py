@@ -265,7 +265,7 @@ def test_no_role_can_do_what_none_has_to(rights: Rights, role: str) -> None:
     assert rights.operator.delete("other") == 1
 
 
-def test_a_reader_can_not_change_anything(rights: Rights) -> None:
+def test_a_reader_cannot_change_anything(rights: Rights) -> None:
     ledger = open_ledger(Store(rights.url("spout")), "t", ackers=1)
     trees = Trees(2).track(ledger)
 

@@ -205,7 +205,7 @@ def test_cursors_of_others_are_refused(ledger: Ledger) -> None:
             ledger.run(finding.find(ledger.core, "m", limit=limit))
 
 
-def test_rows_that_can_not_be_read_hide_nothing_else(ledger: Ledger, raw: Any) -> None:
+def test_rows_that_cannot_be_read_hide_nothing_else(ledger: Ledger, raw: Any) -> None:
     StreamSpout(ledger, HOW).write(lines(1))
     fail(ledger, lambda _: True, "bad")
     settler.settle(ledger)

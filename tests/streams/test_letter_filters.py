@@ -166,7 +166,7 @@ def test_a_cursor_is_of_its_query_and_sees_nothing_that_came_later(several: Ledg
         {"cause": 7}, {"older_than": -1}, {"newer_than": float("nan")}, {"older_than": "1"},
     ],
 )  # fmt: skip
-def test_a_filter_that_can_not_be_is_reported_before_anything_is_asked(wrong: dict[str, Any]) -> None:
+def test_a_filter_that_cannot_be_is_reported_before_anything_is_asked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         Filter(**wrong)
 
@@ -320,7 +320,7 @@ def test_the_high_water_mark_bounds_a_step(url: str) -> None:
     assert len(all_pages(ledger, Filter())) == 10
 
 
-def test_what_can_not_be_replayed_is_named_and_holds_nothing_up(several: Ledger, raw: "redis.Redis") -> None:
+def test_what_cannot_be_replayed_is_named_and_holds_nothing_up(several: Ledger, raw: "redis.Redis") -> None:
     import pyarrow as pa
 
     spout = StreamSpout(several, SpoutOptions("s", "lines", "id", attempts=1))

@@ -52,7 +52,7 @@ def stuck(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("stuck")
-def test_a_spout_that_can_not_be_settled_keeps_no_other_from_it(ledger: Ledger) -> None:
+def test_a_spout_that_cannot_be_settled_keeps_no_other_from_it(ledger: Ledger) -> None:
     spout(ledger, "b").write(lines(10))
     consume(ledger, "lines-b")
     with pytest.raises(DeadLettersFull, match="spout 'a'"):
@@ -77,7 +77,7 @@ def test_a_commit_waits_for_room_of_its_own_spout_whatever_is_wrong_with_another
     assert "outcomes of topology t wait: spout 'a' has 1 dead letters, its most" in reported
 
 
-def test_a_spout_that_can_not_be_looked_after_keeps_no_other_from_it(
+def test_a_spout_that_cannot_be_looked_after_keeps_no_other_from_it(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
@@ -124,7 +124,7 @@ def test_outcomes_are_reported_again_by_settling_when_who_is_reported_has_raised
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_topology_that_can_not_be_read_keeps_no_other_from_being_settled(valkey_url: str, how: str) -> None:
+def test_a_topology_that_cannot_be_read_keeps_no_other_from_being_settled(valkey_url: str, how: str) -> None:
     _, words = two(valkey_url)
     spout(words, "s").write(lines(20))
     consume(words, "lines-s")
@@ -133,7 +133,7 @@ def test_a_topology_that_can_not_be_read_keeps_no_other_from_being_settled(valke
     assert pending(words, "s") == 0
 
 
-def test_a_spout_whose_counts_can_not_be_read_keeps_no_other_from_being_settled(ledger: Ledger) -> None:
+def test_a_spout_whose_counts_cannot_be_read_keeps_no_other_from_being_settled(ledger: Ledger) -> None:
     for name in ("a", "b"):
         spout(ledger, name).write(lines(20))
         consume(ledger, f"lines-{name}")

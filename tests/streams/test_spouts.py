@@ -201,7 +201,7 @@ def test_a_write_waits_below_the_high_water_mark(url: str) -> None:
         (SpoutOptions("s", "lines", "id", offset="nope"), "offset: expected columns of"),
     ],
 )
-def test_rows_that_can_not_be_tracked_are_refused(ledger: Ledger, how: SpoutOptions, message: str) -> None:
+def test_rows_that_cannot_be_tracked_are_refused(ledger: Ledger, how: SpoutOptions, message: str) -> None:
     table = lines(2)
     if how.offset == "below":
         table = table.append_column("below", pa.array([-1, 0]))

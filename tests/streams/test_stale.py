@@ -115,7 +115,7 @@ def test_rows_without_trees_and_those_whose_track_has_still_to_come_are_read(led
     assert read(ledger, take(ledger, "lines")) == [*early.tolist(), 0, 0]
 
 
-def test_what_can_not_be_read_of_a_slab_is_not_over(ledger: Ledger) -> None:
+def test_what_cannot_be_read_of_a_slab_is_not_over(ledger: Ledger) -> None:
     anchors = emit(ledger, 5)
     batch = take(ledger, "lines")
     slab = ids.slab_of(int(anchors[0]))

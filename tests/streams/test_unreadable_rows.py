@@ -40,7 +40,7 @@ def spoil(ledger: Ledger, raw: Any, token: str, change: Callable[[bytes], bytes 
 
 @pytest.mark.parametrize("how", [*BROKEN, "gone"])
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_kept_rows_that_can_not_be_read_stay_pending_and_keep_no_other_waiting(
+def test_kept_rows_that_cannot_be_read_stay_pending_and_keep_no_other_waiting(
     ledger: Ledger, raw: Any, attempts: int, how: str
 ) -> None:
     spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=attempts, offset="offset"))
@@ -75,7 +75,7 @@ def test_damaged_attempts_of_a_row_keep_no_other_waiting(ledger: Ledger, raw: An
     assert ledger.run(unreadable(ledger.core)) == 1
 
 
-def test_trees_of_rows_that_can_not_be_read_are_not_tried_again_when_the_ledger_has_lost_them(
+def test_trees_of_rows_that_cannot_be_read_are_not_tried_again_when_the_ledger_has_lost_them(
     ledger: Ledger, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [bad] = StreamSpout(ledger, SpoutOptions("s", "lines", "id")).write(lines(1000))

@@ -51,7 +51,7 @@ def read(ledger: Ledger, raw: Any, batch: Range) -> list[int]:
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_rows_that_can_not_be_read_are_passed_over_and_their_trees_expire(
+def test_rows_that_cannot_be_read_are_passed_over_and_their_trees_expire(
     ledger: Ledger, raw: Any, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     good, _ = emit(ledger, 300), emit(ledger, 200)
@@ -112,7 +112,7 @@ def test_a_batch_that_fails_leaves_no_vectors_of_rows_that_are_gone(ledger: Ledg
     assert counted(ledger) == {"tracked": 30, "expired": 30}
 
 
-def test_a_subscription_is_dropped_with_rows_that_can_not_be_read(ledger: Ledger, raw: Any) -> None:
+def test_a_subscription_is_dropped_with_rows_that_cannot_be_read(ledger: Ledger, raw: Any) -> None:
     for number in (30, 20):
         emit(ledger, number)
     spoil(ledger, raw, take(ledger, "lines"), 0, BROKEN["torn"])
@@ -122,7 +122,7 @@ def test_a_subscription_is_dropped_with_rows_that_can_not_be_read(ledger: Ledger
     assert ledger.run(unreadable(ledger.core)) == 1
 
 
-def test_a_segment_whose_record_can_not_be_read_is_passed_over_by_readers(
+def test_a_segment_whose_record_cannot_be_read_is_passed_over_by_readers(
     ledger: Ledger, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     emit(ledger, 30)
@@ -145,7 +145,7 @@ def test_a_segment_whose_record_can_not_be_read_is_passed_over_by_readers(
     assert [one for one, _ in raw.xrange(LINES.entries)] == [entry]
 
 
-def test_a_segment_whose_record_can_not_be_read_keeps_no_writer_from_a_full_stream(
+def test_a_segment_whose_record_cannot_be_read_keeps_no_writer_from_a_full_stream(
     ledger: Ledger, raw: Any
 ) -> None:
     Stream(ledger, "lines").limit(max_bytes=1)
