@@ -96,3 +96,41 @@ export function Entry({
     </Field>
   );
 }
+
+interface Failed {
+  status: string;
+  spout: string;
+  step: string;
+  reason: string;
+}
+
+/** Which failures: how they ended, whose they are, which step has failed them, and why. */
+export function FailureFields({
+  filter,
+  spouts,
+  change,
+}: {
+  filter: Failed;
+  spouts: readonly string[];
+  change: (patch: Partial<Failed>) => void;
+}) {
+  return (
+    <>
+      <Choice
+        label="Kind"
+        value={filter.status}
+        options={["failed", "expired"]}
+        change={(status) => change({ status })}
+      />
+      <Choice label="Spout" value={filter.spout} options={spouts} change={(spout) => change({ spout })} />
+      <Entry label="Step" value={filter.step} maxLength={64} change={(step) => change({ step })} />
+      <Entry
+        label="Reason"
+        value={filter.reason}
+        placeholder="part of it"
+        maxLength={256}
+        change={(reason) => change({ reason })}
+      />
+    </>
+  );
+}

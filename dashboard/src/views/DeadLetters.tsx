@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { useParams } from "react-router";
-import { Choice, Entry } from "../components/Fields";
+import { Choice, FailureFields } from "../components/Fields";
 import { Troubles } from "../components/Health";
 import { useTopology } from "../hooks/topology";
 import { oneOf, useUrl } from "../hooks/url";
@@ -50,30 +50,10 @@ export function DeadLetters() {
               </button>
             ))}
           </div>
-          <Choice
-            label="Kind"
-            value={filter.status}
-            options={["failed", "expired"]}
-            change={(status) => apply({ status })}
-          />
-          <Choice
-            label="Spout"
-            value={filter.spout}
-            options={config.data?.spouts ?? []}
-            change={(spout) => apply({ spout })}
-          />
-          <Entry
-            label="Step"
-            value={filter.step.replace(/^=/, "")}
-            maxLength={64}
-            change={(step) => apply({ step })}
-          />
-          <Entry
-            label="Reason"
-            value={filter.reason}
-            placeholder="part of it"
-            maxLength={256}
-            change={(reason) => apply({ reason })}
+          <FailureFields
+            filter={{ ...filter, step: filter.step.replace(/^=/, "") }}
+            spouts={config.data?.spouts ?? []}
+            change={apply}
           />
           <Choice label="Given up" value={filter.age} options={AGES} change={(age) => apply({ age })} />
           {filtered && (

@@ -5,7 +5,7 @@ import { Link, useParams } from "react-router";
 import { client, data, type Schemas } from "../api/client";
 import { DataTable } from "../components/DataTable";
 import { ExportButtons } from "../components/ExportButtons";
-import { Choice, Entry, MessageIdEntry } from "../components/Fields";
+import { FailureFields, MessageIdEntry } from "../components/Fields";
 import { Status } from "../components/Mark";
 import { Empty, Loaded } from "../components/Notice";
 import { Pager } from "../components/Pager";
@@ -81,26 +81,7 @@ export function Outcomes() {
         />
       </div>
       <search className="filter">
-        <Choice
-          label="Kind"
-          value={filter.status}
-          options={["failed", "expired"]}
-          change={(status) => apply({ status })}
-        />
-        <Choice
-          label="Spout"
-          value={filter.spout}
-          options={config.data?.spouts ?? []}
-          change={(spout) => apply({ spout })}
-        />
-        <Entry label="Step" value={filter.step} maxLength={64} change={(step) => apply({ step })} />
-        <Entry
-          label="Reason"
-          value={filter.reason}
-          placeholder="part of it"
-          maxLength={256}
-          change={(reason) => apply({ reason })}
-        />
+        <FailureFields filter={filter} spouts={config.data?.spouts ?? []} change={apply} />
         <MessageIdEntry filter={filter} change={apply} />
         {filtered && (
           <button type="button" onClick={() => apply(FILTER)}>
