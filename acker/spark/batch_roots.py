@@ -18,7 +18,7 @@ from acker.spark.queries import microbatches, notes
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.shipping import Shipped
 from acker.store import keys, records
-from acker.store.operation import Reply, command
+from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs
 from acker.streams import lua, segments
 from acker.streams.commits import origins, roots
@@ -95,9 +95,7 @@ class Tracker(Shipped):
         if isinstance(chosen, redis.ResponseError):
             raise AckerError(f"rows of spout {self.how.spout!r}: {str(chosen).removeprefix('ACKER ')}")
         if chosen.decode() != own:
-            spent = [name for one in staged for name in roots.staged_keys(core, one)]
-            for first in range(0, len(spent), 256):
-                self.ledger.store.send([command("UNLINK", name) for name in spent[first : first + 256]])
+            self.ledger.run(_drop([name for one in staged for name in roots.staged_keys(core, one)]))
         for record in json.loads(chosen):
             yield from self._rows(Roots.parse(record))
 
@@ -120,6 +118,10 @@ class Tracker(Shipped):
                     self.how.attempt, pa.array(np.ones(batch.num_rows, dtype=np.int32))
                 )
             yield segments.read(batch, self.wanted)
+
+
+def _drop(names: Sequence[bytes]) -> Operation[None]:
+    yield [command("UNLINK", name) for name in names]
 
 
 class _Fingerprint:
