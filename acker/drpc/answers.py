@@ -19,7 +19,7 @@ from acker.ledger import ids, once, sections
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
-from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.outcomes import READ_ENTRIES, OutcomeReader
 from acker.lines.bell import Bell
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
@@ -40,15 +40,22 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
     ringing.start()
     readings: dict[str, SettleProgress] = {}
     looked = kept = recovered = 0.0
+    more = False
     while not stop.is_set():
         often = ledger.config.message_timeout / 4
-        woken.wait(min(_PAUSE, often))
+        woken.wait(0 if more else min(_PAUSE, often))
         woken.clear()
+        more = False
         try:
             answered = partial(answer_outcomes, ledger, what)
             now = time.monotonic()
             due = now - looked >= min(_LOOK, often)
-            settler.settle(ledger, what.name, answered, readings=readings, claimed=not due)
+            done = settler.settle(
+                ledger, what.name, answered, steps=1, readings=readings, claimed=not due
+            ).all
+            # What comes from now on rings the bell; what was there and was not read yet does not.
+            reading = readings.get(what.name)
+            more = done >= READ_ENTRIES or (not done and reading is not None and reading.more)
             if due:
                 looked = now
                 late = ledger.run(calls.overdue(ledger.core, what))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, Unpack
 from acker.errors import AckerError, FunctionConflict, LineConflict, ValidationError
 from acker.ledger.client import Ledger, remake
 from acker.ledger.config import check_name
-from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.outcomes import READ_ENTRIES, OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.ledger.settings import check_number
 from acker.lines import coordinator, definition, leases
@@ -179,7 +179,8 @@ def coordinate(ledger: Ledger, stop: threading.Event, woken: threading.Event) ->
         except AckerError as error:
             _log.warning("what gathers in lines of topology %s waits: %s", ledger.config.name, error)
             reader, found = OutcomeReader(ledger.core, SPOUT), 0
-        pause = 0 if found else _PAUSE
+        # What comes from now on rings the bell; what was there and was not read yet does not.
+        pause = 0 if found >= READ_ENTRIES else _PAUSE
 
 
 def _stopped(stop: threading.Event, woken: threading.Event, pause: float) -> bool:
