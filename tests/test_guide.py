@@ -1,0 +1,45 @@
+"""The programs that the guide begins with, run as they are printed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.helpers.guide import DOCS
+
+
+def printed(page: str, url: str, directory: Path) -> Path:
+    """The first program of a page as a file; the store is behind `url`."""
+    [program, *_] = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    assert "redis://localhost:6379" in program
+    file = directory / "program.py"
+    file.write_text(program.replace("redis://localhost:6379", url))
+    return file
+
+
+def test_the_function_of_the_guide_answers(valkey_url: str, tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, printed("drpc.md", valkey_url, tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert run.stdout.splitlines() == ["2", "[2, 3]"]
+
+
+def test_the_line_of_the_guide_counts(valkey_url: str, tmp_path: Path) -> None:
+    program = subprocess.Popen(
+        [sys.executable, printed("lines.md", valkey_url, tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert program.stdout is not None
+        assert sorted(program.stdout.readline() for _ in range(2)) == ["2\n", "3\n"]
+        program.communicate("\n", timeout=60)
+        assert program.returncode == 0
+    finally:
+        program.kill()
+        program.wait()
