@@ -166,7 +166,9 @@ class _Client:
             try:
                 if nodes.learn(node, self._ask(node)):
                     for gone in nodes.gone(list(self._pools)):
-                        self._pools.pop(gone).close()
+                        pool = self._pools.pop(gone, None)  # another thread may learn the same just now
+                        if pool is not None:
+                            pool.close()
                     return
             except LOST as error:
                 flight.lost(node, error, nodes)
