@@ -1,6 +1,7 @@
 """The functions of a store: their names are unique in it, and each is of one topology."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from itertools import zip_longest
 
 from acker.errors import FunctionConflict, UnknownFunction, ValidationError
 from acker.ledger.config import check_name
@@ -86,9 +87,32 @@ def check(what: Description) -> Operation[None]:
     found = Description.parse(stored)
     if found != what:
         raise FunctionConflict(
-            f"function {what.name!r} is registered otherwise, in topology {found.topology!r}: {found}; asked "
-            f"for {what}. Take another name, or remove it when its calls are answered"
+            f"function {what.name!r} is registered otherwise, in topology {found.topology!r}: "
+            f"{_differences(found, what)}. Take another name, or remove it when its calls are answered"
         )
+
+
+def _differences(found: Description, asked: Description) -> str:
+    """What two functions of a name do not share, as `what there is, asked for what`."""
+    said = [
+        f"{one.name} {getattr(found, one.name)!r}, asked for {getattr(asked, one.name)!r}"
+        for one in fields(Description)
+        if one.name != "steps" and getattr(found, one.name) != getattr(asked, one.name)
+    ]
+    for place, (one, other) in enumerate(zip_longest(found.steps, asked.steps), 1):
+        if one != other:
+            said.append(f"as step {place} {_step(one)}, asked for {_step(other)}")
+    return "; ".join(said)
+
+
+def _step(one: Step | None) -> str:
+    """A step, for people."""
+    if one is None:
+        return "none"
+    columns = ", ".join(f"{name} {kind}" for name, kind in one.columns or ()) or "no columns"
+    tasks = f" by {', '.join(one.by)}" if one.by else ""
+    gathers = f", gathers for {one.tasks} tasks{tasks}" if one.gathers else ""
+    return f"{one.name!r} ({columns}{gathers}{', Spark' if one.spark else ''})"
 
 
 def register(what: Description) -> Operation[None]:

@@ -160,7 +160,8 @@ class Read:
 class FunctionStep:
     """A step that is a function of a row, and of where it emits to. pace: of one that is asynchronous.
 
-    fair_by: the column by which its stream is read fairly (`acker.streams.fairness`); "": it is not.
+    fair_by: the column by which its stream is read fairly (`acker.streams.fairness`); "": it is not. rows:
+    that a worker takes at a time, about; None: all, for no worker has learnt yet how long they take.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class FunctionStep:
         fair_by: str = "",
     ) -> None:
         self.name, self.reads, self._function, self._out, self.pace = name, reads, function, out, pace
+        self.rows: int | None = None
         self.fair_by = fairness.check(fair_by)
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:
@@ -197,7 +199,7 @@ class GatherStep:
     """A step that gathers: an object for each request and task, which lives within one bundle.
 
     pace: of a class that has asynchronous methods. fair_by: "_acker" where its stream is read fairly
-    (`acker.streams.fairness`); "": it is not.
+    (`acker.streams.fairness`); "": it is not. rows: as of a function.
     """
 
     def __init__(
@@ -210,6 +212,7 @@ class GatherStep:
         fair_by: str = "",
     ) -> None:
         self.name, self.reads, self._make, self._out, self.pace = name, reads, make, out, pace
+        self.rows: int | None = None
         self.fair_by = fairness.check(fair_by)
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:

@@ -49,7 +49,6 @@ class Worker:
         self._most_rows = most_rows
         # Rows of an asynchronous step wait side by side, and a fair share is one of many rows.
         self._one_by_one = step.pace is None and not step.fair_by
-        self._rows = most_rows
         self._slot = -1
         self._ended = False
         self._begin_anew()
@@ -141,12 +140,20 @@ class Worker:
         self._at, self._number = end, self._number + 1
         return len(found)
 
+    @property
+    def _rows(self) -> int:
+        """Rows that it takes at a time, about."""
+        return min(self.step.rows or self._most_rows, self._most_rows)
+
     def _adapt(self, count: int, seconds: float) -> None:
-        """Goes by how long a batch took: slow rows are shared among workers, fast ones come together."""
+        """Goes by how long a batch took: slow rows are shared among workers, fast ones come together.
+
+        All workers of a step in a process learn it from one.
+        """
         if self._one_by_one and seconds > _LONG:
-            self._rows = max(1, int(count * _LONG / seconds))
+            self.step.rows = max(1, int(count * _LONG / seconds))
         elif count >= self._rows and seconds < _LONG / 4:
-            self._rows = min(self._most_rows, 4 * self._rows)
+            self.step.rows = min(self._most_rows, 4 * self._rows)
 
     def _forget(self, what: Range, found: Sequence[Taken]) -> Operation[None]:
         """Lets go of what a commit has acked, and of what is left of those before."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -140,9 +141,21 @@ def test_nothing_of_calls_stays_but_answers_for_a_time(topology: Topology) -> No
 def test_a_function_is_registered_once_with_one_content(topology: Topology, valkey_url: str) -> None:
     counting().register(topology)
     counting().register(topology)
-    with pytest.raises(FunctionConflict, match="max_pending=7"):
-        counting(max_pending=7).register(topology)
-    with pytest.raises(FunctionConflict, match="topology 't'"):
+    for other, said in (
+        (counting(max_pending=7), "in topology 't': max_pending 10000, asked for 7. Take"),
+        (
+            LinearDRPC("count")
+            .step("fan", fan, columns=N)
+            .gather("between", Count, tasks=2, by=["n"], columns={"x": pa.string()})
+            .gather("count", Count),
+            "'t': as step 2 'count' (no columns, gathers for 1 tasks), asked for 'between' (x string, "
+            "gathers for 2 tasks by n); as step 3 none, asked for 'count' (no columns, gathers "
+            "for 1 tasks). Take",
+        ),
+    ):
+        with pytest.raises(FunctionConflict, match=re.escape(said)):
+            other.register(topology)
+    with pytest.raises(FunctionConflict, match="in topology 't': topology 't', asked for 'other'"):
         counting().register(Topology(valkey_url, "other", ackers=1))
     with pytest.raises(UnknownFunction, match="it has count"):
         topology.drpc("cuont")

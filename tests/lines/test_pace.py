@@ -47,12 +47,13 @@ def test_a_worker_takes_about_as_much_as_it_does_in_a_second(
         sizes[-1] += 1
 
     monkeypatch.setattr(workers, "time", Clock)
-    worker = Worker(ledger, FunctionStep("slow", "rows", work), most_rows=1_000)
+    step = FunctionStep("slow", "rows", work)
+    worker, other = (Worker(ledger, step, most_rows=1_000) for _ in range(2))
     worker.work()  # subscribes
     spout = StreamSpout(ledger, SpoutOptions("rows", "rows", "id"))
     spout.write(pa.table({"id": [str(number) for number in range(900)]}), segments=900)
     while not sizes or sizes[-1]:
         sizes.append(0)
-        worker.work()
+        (other if len(sizes) == 2 else worker).work()
     assert sizes[0] == 500  # what one call gives at most; 50 s of work, as it turns out
-    assert set(sizes[1:6]) <= {9, 10}
+    assert set(sizes[1:6]) <= {9, 10}  # also by the other one, which has not worked before
