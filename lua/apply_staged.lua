@@ -11,16 +11,18 @@
 --       2 chunk       0 ...
 --       3 to          state the chunk is to reach: 1 applied, 2 acked
 --       4 limit       of the bytes that wait for their track
---       5 needed      how much `made` must hold before the commit's inputs are acked; empty without `made`
+--       5 needed      what `made` must hold before the commit's inputs are acked (made.holds); empty without
+--                     `made`
 --       6 by          who acks, as of includes/marks.lua; empty where that is not known
 --       7 left        what is not acked with the chunk though it is staged in it: for each of its slabs,
 --                     those of one last, the length of the packed indexes of such trees and these (u16
 --                     each), or 65535 alone for all trees. Empty: nothing
 --       ... slab      of one: the names of the others of the chunk
--- Returns "LOST" where `made` holds less: the store has lost what the commit emitted or failed here, and
---       nothing is acked. Otherwise what update.lua does, after its two numbers one more: deltas for trees
---       that nobody knew of, which wait for their track now. "0 0 0" where the chunk was there already, or
---       the segment gone. An error where what was staged cannot be read: nothing is applied then.
+-- Returns "LOST" where `made` does not hold that, or where what is to be acked was never applied: the store
+--       has lost what the commit made, or that the chunk was emitted. Nothing is acked then. Otherwise what
+--       update.lua does, after its two numbers one more: deltas for trees that nobody knew of, which wait
+--       for their track now. "0 0 0" where the chunk was there already, or the segment gone. An error where
+--       what was staged cannot be read: nothing is applied then.
 -- An ack for a tree that the commit has failed itself, or leaves out, is not applied: it is not late. One
 --       for a slab that nobody knows of is late, and does not wait: a slab is tracked before its tuples are
 --       published.
@@ -50,9 +52,21 @@ if not state or was >= to then
   call('HINCRBY', COUNTERS, 'duplicates', 1)
   return '0 0 0'
 end
-if of_commit and to == '2' and made.count(KEYS[OWN + 1]) < tonumber(ARGV[5]) then return 'LOST' end
-if to == '2' and was == '0' then
-  return redis.error_reply('ACKER a segment was to be acked before it was applied')
+if of_commit and to == '2' and not made.holds(KEYS[OWN + 1], ARGV[5]) then return 'LOST' end
+
+-- Notes that the chunk has reached the state.
+local function reach()
+  state = sub(state, 1, at - 1) .. to .. sub(state, at + 1)
+  if state == rep('2', #state) then
+    call('DEL', staged)
+  else
+    call('HSET', staged, 'state', state)
+  end
+end
+
+if to == '2' and was == '0' then -- it was published, and the store has lost then that it was applied
+  reach()
+  return 'LOST'
 end
 
 local counts, indexes, deltas, ones, lengths, packed = unpack(call('HMGET', staged, 'counts:' .. chunk,
@@ -157,12 +171,7 @@ end
 update.sparse(vectors_at, counts, indexes, deltas, of_keys)
 update.dense({unpack(KEYS, first_dense)}, pieces, of_keys, first_dense - vectors_at)
 update.ones(singles, ones, of_singles)
-state = sub(state, 1, at - 1) .. to .. sub(state, at + 1)
-if state == rep('2', #state) then
-  call('DEL', staged)
-else
-  call('HSET', staged, 'state', state)
-end
+reach()
 if of_commit and to == '1' and not find(state, '0', 1, true) then made.note(KEYS[OWN + 1], staged) end
 update.flush()
 counters.flush()

@@ -9,14 +9,15 @@
 --       ... place, record, rows, bytes, slots  of each segment: "<group>:<task>", and what
 --                        acker/streams/segments.py says, the slots as "0,2"
 -- Returns for each segment: 0 it came too late, its group has gone, and its rows were dropped; else which of
--- its slots were dropped before it was published (stream.gone), whose tuples are the caller's to end.
+-- its slots were dropped before it was published (stream.gone), whose tuples are the caller's to end. An
+-- error where no commit holds the rows of one (stream.lost).
 -- A segment that is owed to someone was published before, one whose payload is gone was published and acked
 -- before, or came too late: both are passed over.
 -- Bounded by the caller: at most 500 segments a call.
 --- @chained only(reply, 1, '0', '1')
 --- @include "streams"
-local reply, unreadable = {}, stream.unreadable(KEYS[2])
-if unreadable then return unreadable end
+local reply, refusal = {}, stream.unreadable(KEYS[2]) or stream.lost(KEYS, 5, 4)
+if refusal then return refusal end
 local instant = call('TIME')
 local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
 for n = 0, (#KEYS - 2) / 4 - 1 do

@@ -5,14 +5,16 @@
 --       ... payload, owed               of each segment (lua/note_segments.lua)
 -- ARGV  ... record, rows, bytes, slots, lane  of each segment (acker/streams/segments.py), the slots as "0,2"
 -- Returns how many were published; then for each segment which of its slots were dropped before that
--- (stream.gone), whoever published it: their tuples are the caller's to end.
+-- (stream.gone), whoever published it: their tuples are the caller's to end. An error where no commit holds
+-- the rows of one (stream.lost).
 -- A segment that is owed to someone was published before, one whose payload is gone was published and acked
 -- before: both are passed over. One that is for nobody any more is kept only until its trees have failed.
 -- Bounded by the caller: at most 500 segments a call.
 --- @chained only(reply, 2, '')
 --- @include "streams"
-local reply, published, unreadable = {0}, 0, stream.unreadable(KEYS[2])
-if unreadable then return unreadable end
+local reply, published = {0}, 0
+local refusal = stream.unreadable(KEYS[2]) or stream.lost(KEYS, 3, 2)
+if refusal then return refusal end
 for k = 3, #KEYS, 2 do
   local payload, owed, at = KEYS[k], KEYS[k + 1], 5 * (k - 3) / 2
   if call('EXISTS', owed) == 0 and call('EXISTS', payload) == 1 then

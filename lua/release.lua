@@ -12,13 +12,14 @@
 --       7 light          rows of a bundle that has lane 0, where the stream is read fairly; each further lane
 --                        has 32 times as many
 -- Returns {whether it was released now, which slots of the last segment were dropped before (stream.gone)}.
--- The same again changes nothing. The members of a bundle stand side by side; each has the field bundle, as
--- "<members after it> <rows from it on>", but for the last.
+-- An error where no commit holds the rows of that segment (stream.lost). The same again changes nothing. The
+-- members of a bundle stand side by side; each has the field bundle, as "<members after it> <rows from it
+-- on>", but for the last.
 -- Bounded: 450 segments at most; a group with more is dropped (acker/lines/coordinator.py).
 --- @chained reply[2] == ''
 --- @include "streams"
-local unreadable = stream.unreadable(KEYS[2])
-if unreadable then return unreadable end
+local refusal = stream.unreadable(KEYS[2]) or stream.lost(KEYS, 5, 3)
+if refusal then return refusal end
 if call('EXISTS', KEYS[6]) == 1 or call('EXISTS', KEYS[5]) == 0 then return {0, stream.gone(KEYS[6])} end
 if call('HEXISTS', KEYS[4], 'released') == 0 then -- another task of the group may have been released before
   local now = call('TIME')

@@ -83,6 +83,13 @@ def groups(anchors: Ids) -> npt.NDArray[np.uint64]:
     return ids.split(within(anchors, 1))[0]
 
 
+def shards_of(group: str, ackers: int) -> set[int]:
+    """The shards of a group's trees, of all sections that there may be."""
+    first = int(group, 16)
+    slabs = (first | section << _SECTION_AT for section in range(SECTIONS))
+    return {ids.shard_of(slab.to_bytes(8, "big"), ackers) for slab in slabs}
+
+
 def place_of(slab: bytes) -> tuple[int, int]:
     """The line and the section of a slab."""
     first = np.array([ids.anchor_at(slab, 0)], np.int64)

@@ -201,17 +201,17 @@ def apply_staged(
     chunk: int,
     to: str,
     made: bytes | None = None,
-    needed: int = 0,
+    needed: str = "",
     by: Mark | None = None,
     left: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> Call:
-    """Brings a chunk to a state. made, needed: of a commit that needs something made here. by: who acks.
+    """Brings a chunk to a state. made, needed: of a commit that needs something made. by: who acks.
 
     left: slabs, and which of their trees are not acked (acker/streams/commits/skipped.py).
     """
     own = [staged, *([] if made is None else [made]), *([] if by is None else shard.of_steps())]
     own += shard.vectors(slabs)
-    args: list[Word] = [chunk, to, config.waiting_bytes, "" if made is None else needed]
+    args: list[Word] = [chunk, to, config.waiting_bytes, needed]
     each = [left.get(slab, b"") for slab in (*slabs, *ones)]
     packed = b"".join(len(one).to_bytes(2, "little") + one for one in each) if any(each) else b""
     args += [b"" if by is None else by.packed(), packed, *ones]
@@ -266,6 +266,11 @@ def advance_commit(
     """Moves a commit from one state to another."""
     own = [keys.commits(config.name, writer)]
     return script("advance_commit", own, [number, what, start, to, of], config.wait)
+
+
+def note_made(config: TopologyConfig, made: bytes, what: str, ttl: int) -> Request:
+    """Notes in a shard that a commit has made something elsewhere."""
+    return script("note_made", [made], [what, ttl], config.wait)
 
 
 def hold(stream: Stream, segments: Sequence[Segment], ttl: int) -> Request:

@@ -1,5 +1,6 @@
 -- What a commit has made in this shard: a hash of names of staged vectors that are applied and of calls
--- that failed trees, `made` counts them; and of each slab the trees that it failed itself (indexes, u16).
+-- that failed trees, `made` counts them; of each slab the trees that it failed itself (indexes, u16); and
+-- names of what it has made elsewhere (lua/note_made.lua).
 -- Its inputs are acked only by a store that holds all of it: one that lost its latest moments in the middle
 -- of a commit would else complete trees whose tuples it has lost. And what it acks of trees that it has
 -- failed is not late. It is noted by the script that does it, so neither is there without the other; whoever
@@ -15,8 +16,11 @@ function made.note(key, what)
   call('EXPIRE', key, MADE_TTL)
 end
 
-function made.count(key)
-  return tonumber(call('HGET', key, 'made') or 0) or 0
+-- Whether it holds what is needed: how much, and after a blank the name of what was made elsewhere.
+function made.holds(key, needed)
+  local count, elsewhere = string.match(needed, '^(%d+) ?(.*)$')
+  if elsewhere ~= '' and call('HEXISTS', key, elsewhere) == 0 then return false end
+  return (tonumber(call('HGET', key, 'made') or 0) or 0) >= tonumber(count)
 end
 
 -- Notes that the commit has failed trees of a slab, by their packed indexes.

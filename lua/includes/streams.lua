@@ -17,6 +17,7 @@
 --
 -- A segment that is staged while there is no subscription is for the next one.
 local call = redis.call
+local MOST_STAGED = 7 * 86400 -- seconds that staged rows wait at most, before a commit holds them for longer
 local stream = {}
 
 -- Raises a count by so many. One that cannot be read begins anew: to end here would leave a call half done.
@@ -29,6 +30,18 @@ end
 function stream.unreadable(subscriptions)
   if tonumber(call('HGET', subscriptions, 'next') or 0) then return nil end
   return redis.error_reply('UNREADABLE the number of the next subscription of ' .. subscriptions)
+end
+
+-- An error where one of staged segments is to be published whose rows no commit holds: the store was set
+-- back since, and may have lost their tuples, too. Nothing has changed then. keys: from `first` on, each
+-- `step` one is a payload, and the next its owed. A segment that was published or is gone needs nothing.
+function stream.lost(keys, first, step)
+  for k = first, #keys, step do
+    local left = call('TTL', keys[k])
+    if left >= 0 and left <= MOST_STAGED and call('EXISTS', keys[k + 1]) == 0 then
+      return redis.error_reply('ACKER nobody holds the rows of ' .. keys[k])
+    end
+  end
 end
 
 -- Publishes a segment for those of its `slots` that were not dropped meanwhile; returns if there is one.

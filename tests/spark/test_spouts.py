@@ -18,7 +18,7 @@ from acker.spark import (
     settling,
     watermark,
 )
-from acker.streams.commits import commit
+from acker.streams.commits import publishing
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.attempts import Attempts, at_once, numbers, staged_by
@@ -249,16 +249,16 @@ def test_a_batch_that_runs_again_in_another_driver_tracks_nothing_twice(
         run(pipeline, tracked(pipeline, source), "moody", moody)
     assert pipeline.counters() == {}
     # Another call of track is what another driver has; and it cuts its commit after the trees are tracked.
-    whole = commit._publish
+    whole = publishing.publish
 
     def cut(*arguments: Any) -> Any:
         raise RuntimeError("cut")
 
-    monkeypatch.setattr(commit, "_publish", cut)
+    monkeypatch.setattr(publishing, "publish", cut)
     with pytest.raises(Exception, match="cut"):
         run(pipeline, tracked(pipeline, source), "moody", moody)
     assert pipeline.counters() == {"tracked": 30}
-    monkeypatch.setattr(commit, "_publish", whole)
+    monkeypatch.setattr(publishing, "publish", whole)
     run(pipeline, tracked(pipeline, source), "moody", moody)
     assert len(calls) == 2
     assert len(pipeline.rows("copies")) == 30

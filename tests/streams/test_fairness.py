@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from acker.store import keys
 from acker.store.operation import command
 from acker.streams import StreamWriter, fairness, lua, retention, segments, subscriptions, taking_back
 from acker.streams.commits import publishing
+from acker.streams.commits.vectors import Made
 from acker.streams.places.stuck import stuck
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import HOLD_TTL, Range
@@ -34,9 +36,10 @@ def publish(ledger: Ledger, *members: tuple[int, int]) -> list[str]:
     """Publishes segments of so many rows, each in a lane; returns their tokens."""
     made = [Segment(segments.new_token(), rows, 1, 10, (), (0,), "", lane) for rows, lane in members]
     own = keys.Stream("t", "rows")
-    ledger.store.send([command("SET", own.payload(one.token), "x", "EX", 60) for one in made])
+    ledger.store.send([command("SET", own.payload(one.token), "x", "EX", HOLD_TTL) for one in made])
     for first in range(0, len(made), 100):
-        ledger.run(publishing.publish(ledger.core, [("rows", one) for one in made[first : first + 100]]))
+        part = [("rows", one) for one in made[first : first + 100]]
+        assert ledger.run(publishing.publish(ledger.core, part, Made("a commit", Counter())))
     return [one.token for one in made]
 
 

@@ -1,5 +1,7 @@
 """What a stream keeps: rows that were acked last, each once, and no more than its limits allow."""
 
+from collections import Counter
+
 import pytest
 
 from acker.errors import ValidationError
@@ -10,6 +12,7 @@ from acker.streams import Stream, retention
 from acker.streams.commits import commit as commits
 from acker.streams.commits import publishing
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.vectors import Made
 from acker.streams.places.drops import drops
 from acker.streams.places.reasons import explain
 from acker.streams.places.why import why
@@ -60,7 +63,8 @@ def test_what_is_published_again_after_it_was_acked_stays_acked(ledger: Ledger) 
     staged = stage(ledger, emit(ledger, 10))
     commit(ledger, 0, Commit((staged,), (take(ledger, "lines"),)))
     ack(ledger, take(ledger, "words"))
-    assert ledger.run(publishing.publish(ledger.core, [("words", one) for one in staged.segments])) == 0
+    again = [("words", one) for one in staged.segments]
+    assert ledger.run(publishing.publish(ledger.core, again, Made("a commit", Counter())))
     assert rows(ledger, "words") == []
     assert consume(ledger, "words") == 0
 

@@ -193,6 +193,7 @@ def _carry_out(
 ) -> Operation[bool]:
     """Returns whether `own` was carried out; where it is empty, whether there is nothing to carry out."""
     taken: dict[Range, list[Segment]] = {}
+    set_back = False
     while True:
         state, text = yield from _begin(core, writer, number, own)
         if not state:
@@ -230,7 +231,15 @@ def _carry_out(
         yield from traces.note(core, events)
         yield from _fail(core, what, made)
         yield from _record_effects(core, what)
-        yield from _publish(core, what)
+        published = yield from publishing.publish(core, what.segments(), made)
+        if published is not None:
+            made = published
+        elif not set_back:
+            set_back = True
+            yield from _hold_again(core, writer, number, text, what)
+            continue
+        else:
+            made.needed.update({shard.number: _LOST for shard in core.shards})
         yield from results.give(core, what.results())
         streams = list(dict.fromkeys(stream for stream, _ in what.segments()))
         # Segments over a stream's limits concern no input.
@@ -301,6 +310,13 @@ def _advance(core: Core, writer: str, number: int, text: str, start: str, to: st
     return bool(reply)
 
 
+def _hold_again(core: Core, writer: str, number: int, text: str, what: Commit) -> Operation[None]:
+    """Holds rows that the store holds no more, where the commit itself was not lost with that."""
+    state, stored = yield from _begin(core, writer, number, "")
+    if state in ("held", "tracked") and stored == text:
+        yield [request for request, _ in publishing.holding(core, what.segments(), HOLD_TTL)]
+
+
 def _fail(core: Core, what: Commit, made: Made) -> Operation[None]:
     """Fails the trees that tasks staged to be failed."""
     for token in what.failures():
@@ -324,10 +340,6 @@ def _record_effects(core: Core, what: Commit) -> Operation[None]:
     yield from inputs.unlink(core, [keys.effects(name, token) for token, _ in what.effects()])
     # Released segments are dropped last: until then a commit that was cut can be finished.
     yield from inputs.unlink(core, [keys.effects(name, token) for token in what.released()])
-
-
-def _publish(core: Core, what: Commit) -> Operation[None]:
-    yield from publishing.publish(core, what.segments())
 
 
 def _consume(

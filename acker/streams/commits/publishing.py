@@ -7,81 +7,132 @@ be replayed for the next one. The store notes which slots these are with the seg
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
+import redis
+
+from acker.ledger import sections
 from acker.ledger.core import Core
 from acker.store import keys
-from acker.store.operation import Operation, Request
-from acker.streams import fairness, gathers, lua, retention, subscriptions
+from acker.store.operation import Operation, Request, abreast
+from acker.streams import fairness, gathers, lua, retention, segments, subscriptions
 from acker.streams.commits import inputs, vectors
+from acker.streams.commits.vectors import Made
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import HOLD_TTL, Range, Taken
 
 _PUBLISH = 500
 
 
-def publish(core: Core, members: Iterable[tuple[str, Segment]]) -> Operation[int]:
-    """Publishes staged segments, each in its stream; returns how many were not published before.
+def publish(core: Core, members: Iterable[tuple[str, Segment]], made: Made) -> Operation[Made | None]:
+    """Publishes staged segments, each in its stream; returns what the commit has made by then.
 
-    Their vectors are applied. The same again changes nothing, and goes on where it was cut. Segments over the
-    limits of the streams then are the caller's to drop.
+    None where the store was set back to before the commit held their rows (`holding`), or emitted their
+    tuples. Their vectors are applied. The same again changes nothing, and goes on where it was cut. Segments
+    over the limits of the streams then are the caller's to drop.
     """
+    members = list(members)
+    gathered = yield from _gather(core, [one for one in members if one[1].to], made)
+    if gathered is None:
+        return None
+    plain = [_publish(core, *part) for part in _parts(one for one in members if not one[1].to)]
+    return gathered if all((yield from abreast(plain))) else None
+
+
+def _parts(members: Iterable[tuple[str, Segment]]) -> list[tuple[str, list[Segment]]]:
+    """Streams and their segments, cut into what a call takes."""
     by_stream: dict[str, list[Segment]] = {}
     for stream, segment in members:
         by_stream.setdefault(stream, []).append(segment)
-    published = 0
-    for stream, found in by_stream.items():
-        for first in range(0, len(found), _PUBLISH):
-            published += yield from _publish(core, stream, found[first : first + _PUBLISH])
-    return published
+    return [
+        (stream, found[first : first + _PUBLISH])
+        for stream, found in by_stream.items()
+        for first in range(0, len(found), _PUBLISH)
+    ]
 
 
 def holding(
     core: Core, members: Iterable[tuple[str, Segment]], ttl: int
 ) -> list[tuple[Request, list[Segment]]]:
     """Requests that let the rows of staged segments live for so many seconds (lua/hold.lua), and whose."""
-    by_stream: dict[str, list[Segment]] = {}
-    for stream, segment in members:
-        by_stream.setdefault(stream, []).append(segment)
-    made = []
-    for stream, found in by_stream.items():
-        own = keys.Stream(core.config.name, stream)
-        for first in range(0, len(found), _PUBLISH):
-            part = found[first : first + _PUBLISH]
-            made.append((lua.hold(own, part, ttl), part))
+    name = core.config.name
+    return [(lua.hold(keys.Stream(name, stream), part, ttl), part) for stream, part in _parts(members)]
+
+
+def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[bool]:
+    [reply] = yield [lua.publish(core.config, keys.Stream(core.config.name, stream), members)]
+    if isinstance(reply, redis.ResponseError):
+        return False
+    for segment, slots in zip(members, reply[1:], strict=True):
+        yield from _end(core, stream, segment, slots)
+    return True
+
+
+_Placed: TypeAlias = tuple[str, int, Segment]
+"""Group and task that a segment waits for, and the segment."""
+
+
+def _gather(core: Core, members: Sequence[tuple[str, Segment]], made: Made) -> Operation[Made | None]:
+    """Has segments wait in streams that gather, or releases waiting ones with the one that ends them.
+
+    The tree of a section does not know of the tuples of the next one, as a tree knows of its own. So it must
+    not be over by a store that has lost what waits, and its inputs are acked only where that is noted.
+    """
+    waiting, ending = list[tuple[str, list[_Placed]]](), list[tuple[str, _Placed]]()
+    for stream, part in _parts(members):
+        placed = [(*gathers.parse_destination(one.to), one) for one in part]
+        ending += [(stream, (group, task, one)) for group, task, last, one in placed if last]
+        if wait := [(group, task, one) for group, task, last, one in placed if not last]:
+            waiting.append((stream, wait))
+    if waiting:
+        noted = yield from _wait(core, waiting, made)
+        if noted is None:
+            return None
+        made = noted
+    # All at once: a reader that is woken by the first takes the others with it.
+    how = gathers.LATE_TTL, fairness.LIGHT
+    released = yield [
+        lua.release(core.config, keys.Stream(core.config.name, stream), *one, *how) for stream, one in ending
+    ]
+    for (stream, (_, _, one)), reply in zip(ending, released, strict=True):
+        if isinstance(reply, redis.ResponseError):
+            return None
+        yield from _end(core, stream, one, reply[1])
     return made
 
 
-def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[int]:
-    own = keys.Stream(core.config.name, stream)
-    if any(segment.to for segment in members):
-        yield from _gather(core, stream, [one for one in members if one.to])
-        members = [one for one in members if not one.to]
-    if not members:
-        return 0
-    [(published, *gone)] = yield [lua.publish(core.config, own, members)]
-    for segment, slots in zip(members, gone, strict=True):
-        yield from _end(core, stream, segment, slots)
-    return int(published)
-
-
-def _gather(core: Core, stream: str, members: Sequence[Segment]) -> Operation[None]:
-    """Has segments wait in a stream that gathers, or releases waiting ones with the one that ends them."""
-    own = keys.Stream(core.config.name, stream)
-    placed = [(*gathers.parse_destination(one.to), one) for one in members]
-    waiting = [(group, task, one) for group, task, last, one in placed if not last]
-    if waiting:
-        [replies] = yield [lua.gather(core.config, own, HOLD_TTL, waiting)]
-        for (_, _, one), reply in zip(waiting, replies, strict=True):
-            if reply == b"0":  # its trees are over: their request failed before
+def _wait(core: Core, waiting: Sequence[tuple[str, list[_Placed]]], made: Made) -> Operation[Made | None]:
+    """Has segments wait for others, and shards note that; returns what the commit has made by then."""
+    groups = {group for _, placed in waiting for group, _, _ in placed}
+    of_groups = [sections.shards_of(group, core.config.ackers) for group in groups]
+    noted_in = frozenset[int]().union(*of_groups)
+    made = replace(made, elsewhere=segments.new_token(), noted_in=noted_in)
+    for shard in noted_in:  # so it is dropped there when the commit is done
+        made.needed[shard] += 0
+    # Where all sections of a request are in one shard, that looks by itself for what was emitted there.
+    needed = [one for one in made.needed.items() if one[1]] if any(len(one) > 1 for one in of_groups) else []
+    asked = [
+        *(
+            lua.gather(core.config, keys.Stream(core.config.name, stream), HOLD_TTL, placed)
+            for stream, placed in waiting
+        ),
+        *(made.counting(core, shard) for shard, _ in needed),
+        *made.noting(core),
+    ]
+    replies = yield asked
+    found, counts = replies[: len(waiting)], replies[len(waiting) :]
+    if any(isinstance(reply, redis.ResponseError) for reply in found):
+        return None
+    if any(int(count or 0) < number for count, (_, number) in zip(counts, needed, strict=False)):
+        return None
+    for (stream, placed), reply in zip(waiting, found, strict=True):
+        for (_, _, one), state in zip(placed, reply, strict=True):
+            if state == b"0":  # its trees are over: their request failed before
                 yield from inputs.unlink(core, [key for key, _ in vectors.keys_of(core, one)])
             else:
-                yield from _end(core, stream, one, reply[1:])
-    # All at once: a reader that is woken by the first takes the others with it.
-    how = gathers.LATE_TTL, fairness.LIGHT
-    ending = [(group, task, one) for group, task, last, one in placed if last]
-    released = yield [lua.release(core.config, own, *one, *how) for one in ending]
-    for (_, _, one), (_, gone) in zip(ending, released, strict=True):
-        yield from _end(core, stream, one, gone)
+                yield from _end(core, stream, one, state[1:])
+    return made
 
 
 def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl: int) -> Operation[None]:

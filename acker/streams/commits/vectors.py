@@ -22,6 +22,7 @@ from acker.store.operation import Operation, Reply, Request, command
 from acker.streams import lua
 from acker.streams.commits.skipped import Left
 from acker.streams.segments import Segment
+from acker.streams.subscriptions import HOLD_TTL
 
 _PLACES = 256
 """Most places whose slabs are held in memory."""
@@ -59,12 +60,14 @@ class Made:
     """What a commit makes, by shard: how much of it must be there before its inputs are acked.
 
     commit: names it. needed: has each shard in which something may be noted, also where nothing is needed.
-    by: whose it is, where that is known.
+    by: whose it is, where that is known. elsewhere: names what was made in no shard, which some note.
     """
 
     commit: str
     needed: Counter[int]
     by: Mark | None = None
+    elsewhere: str = ""
+    noted_in: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, writer: str, number: int, text: str, needed: Counter[int], by: Mark | None) -> "Made":
@@ -74,6 +77,25 @@ class Made:
     def key(self, core: Core, shard: int) -> bytes:
         """Where a shard notes what was made."""
         return core.shards[shard].made(self.commit)
+
+    def counting(self, core: Core, shard: int) -> Request:
+        """A request for how much a shard has noted."""
+        return command("HGET", self.key(core, shard), "made")
+
+    def noting(self, core: Core) -> list[Request]:
+        """Requests by which shards note that `elsewhere` was made.
+
+        They go behind what makes it, in one flight: a store that forgets that has not noted it either.
+        """
+        return [
+            lua.note_made(core.config, self.key(core, shard), self.elsewhere, HOLD_TTL)
+            for shard in self.noted_in
+        ]
+
+    def needs(self, shard: int) -> str:
+        """What a shard must have noted, as lua/includes/made.lua takes it; "" where it needs nothing."""
+        elsewhere = f" {self.elsewhere}" if shard in self.noted_in else ""
+        return f"{self.needed[shard]}{elsewhere}" if self.needed[shard] or elsewhere else ""
 
 
 def apply(
@@ -166,7 +188,7 @@ def _call(
     made: Made | None,
     left: Left,
 ) -> Call:
-    needed = made.needed[shard] if made is not None else 0
+    needed = made.needs(shard) if made is not None else ""
     noted = made.key(core, shard) if made is not None and needed else None
     by = made.by if made is not None and to == "2" else None
     many, ones = (
