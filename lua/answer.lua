@@ -3,7 +3,7 @@
 --
 -- KEYS  1 calls      hash (lua/call.lua)
 --       2 deadlines  sorted set (lua/call.lua)
---       3 answers    stream: requests that were answered
+--       3 answers    stream: requests that were answered, and a short answer itself
 --       4 answer     string: how it ended, as below, and after how long, as "<how><ms> <steps> <text>"
 --       5 result     string (lua/give_results.lua)
 --       6 counted    hash: what became of calls. Fields begin with the minute since 1970 in which they were
@@ -22,7 +22,7 @@
 --       5 none, 6 two  answers where there is no result, or where there are two
 --       7 cause      "<steps> <cause>", of an answer that is no result
 -- Returns whether it was answered now. The same again changes nothing.
-local KEPT, MOST = 10, 50
+local KEPT, MOST, SHORT = 10, 50, 256
 local sub = string.sub
 local answer, cause, found = ARGV[2], ARGV[7], redis.call('GET', KEYS[5])
 redis.call('UNLINK', KEYS[5])
@@ -40,8 +40,10 @@ end
 local instant, begun = redis.call('TIME'), tonumber(string.match(known, '%d+$'))
 local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
 local how, took = sub(answer, 1, 1), math.max(0, now - (begun or now))
-redis.call('SET', KEYS[4], string.format('%s%.0f ', how, took) .. sub(answer, 2), 'EX', ARGV[3])
-redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[4], '*', 'request', ARGV[1])
+local stored = string.format('%s%.0f ', how, took) .. sub(answer, 2)
+redis.call('SET', KEYS[4], stored, 'EX', ARGV[3])
+redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[4], '*', 'request', ARGV[1],
+  unpack(#stored <= SHORT and {'answer', stored} or {}))
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('ZREM', KEYS[2], ARGV[1])
 

@@ -123,7 +123,7 @@ class Waiting:
             return any(until < by for waiting in self._pending.values() for until, _ in waiting)
 
     def _answered(self) -> list[str]:
-        """Requests of ours that were answered since the last time; waits a while for the first."""
+        """Tells short answers to our requests, and returns which have others; waits a while for the first."""
         block = round(min(_BLOCK, self._ledger().store.timeout / 4) * 1000)
         words: list[Word] = [
             "XREAD",
@@ -139,8 +139,14 @@ class Waiting:
         entries = reply[0][1] if reply else []
         if entries:
             self._last = entries[-1][0]
-        names = [fields[1].decode("utf-8", "replace") for _, fields in entries]
-        return [name for name in names if name in self._pending]
+        wanted = list[str]()
+        for _, fields in entries:
+            name = fields[1].decode("utf-8", "replace")
+            if name in self._pending and len(fields) > 3:
+                self.tell(name, fields[3])  # it is short: it stands there, too
+            elif name in self._pending:
+                wanted.append(name)
+        return wanted
 
     def tell(self, request: str, answer: bytes) -> None:
         """Gives whoever waits for a request its answer, as it is stored."""

@@ -130,6 +130,11 @@ def confirm(shard: Shard, spout: str, entries: Sequence[tuple[bytes, bytes]]) ->
     return Call(shard.number, scripts.get("confirm"), [shard.outcomes(spout)], args)
 
 
+def take_turn(shard: Shard) -> Call:
+    """Takes the next number of a writer."""
+    return Call(shard.number, scripts.get("take_turn"), [], [])
+
+
 def check_outcomes(outcomes: bytes, entries: Sequence[tuple[bytes, bytes]]) -> Request:
     """Tells whether outcomes are there still: id and digest of each entry."""
     return script("check_outcomes", [outcomes], [word for entry in entries for word in entry])

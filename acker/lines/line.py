@@ -194,7 +194,7 @@ def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
     pause = _PAUSE
     while not _stopped(stop, woken, pause):
         try:
-            found = worker.work()
+            found = worker.work(again=True)
         except Exception as error:  # noqa: BLE001 - a thread that has ended would keep what it has taken
             unforeseen = None if isinstance(error, AckerError) else error
             _log.warning("step %s waits: %s", worker.step.name, error, exc_info=unforeseen)

@@ -8,6 +8,7 @@ from functools import partial
 from inspect import isawaitable, isclass
 from itertools import zip_longest
 from threading import current_thread, main_thread
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypedDict
 
 import numpy as np
@@ -26,13 +27,13 @@ from acker.ledger.causes import Cause, said_by
 from acker.ledger.config import bounded_reason, check_name
 from acker.ledger.core import Core
 from acker.lines import columns, event_loop
+from acker.lines.looks import Look, look, look_at
 from acker.store import operation
-from acker.store.operation import Operation, abreast
-from acker.streams import fairness, gathers, schemas, segments, subscriptions
+from acker.store.operation import Operation
+from acker.streams import fairness, gathers, schemas, segments
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage, stage_failures
 from acker.streams.gathers import FINISHED
 from acker.streams.segments import ANCHORS, Segment
-from acker.streams.subscriptions import StagedFor
 from acker.streams.together import Pace, asynchronous
 from acker.streams.undone import undone
 
@@ -334,17 +335,23 @@ def _rows(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
 
 
 def stage_made(
-    core: Core, made: Made, step: str, batch: int, into: list[operation.Request]
+    core: Core,
+    made: Made,
+    step: str,
+    batch: int,
+    into: list[operation.Request],
+    looks: Mapping[str, Look] = MappingProxyType({}),
 ) -> Operation[tuple[Staged, ...]]:
     """Stages what a step has made. A row that its stream cannot have fails its request.
 
-    into: gets requests that are to be sent with the commit.
+    into: gets requests that are to be sent with the commit. looks: at streams, which holds where they are
+    as they were then (`unchanged`); at others it looks now.
     """
     staged: list[Staged] = []
-    streams = list(made.out.rows)
-    looks = yield from abreast([_look(core, stream) for stream in streams])
-    for stream, look in zip(streams, looks, strict=True):
-        staged += yield from _stage_rows(core, stream, look, made.out.rows[stream], made, step, batch, into)
+    others = [stream for stream in made.out.rows if stream not in looks]
+    own = {**looks, **(yield from look_at(core, others))}
+    for stream, rows in made.out.rows.items():
+        staged += yield from _stage_rows(core, stream, own[stream], rows, made, step, batch, into)
     staged += yield from made.out.stage(core, made.failed, into)
     if made.failed:
         anchors = np.array([anchor for anchor in made.failed if anchor], dtype=np.int64)
@@ -354,20 +361,10 @@ def stage_made(
     return tuple(staged)
 
 
-_Look: TypeAlias = tuple[bytes | None, StagedFor]
-"""What a stream has just now: its schema, as it is stored, and what its segments are staged for."""
-
-
-def _look(core: Core, stream: str) -> Operation[_Look]:
-    looks: list[Operation[Any]] = [schemas.enlist(core, stream), subscriptions.staged_for(core, stream)]
-    stored, to = yield from abreast(looks)
-    return stored, to
-
-
 def _stage_rows(
     core: Core,
     stream: str,
-    look: _Look,
+    seen: Look,
     rows: Sequence[dict[str, Any]],
     made: Made,
     step: str,
@@ -378,7 +375,7 @@ def _stage_rows(
     rows = [row for row in rows if row[ANCHORS] not in made.failed]
     while rows:
         begun = len(into)
-        stored, to = look
+        stored, to = seen
         known = None if stored is None else schemas.parse(stored)
         try:
             table = columns.table(rows, known)
@@ -390,13 +387,13 @@ def _stage_rows(
             if isinstance(error, AckerError) and not isinstance(error, SchemaMismatch | ValidationError):
                 raise
             del into[begun:]
-            look = yield from _look(core, stream)
-            if look[0] != stored:
+            seen = yield from look(core, stream)
+            if seen[0] != stored:
                 continue  # another worker has given the stream a column meanwhile
             if len(rows) == 1:
                 made.fail(rows[0][ANCHORS], error, step, batch)
                 return []
         half = len(rows) // 2
-        found = yield from _stage_rows(core, stream, look, rows[:half], made, step, batch, into)
-        return found + (yield from _stage_rows(core, stream, look, rows[half:], made, step, batch, into))
+        found = yield from _stage_rows(core, stream, seen, rows[:half], made, step, batch, into)
+        return found + (yield from _stage_rows(core, stream, seen, rows[half:], made, step, batch, into))
     return []

@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import ReaderFenced, UnknownSubscription
+from acker.errors import AckerError, ReaderFenced, UnknownSubscription
 from acker.ledger import ids
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
 from acker.lines import leases
-from acker.lines.steps import FunctionStep, GatherStep, Read, stage_made
+from acker.lines.looks import Look, look_at, unchanged
+from acker.lines.steps import FunctionStep, GatherStep, Made, Read, stage_made
 from acker.store.operation import Operation, Reply, Request, abreast
 from acker.streams import downtime, fairness, segments, stale, subscriptions
 from acker.streams.commits import commit as commits
@@ -30,6 +31,7 @@ MOST_ROWS = 10_000
 """Rows that a worker takes at a time, about, where a row takes it little time."""
 _LONG = 1.0
 """Seconds of work that a batch is to have, about: the rest is for other workers, also where this one dies."""
+_LOOKS = 8
 _log = logging.getLogger(__name__)
 
 Step: TypeAlias = FunctionStep | GatherStep
@@ -57,13 +59,20 @@ class Worker:
         self.reader = segments.new_token()
         self._at = self._number = 0
         self._leased = False
+        self._emits: tuple[str, ...] = ()
+        """Streams that it has emitted to last, and looks at along with its next batch."""
+        self._left: list[Operation[Any]] = []
+        """What the last commit has left to do, and nobody waits for: it goes with the next claim."""
         self._forgotten = True
         """Whether nothing is left of what was acked and is not read again."""
 
-    def work(self) -> int:
-        """Works on what there is now, up to a bounded number of rows; returns of how many segments."""
+    def work(self, *, again: bool = False) -> int:
+        """Works on what there is now, up to a bounded number of rows; returns of how many segments.
+
+        again: the caller works again at once where there were some, or ends: some clean-up goes with that.
+        """
         try:
-            return self.ledger.run(self._work())
+            return self.ledger.run(self._work(again))
         except (ReaderFenced, UnknownSubscription) as error:
             _log.warning("a worker of step %s begins anew: %s", self.step.name, error)
             if isinstance(error, UnknownSubscription):
@@ -75,7 +84,7 @@ class Worker:
                 self._begin_anew()  # what it may have begun ends with the lease that it had
             raise
 
-    def _work(self) -> Operation[int]:
+    def _work(self, again: bool) -> Operation[int]:
         core, stream = self.ledger.core, self.step.reads
         if self._slot < 0:
             slot = yield from subscriptions.subscribe(core, stream, self.step.name)
@@ -92,13 +101,14 @@ class Worker:
         if not found:  # the store was set back since
             raise subscriptions.fenced(stream, self.reader)
         members = [one.segment for one in found]
+        heads = dict[bytes, Reply]()
         looks: list[Operation[Any]] = [
             payload_of(self.ledger, stream, members),
-            _heads(core, self._slot, members),
-            stale.judge(core, members, self._slot),
+            stale.judge(core, members, self._slot, heads),
             downtime.take_up(core, stream, self._slot, found),
+            look_at(core, self._emits),
         ]
-        payloads, heads, judged, _ = yield from abreast(looks)
+        payloads, judged, _, looked = yield from abreast(looks)
         acked = _acked(core, self._slot, members, heads)
         gone = {one.token for one, payload in zip(members, payloads, strict=True) if payload is None}
         plan = yield from stale.planned(core, stream, members, gone, judged)
@@ -127,16 +137,7 @@ class Worker:
         made = self.step.run(self._number, read)
         count = sum(batch.num_rows for one in read for batch in one.rows)
         self._adapt(count, time.monotonic() - begun_at)
-        staging = list[Request]()
-        staged = yield from stage_made(core, made, self.step.name, self._number, staging)
-        # No batch of it runs again.
-        afterwards: list[Operation[Any]] = [self._forget(what, found)]
-        if self._once:
-            afterwards.append(leases.done(core, stream, self._slot, self.reader))
-        ready = Ready(staging, taken={what: found}, heads=heads, afterwards=afterwards)
-        done = Commit(staged, (what,), taken=True)
-        yield from commits.commit(core, self.reader, self._number, done, ready=ready)
-        self._forgotten = True
+        yield from self._commit(made, what, found, heads, looked, again)
         self._at, self._number = end, self._number + 1
         return len(found)
 
@@ -144,6 +145,39 @@ class Worker:
     def _rows(self) -> int:
         """Rows that it takes at a time, about."""
         return min(self.step.rows or self._most_rows, self._most_rows)
+
+    def _commit(
+        self,
+        made: Made,
+        what: Range,
+        found: Sequence[Taken],
+        heads: Mapping[bytes, Reply],
+        looked: Mapping[str, Look],
+        again: bool,
+    ) -> Operation[None]:
+        """Stages what a batch has made, and commits it. looked: at streams, before it was worked on."""
+        core = self.ledger.core
+        self._emits = tuple(made.out.rows)[:_LOOKS]
+        while True:
+            staging = list[Request]()
+            staged = yield from stage_made(core, made, self.step.name, self._number, staging, looked)
+            # No batch of it runs again.
+            afterwards: list[Operation[Any]] = [self._forget(what, found)]
+            if self._once:
+                afterwards.append(leases.done(core, what.stream, self._slot, self.reader))
+            ready = Ready(
+                staging,
+                [unchanged(core, one, look) for one, look in looked.items() if one in made.out.rows],
+                {what: found},
+                heads,
+                afterwards=afterwards,
+                later=self._left if again else None,
+            )
+            commit = Commit(staged, (what,), taken=True)
+            yield from commits.commit(core, self.reader, self._number, commit, ready=ready)
+            if not ready.refused:
+                return
+            looked = {}  # somebody has subscribed to a stream since, or given it a column
 
     def _adapt(self, count: int, seconds: float) -> None:
         """Goes by how long a batch took: slow rows are shared among workers, fast ones come together.
@@ -163,6 +197,7 @@ class Worker:
             yield from subscriptions.note(self.ledger.core, what, found, forget=True)
         else:
             yield from subscriptions.forget(self.ledger.core, replace(what, start=0))
+        self._forgotten = True
 
     def _claim(self, told: list[Taken]) -> Operation[int]:
         """Takes what there is; the number of the last segment that the worker has then.
@@ -177,10 +212,14 @@ class Worker:
             yield from lease
             self._leased = True
             return (yield from claim)
+        left, self._left = self._left, []
+        both: list[Operation[Any]] = [lease, claim]
         try:
-            both: list[Operation[Any]] = [lease, claim]
-            _, end = yield from abreast(both)
-        except ReaderFenced:
+            _, end, *_ = yield from abreast(both + left)
+        except AckerError as error:
+            self._forgotten = False
+            if not isinstance(error, ReaderFenced):
+                raise
             yield from leases.end(core, stream, slot, self.reader)  # what the claim has taken all the same
             raise
         return int(end)
@@ -199,15 +238,10 @@ class Worker:
     def end(self) -> None:
         """Gives back what the worker has taken and not committed; it works no more."""
         self._ended = True
+        left, self._left = self._left, []
+        self.ledger.run(abreast(left))
         if self._slot >= 0:
             self.ledger.run(leases.end(self.ledger.core, self.step.reads, self._slot, self.reader))
-
-
-def _heads(core: Core, slot: int, members: Sequence[Segment]) -> Operation[dict[bytes, Reply]]:
-    """The heads of segments' vectors, by their keys (`acker.streams.commits.vectors.head`)."""
-    asked = [key for segment in members for key, _ in vectors.keys_of(core, segment, slot)]
-    replies = (yield [vectors.head(key) for key in asked]) if asked else []
-    return dict(zip(asked, replies, strict=True))
 
 
 def _acked(core: Core, slot: int, members: Sequence[Segment], heads: Mapping[bytes, Reply]) -> list[set[int]]:

@@ -112,6 +112,12 @@ def close_group(stream: Stream, group: str, tasks: Sequence[int], ttl: int) -> R
     return script("close_group", own, [ttl])
 
 
+def check_stream(stream: Stream, slots: Sequence[int], gather: bytes, fair: bytes, schema: str) -> Request:
+    """Tells whether a stream is as it was looked at. schema: SHA-1 of it, or ""."""
+    own = [stream.subscriptions, stream.schema]
+    return script("check_stream", own, [",".join(map(str, slots)), gather, fair, schema])
+
+
 def claim_segments(
     stream: Stream, slot: int, reader: str, at: int, rows: int, segments: int, end: str, ttl: int, shown: int
 ) -> Request:

@@ -9,7 +9,7 @@ that ends while its row is worked on shows by an ack that comes late.
 import bisect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from acker.ledger import ids, sections
 from acker.ledger.core import Core
 from acker.ledger.ids import SLAB_TREES, Ids
 from acker.store import keys
-from acker.store.operation import Operation, Reply, command
+from acker.store.operation import Operation, Reply, abreast, command
 from acker.streams import gathers, lua, segments
 from acker.streams.commits import inputs, skipped, vectors
 from acker.streams.commits.skipped import Left, Skipped
@@ -84,26 +84,34 @@ def planned(
     return Planned(tuple(one for one in members if one.token not in gone), token, left)
 
 
-def judge(core: Core, members: Sequence[Segment], slot: int) -> Operation[Skipped]:
-    """The trees that are over though a subscription has still to ack tuples of segments for them."""
+def judge(
+    core: Core, members: Sequence[Segment], slot: int, heads: dict[bytes, Reply] | None = None
+) -> Operation[Skipped]:
+    """The trees that are over though a subscription has still to ack tuples of segments for them.
+
+    heads: gets the heads of the segments' vectors (`acker.streams.commits.vectors.head`).
+    """
     named: dict[str, list[bytes]] = {one.token: [] for one in members}
     by_shard: dict[int, set[bytes]] = {}
     places = [(one.token, key, shard) for one in members for key, shard in vectors.keys_of(core, one, slot)]
+    # Slabs of vectors that this process has staged are asked for along with the heads, which others wait for.
+    guessed: dict[int, set[bytes]] = {}
+    for _, key, shard in places:
+        guessed.setdefault(shard, set()).update(vectors.noted(key))
+    ended: dict[bytes, npt.NDArray[np.bool_]] = {}
     for first in range(0, len(places), _FLIGHT):
         part = places[first : first + _FLIGHT]
-        replies = yield [vectors.head(key) for _, key, _ in part]
+        looks: list[Operation[Any]] = [_heads(part)]
+        looks += [] if first else [_look_at_slabs(core, guessed, ended)]
+        replies, *_ = yield from abreast(looks)
         for (token, key, shard), reply in zip(part, replies, strict=True):
             names = [slab for _, chunk in vectors.chunks(key, reply) for slab in chunk]
             named[token] += names
             by_shard.setdefault(shard, set()).update(names)
-    ended: dict[bytes, npt.NDArray[np.bool_]] = {}
-    for shard, waiting in by_shard.items():
-        found = sorted(waiting)
-        many = bisect.bisect_left(found, _FIRST_OF_ONE)
-        for at in range(0, many, _FLIGHT):
-            yield from _look(core, shard, found[at : min(many, at + _FLIGHT)], ended)
-        for at in range(many, len(found), _ONES):
-            yield from _look_at_ones(core, shard, found[at : at + _ONES], ended)
+            if heads is not None:
+                heads[key] = reply
+    rest = {shard: names - guessed[shard] for shard, names in by_shard.items()}
+    yield from _look_at_slabs(core, rest, ended)
     packed = {slab: skipped.ALL if done is _ALL else _packed(done) for slab, done in ended.items()}
     over, parts, count = set[str](), dict[str, Left](), 0
     for token, slabs in named.items():
@@ -113,6 +121,23 @@ def judge(core: Core, members: Sequence[Segment], slot: int) -> Operation[Skippe
         elif left and count + len(left) <= MOST_LEFT:
             parts[token], count = left, count + len(left)
     return Skipped(over=frozenset(over), parts=parts)
+
+
+def _heads(places: Sequence[tuple[str, bytes, int]]) -> Operation[list[Reply]]:
+    return (yield [vectors.head(key) for _, key, _ in places])
+
+
+def _look_at_slabs(
+    core: Core, slabs: Mapping[int, Collection[bytes]], ended: dict[bytes, npt.NDArray[np.bool_]]
+) -> Operation[None]:
+    """Looks at slabs, by shard. ended: gets the trees that are over, of those slabs that have some."""
+    for shard, waiting in slabs.items():
+        found = sorted(waiting)
+        many = bisect.bisect_left(found, _FIRST_OF_ONE)
+        for at in range(0, many, _FLIGHT):
+            yield from _look(core, shard, found[at : min(many, at + _FLIGHT)], ended)
+        for at in range(many, len(found), _ONES):
+            yield from _look_at_ones(core, shard, found[at : at + _ONES], ended)
 
 
 def _packed(done: npt.NDArray[np.bool_]) -> bytes:

@@ -9,6 +9,7 @@ from acker.drpc import LinearDRPC, Out
 from acker.errors import DRPCFailed, StoreUnavailable
 from acker.lines import leases, workers
 from acker.lines.workers import Worker
+from acker.streams import stale
 from acker.streams.commits import at_once, holding
 from tests.helpers.counting import Count, N, fan
 
@@ -100,13 +101,13 @@ def test_a_worker_that_was_taken_for_dead_before_it_began_does_not_begin(
     topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying = Dying(topology, monkeypatch)
-    heads, given = workers._heads, list[int]()
+    judge, given = stale.judge, list[int]()
 
     def paused(*args: Any) -> Any:
         given.append(dying.find_out())
-        return heads(*args)
+        return judge(*args)
 
-    monkeypatch.setattr(workers, "_heads", paused)
+    monkeypatch.setattr(stale, "judge", paused)
     monkeypatch.setattr(leases, "LEASE", -1.0)
     while not given:
         assert dying.dead.work() == 0

@@ -3,20 +3,28 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
 
 from acker.errors import StagingExpired
+from acker.ledger import lua as ledger_lua
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.lines import coordinator, leases
 from acker.lines.workers import Worker
-from acker.store import operation
+from acker.store import keys, operation
 from acker.store.client import Store
 from acker.store.operation import Request
+from acker.streams import StreamReader
 from acker.streams.commits import at_once
+from acker.streams.commits import commit as commits
+from acker.streams.commits.at_once import Ready
+from acker.streams.commits.contents import Commit
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import SpoutOptions
+from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.cuts import Killed
 from tests.helpers.leaks import assert_settled
 from tests.helpers.line_job import Job
@@ -98,3 +106,53 @@ def test_a_commit_that_ends_after_any_of_its_scripts_takes_effect_once(
             job.ledger.tick(force=True)
     assert full > 5
     assert_settled(valkey_raw)
+
+
+@pytest.mark.parametrize("line", ["line", ""])
+def test_a_chain_that_comes_again_much_later_changes_nothing(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """Also when all that it did is over, and forgotten."""
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=2))
+    sent, chains = Store.send, list[Request]()
+
+    def noting(store: Store, asked: Sequence[Request]) -> Any:
+        chains.extend(one for one in asked if one.one_server)
+        return sent(store, asked)
+
+    monkeypatch.setattr(Store, "send", noting)
+    spout = StreamSpout(job.ledger, SpoutOptions("s", "asks" if line else "lines", "id", line=line))
+    for name in ("first", "second"):  # the shards know the spout from the first on
+        spout.write(pa.table({"id": [name], "n": [1]}))
+        job.work()
+        StreamReader(job.ledger, "lines").ack_all()
+        assert settler.settle(job.ledger, "s").acked == 1
+        for _ in range(3):
+            job.ledger.tick(force=True)
+    assert len(chains) >= (2 if line else 1)
+    for key in valkey_raw.scan_iter("*:progress:*"):  # as when its time is over
+        valkey_raw.delete(key)
+    before = counters(job.ledger)
+    monkeypatch.setattr(Store, "send", sent)
+    for one in chains:
+        sent(job.ledger.store, [one])
+    job.work()
+    assert StreamReader(job.ledger, "lines").ack_all() == 0
+    assert [counters(job.ledger).get(name) for name in ("tracked", "acked")] == [
+        before.get(name) for name in ("tracked", "acked")
+    ]
+    assert len(job.sums) == (2 if line else 0)
+
+
+@pytest.mark.parametrize("most", [at_once.MOST, 0], ids=["at once", "phase by phase"])
+def test_a_commit_that_is_refused_takes_no_number(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Another coordinator would go on after it, and a third one, which knows the number, still take it."""
+    monkeypatch.setattr(at_once, "MOST", most)
+    core = open_ledger(Store(valkey_url), "t", ackers=1).core
+    gone = ledger_lua.check_outcomes(core.shards[0].outcomes(SPOUT), [(b"1-0", b"0" * 16)])
+    ready = Ready(conditions=[gone])
+    assert not Store(valkey_url).run(commits.commit(core, coordinator.WRITER, 0, Commit(), ready=ready))
+    assert ready.refused
+    assert not valkey_raw.exists(keys.commits("t", coordinator.WRITER))

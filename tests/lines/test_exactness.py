@@ -305,7 +305,7 @@ def test_streams_that_drop_what_they_have_no_room_for_finish_no_request_without_
     def limit() -> None:
         narrow = not turns.calm and turns.chance.random() < 0.5
         for stream in ("rows", "counts"):
-            flow.ledger.run(retention.limit(flow.ledger.core, stream, max_bytes=2_000 if narrow else 10**9))
+            flow.ledger.run(retention.limit(flow.ledger.core, stream, max_bytes=500 if narrow else 10**9))
 
     flow.tick = limit  # type: ignore[method-assign]
     flow.run(rounds=80)

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
+from acker.ledger import lua as ledger_lua
 from acker.ledger.core import Core
 from acker.ledger.submissions import Call, Writer
 from acker.store import keys
@@ -29,11 +30,11 @@ from acker.streams.subscriptions import HOLD_TTL, RERUN_TTL, Range, Taken
 MOST = 128
 """Scripts that a server runs as one, at most."""
 MOST_BYTES = 1 << 20
-"""Bytes of keys and arguments that they have, about, at most: nobody else has a turn meanwhile."""
+"""Bytes that they stage at most: nobody else has a turn meanwhile."""
 MOST_ROWS = 50_000
-_MOST_KEYS = 256
+_MOST_KEYS, _MOST_STAGED = 8_000, 256
 
-State: TypeAlias = Literal["unasked", "refused", "begun", "done"]
+State: TypeAlias = Literal["unasked", "unknown", "refused", "begun", "done"]
 
 
 @dataclass(slots=True)
@@ -43,8 +44,9 @@ class Ready:
     staging: requests that stage what it publishes, and that were not sent. conditions: scripts of a reply of
     1 where it may be carried out, and 0 where it may not; nothing is staged then. taken: what its inputs are;
     heads: what `acker.streams.commits.vectors.head` was answered of theirs; rows: of its roots, by token.
-    afterwards: what is to be done when the commit is, side by side with what it leaves. sent: staging and
-    conditions were, so that the commit is stored, or all that it needs is staged.
+    afterwards: what is to be done when the commit is, side by side with what it leaves. later: gets all that,
+    for the caller to do with its next question; None: it is done now. sent: staging and conditions were, so
+    that the commit is stored, or all that it needs is staged. refused: by a condition; nothing is committed.
     """
 
     staging: Sequence[Request] = ()
@@ -53,15 +55,18 @@ class Ready:
     heads: Mapping[bytes, Reply] = field(default_factory=lambda: NO_HEADS)
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
     afterwards: Sequence[Operation[Any]] = ()
+    later: list[Operation[Any]] | None = None
     sent: bool = False
+    refused: bool = False
 
 
 @dataclass(slots=True)
 class Ended:
     """How far a commit has come.
 
-    state: unasked, nothing was sent; refused, by a condition, and nothing has changed; begun, it is stored,
-    or another one is; done. What was acked, and emitted, and segments that came too late to gather.
+    state: unasked, nothing was sent; unknown, nothing was done now, and may have been before; refused, by a
+    condition, and nothing has changed; begun, it is stored, or another one is; done. late: segments that came
+    too late to gather.
     """
 
     state: State
@@ -85,11 +90,12 @@ def carry_out(
     [replies] = yield [chain(made.members)]
     if replies is None:
         return _UNASKED
-    ready.sent = True
-    if 1 < len(replies) <= 1 + len(ready.conditions):
-        # Nothing is staged. Whoever comes to finish it meanwhile drops it for that.
-        yield [lua.advance_commit(core.config, writer, number, text, f"stored {made.attempt}", "", "")]
+    before = len(made.turn)
+    if len(replies) <= before and replies[-1] != b"":
+        return Ended("unknown")  # the shard has other spouts by now, which this may have brought itself
+    if before < len(replies) <= before + len(ready.conditions):
         return Ended("refused")
+    ready.sent = True
     if len(replies) < len(made.members) or replies[-1] != 1:
         return Ended("begun")
     ended = Ended("done")
@@ -113,6 +119,8 @@ def carry_out(
 def _plain(core: Core, what: Commit, ready: Ready) -> bool:
     """Whether a commit has only what one script can do without a question in between."""
     ranges = what.ranges()
+    if not _small(ready.staging):
+        return False
     other = what.failures() or what.effects() or what.released()
     if other or what.settled is not None or what.failed is not None or core.config.traces:
         return False
@@ -131,6 +139,8 @@ class _Chain:
     labels: list[object] = field(default_factory=list)
     waiting: list[list[Segment]] = field(default_factory=list)
     tracks: list[tuple[Call, bytes]] = field(default_factory=list)
+    turn: list[Request] = field(default_factory=list)
+    """Ends a copy that comes late. What tells others that a commit of roots is done is soon forgotten."""
     attempt: str = field(default_factory=segments.new_token)
 
     def add(self, requests: Sequence[Request], label: object = "") -> None:
@@ -143,11 +153,15 @@ class _Chain:
     @property
     def bounded(self) -> bool:
         """Whether it is small enough that others can wait for it."""
-        size = 0
-        for one in self.members:
-            size += sum(map(len, one.keys))
-            size += sum([len(word) for word in one.args if type(word) is bytes or type(word) is str])
-        return len(self.members) <= MOST and size <= MOST_BYTES
+        return len(self.members) <= MOST and sum(len(one.keys) for one in self.members) <= _MOST_KEYS
+
+
+def _small(staging: Sequence[Request]) -> bool:
+    """Whether so much can be staged at once: of a commit's bytes it has nearly all."""
+    size = 0
+    for one in staging:
+        size += sum([len(word) for word in one.args if type(word) is bytes or type(word) is str])
+    return size <= MOST_BYTES
 
 
 def _fill(
@@ -172,14 +186,26 @@ def _fill(
     staged += [results.staged(core, function, token) for function, token, _ in what.results()]
     staged += [key for one in what.roots() for key in roots.staged_keys(core, one)]
 
-    # Begun before it is asked whether it may be: a copy of the call then finds that it was carried out.
-    to.add([lua.begin_commit(config, writer, number, text, ttl, attempt, kept)])
+    tracked = list[tuple[list[Request], list[Call]]]()
+    if by is not None:
+        turn = ledger_lua.take_turn(core.shards[what.roots()[0].shards(config.ackers, 1)[0]])
+        turn.stamp = by.id, by.next(turn.shard)
+        to.turn = [core.request(turn)]
+        to.add(to.turn)
+        for of in what.roots():
+            found = tracking.known_calls(core, of, ready.rows[of.token], by)
+            if found is None:
+                return False
+            tracked.append(found)
+    # A number that was begun is taken, whatever comes of it: who looks for one meanwhile goes on after it. So
+    # what is refused does not begin.
     to.add(ready.conditions)
+    to.add([lua.begin_commit(config, writer, number, text, ttl, attempt, kept)])
     to.add(ready.staging)
     # Held, as of `commit._hold`.
     to.add(taking_back.binding(core, ranges, writer, number, attempt))
     to.add([request for request, _ in publishing.holding(core, what.segments(), HOLD_TTL)])
-    if len(staged) > _MOST_KEYS:
+    if len(staged) > _MOST_STAGED:
         return False
     if staged:
         to.add([lua.hold_staged(staged, HOLD_TTL)])
@@ -190,15 +216,12 @@ def _fill(
     if by is not None:
         to.add([lua.advance_commit(config, writer, number, text, state, "held", "")])
         state = "held"
-        for of in what.roots():
-            found = tracking.known_calls(core, of, ready.rows[of.token], by)
-            if found is None:
-                return False
-            to.add(found[0])
-            requests = [core.request(call) for call in found[1]]
+        for kept_by, calls_of in tracked:
+            to.add(kept_by)
+            requests = [core.request(call) for call in calls_of]
             to.tracks += [
                 (call, bytes(request.args[0]))  # type: ignore[arg-type]
-                for call, request in zip(found[1], requests, strict=True)
+                for call, request in zip(calls_of, requests, strict=True)
             ]
             to.add(requests)
     to.add([lua.advance_commit(config, writer, number, text, state, "tracked", "")])

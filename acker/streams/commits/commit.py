@@ -84,15 +84,21 @@ def commit(
             yield from _leave(core, what, ended, ready, on_late)
             return True
         if ended.state == "refused":
+            ready.refused = True
             return False
         # Where the commit is stored, all that it needs was staged with it. To stage that again would be to
         # emit again what was acked meanwhile.
-        if ended.state == "unasked" and not (yield from _prepare(core, what, ready)):
+        new = ended.state == "unasked"
+        if ended.state == "unknown":
+            new = not (yield from known(core, writer, number))
+        if new and not (yield from _prepare(core, what, ready)):
             return False
         ready.sent = True
     mine = yield from _carry_out(core, writer, number, own, what.origin, on_late)
     if not mine:
         yield from holding.discard(core, what)
+    elif ready is not None and ready.later is not None:
+        ready.later += ready.afterwards
     elif ready is not None:
         yield from abreast(ready.afterwards)
     return mine
@@ -104,6 +110,7 @@ def _prepare(core: Core, what: Commit, ready: Ready) -> Operation[bool]:
         yield list(ready.staging)
     if ready.conditions and not all((yield list(ready.conditions))):
         yield from holding.discard(core, what)
+        ready.refused = True
         return False
     return True
 
@@ -118,6 +125,9 @@ def _leave(
         *(retention.retain(core, stream) for stream in dict.fromkeys(one for one, _ in what.segments())),
         *ready.afterwards,
     ]
+    if ready.later is not None:
+        ready.later += left
+        return
     came_late, *_ = yield from abreast(left)
     if came_late is not None and on_late is not None:
         on_late(came_late)

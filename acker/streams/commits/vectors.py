@@ -269,6 +269,11 @@ def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
         raise _unreadable(key, error) from error
 
 
+def noted(key: bytes) -> list[bytes]:
+    """The slabs of staged vectors, where this process has staged them of late; else none."""
+    return [slab for slabs in _known.get(key, ()) for slab in slabs]
+
+
 def note(key: bytes, slabs: list[list[bytes]]) -> None:
     """Notes the slabs of each chunk of staged vectors, for `apply`."""
     if len(_known) >= _KNOWN:

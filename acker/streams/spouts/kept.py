@@ -1,6 +1,6 @@
 """The rows of roots that a spout keeps, and what becomes of them with an outcome: settled, dead letters."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -158,14 +158,20 @@ def settle(core: Core, what: Settled) -> Operation[None]:
 
 
 def settle_entries(
-    core: Core, spout: str, entries: Sequence[Entry], unreadable: Collection[str] = ()
+    core: Core,
+    spout: str,
+    entries: Sequence[Entry],
+    unreadable: Collection[str] = (),
+    known: Mapping[bytes, KeptSlab] | None = None,
 ) -> Operation[None]:
     """Settles the trees of outcomes, makes dead letters of rows that had their last attempt, and confirms.
 
     What is to be replayed must have been: this is its end. Rows that cannot be read, or are gone, were not:
-    they stay pending (unreadable: tokens of such roots), so that the watermark never passes them.
+    they stay pending (unreadable: tokens of such roots), so that the watermark never passes them. known:
+    where the rows are, if that was read: a slab has the same ones for ever.
     """
-    known = yield from kept_slabs(core, spout, slabs_of(entries))
+    if known is None:
+        known = yield from kept_slabs(core, spout, slabs_of(entries))
     own = keys.Spout(core.config.name, spout)
     calls: list[_Settling] = []
     dead: dict[str, list[tuple[KeptSlab, SlabOutcome, Entry]]] = {}

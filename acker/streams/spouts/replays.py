@@ -88,13 +88,16 @@ def step(
     """
     number = yield from commits.next_number(core, writer_of(spout))
     reading = reading or SettleProgress(core, spout)
-    entries, known = yield from _read(core, spout, reading)
+    names = dict[bytes, list[bytes]]()
+    entries, known = yield from _read(core, spout, reading, None if on_outcomes is None else names)
     if not entries:
         reading.finish(entries)
         return Stepped()
     unreadable = yield from kept.look_at_dead(core, spout, entries, known)
     wanted = any(place.roots.how.outcomes for place in known.values())
-    table = (yield from _table(core, entries, known)) if wanted or on_outcomes is not None else None
+    table = None
+    if wanted or on_outcomes is not None:
+        table = yield from _table(core, entries, known, names if on_outcomes is not None else None)
     some = table is not None and table.num_rows > 0
     if on_outcomes is not None and some and (kind := undone(on_outcomes(table))):
         raise ValidationError(
@@ -114,15 +117,18 @@ def step(
         if not mine:
             return Stepped()
     else:
-        yield from kept.settle_entries(core, spout, entries, unreadable)
+        yield from kept.settle_entries(core, spout, entries, unreadable, known)
     reading.finish(entries)
     return _stepped(entries, known, unreadable)
 
 
 def _read(
-    core: Core, spout: str, reading: SettleProgress
+    core: Core, spout: str, reading: SettleProgress, names: dict[bytes, list[bytes]] | None
 ) -> Operation[tuple[list[Entry], dict[bytes, KeptSlab]]]:
-    """The next outcomes that are due, as many as a step takes, and where their rows are."""
+    """The next outcomes that are due, as many as a step takes, and where their rows are.
+
+    names: gets the message ids of their slabs; None: nobody wants them.
+    """
     yield from core.register_spout(spout)
     reading.begin()
     taken: dict[object, Entry] = {}
@@ -135,7 +141,12 @@ def _read(
             reading.ended = True
             break
         looked += len(found)
-        places = yield from kept.kept_slabs(core, spout, kept.slabs_of(found))
+        slabs = kept.slabs_of(found)
+        looks: list[Operation[Any]] = [kept.kept_slabs(core, spout, slabs)]
+        looks += [] if names is None else [outcomes.message_ids(core, slabs)]
+        places, *read = yield from abreast(looks)
+        for one in read:
+            names |= one
         due, wait = yield from backoff.due(core, spout, found, places)
         reading.passed(len(found) - len(due), wait)
         for entry in due:
@@ -258,8 +269,15 @@ def emit_recorded(
     return (yield from roots.emit(core, how, replace(staging, to=to), batches, line=line, drawn=drawn))
 
 
-def _table(core: Core, entries: Sequence[Entry], known: dict[bytes, KeptSlab]) -> Operation[pa.Table]:
-    names = yield from outcomes.message_ids(core, list(known))
+def _table(
+    core: Core,
+    entries: Sequence[Entry],
+    known: dict[bytes, KeptSlab],
+    names: dict[bytes, list[bytes]] | None,
+) -> Operation[pa.Table]:
+    """Outcomes as rows. names: the message ids of slabs, where they were read."""
+    if names is None:
+        names = yield from outcomes.message_ids(core, list(known))
     expired = any(entry.status == "expired" for entry in entries)
     why = (yield from late.why_expired(core)) if expired else ""
     columns: list[list[object]] = [[] for _ in OUTCOMES]
