@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from acker.errors import ValidationError
 from acker.spark import FailedException, job, outcomes, track, watermark
-from acker.streams.commits import commit
+from acker.streams.commits import publishing
 from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.attempts import Attempts, at_once, numbers, staged_by
@@ -79,7 +79,7 @@ def test_a_run_that_is_cut_in_its_commit_is_finished_by_the_next_one_of_its_name
         raise RuntimeError("cut")
 
     with monkeypatch.context() as patched:
-        patched.setattr(commit, "_publish", cut)
+        patched.setattr(publishing, "publish", cut)
         with pytest.raises(RuntimeError, match="cut"):
             load(pipeline, 60, "monday")
     assert pipeline.counters()["tracked"] == 60

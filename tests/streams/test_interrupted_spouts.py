@@ -9,7 +9,7 @@ import redis
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.store.client import Store
-from acker.streams.commits import commit
+from acker.streams.commits import commit, publishing
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import Staging
 from acker.streams.spouts import kept, lost, replays, settler
@@ -157,7 +157,7 @@ def test_a_commit_that_goes_on_late_tracks_no_tree_again(ledger: Ledger) -> None
     )  # fmt: skip
     what = Commit((staged,), made)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit, "_publish", _cut)
+        patch.setattr(publishing, "publish", _cut)
         with pytest.raises(RuntimeError, match="cut"):
             ledger.run(commit.commit(ledger.core, "w", 0, what))
     first_slab = made[0].anchors()[:100]

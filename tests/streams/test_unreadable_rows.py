@@ -10,7 +10,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
-from acker.streams.commits import commit
+from acker.streams.commits import publishing
 from acker.streams.commits.contents import Commit
 from acker.streams.spouts import kept, lost, settler
 from acker.streams.spouts.kept import Settled
@@ -105,7 +105,7 @@ def test_a_commit_that_was_cut_is_finished_without_the_rows_that_it_could_not_re
         raise RuntimeError("cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit, "_publish", cut)
+        patch.setattr(publishing, "publish", cut)
         with pytest.raises(RuntimeError, match="cut"):
             settler.settle(ledger)
     settler.settle(ledger)
