@@ -11,7 +11,7 @@
     in-flight   processor time of a request, alone in its group, while few and while many others wait in the
                 same gather. At most 1.3 is asked
     release     from the outcome of a group's last tree in a section until readers see the bundle, in PINGs of
-                the same store; at most 60 are asked
+                the same store, as redis-py sends them; at most 60 are asked
     celery      requests a second against Celery's chords, with as many children each and as many worker
                 processes (benchmarks/peers.py); at least 20 are asked
 
@@ -34,8 +34,6 @@ from pathlib import Path
 from acker.lines.bell import Bell
 from acker.lines.line import coordinate
 from acker.store import keys
-from acker.store.client import Store
-from acker.store.operation import Request as Asked
 from acker.streams.spouts import settler
 from benchmarks import peers
 from benchmarks.figures import Missing, Sample, check_known, rows, text
@@ -164,7 +162,7 @@ def _release(sizes: Sizes) -> Iterator[Sample]:
             outcomes = own.reader.keys()
             entries = [keys.Stream(own.core.config.name, "rows").entries]
             for _ in range(sizes.rounds):
-                ping = _ping(own.ledger.store)
+                ping = _ping(url)
                 taken = []
                 for _ in range(sizes.releases):
                     with ExitStack() as stack:
@@ -186,13 +184,14 @@ def _release(sizes: Sizes) -> Iterator[Sample]:
             own.topology.close()
 
 
-def _ping(store: Store) -> float:
+def _ping(url: str) -> float:
     """Seconds of a PING, the median of many."""
     taken = []
-    for _ in range(_PINGS):
-        begun = time.perf_counter()
-        store.send([Asked(b"", ["PING"])])
-        taken.append(time.perf_counter() - begun)
+    with client(url) as raw:
+        for _ in range(_PINGS):
+            begun = time.perf_counter()
+            raw.ping()
+            taken.append(time.perf_counter() - begun)
     return statistics.median(taken)
 
 
