@@ -7,7 +7,7 @@ from typing import Any
 
 from acker.errors import PermanentFailure, TooLarge, ValidationError, shown
 from acker.ledger.core import Core
-from acker.lines.steps import Emitting
+from acker.lines.emitting import Emitting
 from acker.store.operation import Operation, Request
 from acker.streams.commits import results
 from acker.streams.commits.staging import STAGING_TTL, Staged
@@ -75,18 +75,14 @@ class Out(Emitting):
         """Gives the result of the request: what JSON has, at most 1 MiB. Raises ValidationError."""
         if self._to is not None:
             raise ValidationError("result: only the last step gives the result; emit rows to the next one")
+        self.check_open()
         if self.anchor in self._results:
             raise PermanentFailure("gave two results")
         self._results[self.anchor] = as_json(value, "result")
         self._new = self.anchor
 
-    def begin(self, anchor: int) -> None:
-        """Rows that are emitted from now on are of this tree."""
-        super().begin(anchor)
-        self._new = None
-
     def undo(self) -> None:
-        """Takes back what was emitted, and the result, since `begin`."""
+        """Takes back what the call has emitted, and the result that it gave."""
         super().undo()
         if self._new is not None:
             self._results.pop(self._new, None)

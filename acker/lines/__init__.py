@@ -4,7 +4,8 @@ See docs/lines.md.
 """
 
 from acker.lines.definition import Gather
+from acker.lines.emitting import Out
 from acker.lines.line import Line
-from acker.lines.steps import Out, Request, WorkOptions
+from acker.lines.steps import Request, WorkOptions
 
 __all__ = ["Gather", "Line", "Out", "Request", "WorkOptions"]

@@ -9,7 +9,7 @@ from inspect import isawaitable, isclass
 from itertools import zip_longest
 from threading import current_thread, main_thread
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, TypedDict
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -20,13 +20,13 @@ from acker.errors import (
     PermanentFailure,
     SchemaMismatch,
     ValidationError,
-    shown,
 )
 from acker.ledger import sections
 from acker.ledger.causes import Cause, said_by
-from acker.ledger.config import bounded_reason, check_name
+from acker.ledger.config import bounded_reason
 from acker.ledger.core import Core
 from acker.lines import columns, event_loop
+from acker.lines.emitting import Emitting, Out
 from acker.lines.looks import Look, look, look_at
 from acker.store import operation
 from acker.store.operation import Operation
@@ -37,7 +37,6 @@ from acker.streams.segments import ANCHORS, Segment
 from acker.streams.together import Pace, asynchronous
 from acker.streams.undone import undone
 
-Row: TypeAlias = Mapping[str, Any]
 _LOST = "rows of the request are lost: the store has dropped them, or they cannot be read"
 _log = logging.getLogger(__name__)
 
@@ -60,62 +59,6 @@ class Gatherer(Protocol):
         """Is called when no further row will come: with the last word on the request."""
 
 
-class Emitting:
-    """What a step emits: rows by stream, each of the request at hand."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, list[dict[str, Any]]] = {}
-        self.anchor = 0
-        self._begun: dict[str, int] = {}
-
-    def put(self, stream: str, row: Row) -> None:
-        """Emits a row to a stream. Raises ValidationError."""
-        given: object = row
-        plain = type(given) is dict or isinstance(given, Mapping)
-        if not plain or not all(isinstance(name, str) for name in row):
-            raise ValidationError(f"row: expected a dict of columns by name, got {shown(row)}")
-        if ANCHORS in row or FINISHED in row:
-            raise ValidationError(f"row: the columns {ANCHORS} and {FINISHED} are acker's own")
-        self.put_checked(stream, row)
-
-    def put_checked(self, stream: str, row: Row) -> None:
-        """As `put`, a row that is known to have columns of the stream, and none of acker's own."""
-        self.rows.setdefault(stream, []).append({**row, ANCHORS: self.anchor})
-
-    def begin(self, anchor: int) -> None:
-        """Rows that are emitted from now on are of this tree."""
-        self.anchor = anchor
-        self._begun = {stream: len(rows) for stream, rows in self.rows.items()} if self.rows else {}
-
-    def undo(self) -> None:
-        """Takes back what was emitted since `begin`."""
-        for stream, rows in self.rows.items():
-            del rows[self._begun.get(stream, 0) :]
-
-    def add(self, other: "Emitting") -> None:
-        """Adds what was emitted elsewhere."""
-        for stream, rows in other.rows.items():
-            self.rows.setdefault(stream, []).extend(rows)
-
-    def stage(
-        self, core: Core, failed: Collection[int], into: list[operation.Request]
-    ) -> Operation[tuple[Staged, ...]]:
-        """Stages what else there is than rows; nothing of trees that have failed. into: as of `Staging`."""
-        del core, failed, into
-        yield from ()
-        return ()
-
-
-class Out(Emitting):
-    """Where a step emits rows to: they are of the request at hand, and take effect with the step's commit."""
-
-    def emit(self, stream: str, row: Row) -> None:
-        """Emits a row to a stream. Raises ValidationError."""
-        if stream not in self.rows:
-            check_name(stream, "stream")
-        self.put(stream, row)
-
-
 @dataclass(slots=True)
 class Made:
     """What a step has made of a batch: rows to emit, and trees to fail, each for a cause."""
@@ -123,18 +66,20 @@ class Made:
     out: Any
     failed: dict[int, str] = field(default_factory=dict)
 
-    def attempt(self, anchor: int, step: str, batch: int, action: Callable[[], object]) -> None:
-        """Does something for a request; what it raises fails that request alone."""
-        self.out.begin(anchor)
+    def attempt(self, anchor: int, step: str, batch: int, action: Callable[[Any], object]) -> None:
+        """Does something for a request; what it raises fails that request alone. action: is given `out`."""
+        out = self.out.of(anchor)
         try:
-            result = action()
+            result = action(out)
             if result is not None:
                 _check_done(result)
         except BaseException as error:  # the step is the user's: it may raise anything, SystemExit, too
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # by Ctrl-C
-            self.out.undo()
+            out.undo()
             self.fail(anchor, error, step, batch)
+        finally:
+            out.end()
 
     def fail(self, anchor: int, error: BaseException, step: str, batch: int) -> None:
         """Has a request fail for an error."""
@@ -192,7 +137,7 @@ class FunctionStep:
             return made
         for row in rows:
             anchor = row.pop(ANCHORS, None) or 0
-            made.attempt(anchor, self.name, batch, partial(self._function, row, made.out))
+            made.attempt(anchor, self.name, batch, partial(self._function, row))
         return made
 
 
@@ -233,7 +178,7 @@ class GatherStep:
                     if self.pace is not None:
                         calls.setdefault(anchor, []).append(work)
                     else:
-                        made.attempt(anchor, self.name, batch, partial(work, made.out))
+                        made.attempt(anchor, self.name, batch, work)
             if self.pace is not None:
                 _together(self.pace, self._out, list(calls.items()), made, self.name, batch)
             if last:
@@ -293,13 +238,15 @@ def _together(
     async def work(
         entry: tuple[int, Sequence[Callable[[Any], object]]], whole: "Task[Any] | None"
     ) -> tuple[Emitting, BaseException | None]:
-        own = out()
-        own.begin(entry[0])
-        for call in entry[1]:
-            _, error = await pace.outcome(partial(_done, call, own), whole)
-            if error is not None:
-                return own, error
-        return own, None
+        own = out().of(entry[0])
+        try:
+            for call in entry[1]:
+                _, error = await pace.outcome(partial(_done, call, own), whole)
+                if error is not None:
+                    return own, error
+            return own, None
+        finally:
+            own.end()
 
     found = event_loop.run(pace.each(calls, work))
     for (anchor, _), (own, error) in zip(calls, found, strict=True):

@@ -4,19 +4,22 @@ import datetime as dt
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from acker.drpc import steps
 from acker.errors import FailedException, ValidationError
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.lines import Gather, Line, Out, columns
+from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store.client import Store
-from acker.streams import schemas
+from acker.streams import StreamReader, schemas
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.servers import wait_until
@@ -119,10 +122,10 @@ def test_a_worker_goes_on_after_an_error_that_nobody_foresaw(
 ) -> None:
     work, once = Worker.work, [RuntimeError("unforeseen")]
 
-    def raising(self: Worker) -> int:
+    def raising(self: Worker, *, again: bool = False) -> int:
         if self.step.name == "fan" and once:
             raise once.pop()
-        return work(self)
+        return work(self, again=again)
 
     monkeypatch.setattr(Worker, "work", raising)
     good, _ = asked(ledger, lambda _: panic(FailedException("bad")))
@@ -170,3 +173,31 @@ def test_many_columns_cost_what_they_are(ledger: Ledger) -> None:
 
     seconds(10)
     assert seconds(4000) < 40 * seconds(400)  # by the square of them it would be 100
+
+
+def test_threads_of_a_step_emit_until_it_returns_and_then_are_refused(ledger: Ledger) -> None:
+    kept = list[Out]()
+
+    def fan(row: dict[str, Any], out: Out) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda i: out.emit("made", {"id": row["id"], "i": i}), range(3)))
+        kept.append(out)
+        if len(kept) > 1:  # as a thread of the first record that nobody waited for
+            with pytest.raises(ValidationError, match="before the step has returned"):
+                kept[0].emit("made", {"id": "late", "i": 0})
+
+    worker = Worker(ledger, FunctionStep("fan", "asks", fan))
+    assert not worker.work()
+    StreamSpout(ledger, SpoutOptions("asks", "asks", "id")).write(pa.table({"id": ["a", "b"]}))
+    assert worker.work() == 1
+    with pytest.raises(ValidationError, match="before the step has returned"):
+        kept[1].emit("made", {"id": "late", "i": 0})
+    rows = [row for table in StreamReader(ledger, "made").tables() for row in table.to_pylist()]
+    assert sorted((row["id"], row["i"]) for row in rows) == [(id_, i) for id_ in "ab" for i in range(3)]
+
+
+def test_a_result_that_is_given_after_the_step_is_refused() -> None:
+    out = steps.Out("function", None, (), 1).of(7)
+    out.end()
+    with pytest.raises(ValidationError, match="a row or a result after that"):
+        out.result(1)

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from acker.errors import ValidationError
 from acker.ledger.client import open_ledger
-from acker.lines.steps import FunctionStep, Out
+from acker.lines.emitting import Out
+from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.spark import bolt
 from acker.spark.collector import Collector

@@ -1,0 +1,87 @@
+"""What a step emits: rows by stream, of the request that it is called for."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Self, TypeAlias
+
+from acker.errors import ValidationError, shown
+from acker.ledger.config import check_name
+from acker.ledger.core import Core
+from acker.store.operation import Operation, Request
+from acker.streams.commits.staging import Staged
+from acker.streams.gathers import FINISHED
+from acker.streams.segments import ANCHORS
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+class Emitting:
+    """What a step emits of a batch: rows by stream. A step has it for one call, of one request (`of`)."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        self.anchor = 0
+        self._begun: dict[str, int] = {}
+        self._over = False
+
+    def put(self, stream: str, row: Row) -> None:
+        """Emits a row to a stream. Raises ValidationError."""
+        given: object = row
+        plain = type(given) is dict or isinstance(given, Mapping)
+        if not plain or not all(isinstance(name, str) for name in row):
+            raise ValidationError(f"row: expected a dict of columns by name, got {shown(row)}")
+        if ANCHORS in row or FINISHED in row:
+            raise ValidationError(f"row: the columns {ANCHORS} and {FINISHED} are acker's own")
+        self.put_checked(stream, row)
+
+    def put_checked(self, stream: str, row: Row) -> None:
+        """As `put`, a row that is known to have columns of the stream, and none of acker's own."""
+        self.check_open()
+        self.rows.setdefault(stream, []).append({**row, ANCHORS: self.anchor})
+
+    def of(self, anchor: int) -> Self:
+        """The same for one call: rows that are emitted by it are of this tree, until its `end`."""
+        own = object.__new__(type(self))
+        own.__dict__.update(self.__dict__)
+        own.anchor = anchor
+        own._begun = {stream: len(rows) for stream, rows in self.rows.items()} if self.rows else {}
+        return own
+
+    def end(self) -> None:
+        """Refuses what comes for the call from now on: the step has returned, and may be committed."""
+        self._over = True
+
+    def check_open(self) -> None:
+        """Raises ValidationError where the call is over."""
+        if self._over:
+            raise ValidationError(
+                "out: expected to be used before the step has returned, got a row or a result after that, of "
+                "which nothing is emitted. A step that has threads or tasks of its own waits for them"
+            )
+
+    def undo(self) -> None:
+        """Takes back what the call has emitted."""
+        for stream, rows in self.rows.items():
+            del rows[self._begun.get(stream, 0) :]
+
+    def add(self, other: "Emitting") -> None:
+        """Adds what was emitted elsewhere."""
+        for stream, rows in other.rows.items():
+            self.rows.setdefault(stream, []).extend(rows)
+
+    def stage(
+        self, core: Core, failed: Collection[int], into: list[Request]
+    ) -> Operation[tuple[Staged, ...]]:
+        """Stages what else there is than rows; nothing of trees that have failed. into: as of `Staging`."""
+        del core, failed, into
+        yield from ()
+        return ()
+
+
+class Out(Emitting):
+    """Where a step emits rows to: they are of the request at hand, and take effect with the step's commit."""
+
+    def emit(self, stream: str, row: Row) -> None:
+        """Emits a row to a stream. Raises ValidationError."""
+        if stream not in self.rows:
+            check_name(stream, "stream")
+        self.put(stream, row)
