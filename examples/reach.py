@@ -35,6 +35,21 @@ def generated(urls: int = 20, people: int = 200, seed: int = 1) -> tuple[Graph, 
     return shared, followers
 
 
+def read(file: str) -> Graph:
+    """The graph in a JSON file. Raises ArgumentTypeError for a file without one."""
+    expected = f"{file}: expected a file of JSON, {{name: [names]}}"
+    try:
+        found = json.loads(Path(file).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"{expected}: {error}") from None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{expected}, got a {type(found).__name__}")
+    for name, names in found.items():
+        if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+            raise argparse.ArgumentTypeError(f"{expected}, got {names!s:.50} for {name!r:.50}")
+    return found
+
+
 def direct(url: str, shared: Graph, followers: Graph) -> int:
     """The reach of a URL, worked out in one go."""
     return len({name for person in shared.get(url, ()) for name in followers.get(person, ())})
@@ -107,17 +122,15 @@ def main() -> None:
     """Runs the example as a program."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("urls", nargs="*", metavar="URL", help="default: all that were shared")
-    parser.add_argument("--shared", type=Path, help="JSON: who has shared each URL")
-    parser.add_argument("--followers", type=Path, help="JSON: who follows each person")
+    parser.add_argument("--shared", type=read, metavar="FILE", help="JSON: who has shared each URL")
+    parser.add_argument("--followers", type=read, metavar="FILE", help="JSON: who follows each person")
     parser.add_argument("--json", action="store_true", help="prints {url: reach}")
     parser.add_argument("--spark", action="store_true", help="a Spark job works on one of the steps")
     parser.add_argument("--url", dest="store", help="the store; default: a server of its own")
     options = parser.parse_args()
     shared, followers = generated()
-    if options.shared:
-        shared = json.loads(options.shared.read_text())
-    if options.followers:
-        followers = json.loads(options.followers.read_text())
+    shared = shared if options.shared is None else options.shared
+    followers = followers if options.followers is None else options.followers
     urls = list(dict.fromkeys(options.urls)) or sorted(shared)
     ask = partial(run, urls=urls, shared=shared, followers=followers, spark=options.spark)
     if options.store:

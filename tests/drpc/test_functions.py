@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from acker.errors import (
 )
 from acker.store import keys
 from acker.store.operation import Request, command
-from examples.reach import direct, generated, run
+from examples.reach import direct, generated, read, run
 from tests.helpers.counting import Count, N, counting, fan, of_result
 
 
@@ -267,3 +268,14 @@ def test_the_example_is_a_program_also_with_spark(tmp_path: Path) -> None:
     for more in ([], ["--spark"]):
         done = subprocess.run(command_line + more, capture_output=True, text=True, check=True)
         assert json.loads(done.stdout) == {"a.com": 3, "b.com": 0, "c.com": 0, "d.com": 0}
+
+
+@pytest.mark.parametrize("text", [None, "", "nope", "[1]", '{"a": 1}', '{"a": [1]}', "[" * 100_000])
+def test_the_example_refuses_a_file_without_a_graph(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "shared.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(
+        ArgumentTypeError, match=r"shared\.json: expected a file of JSON, \{name: \[names\]\}"
+    ):
+        read(str(file))
