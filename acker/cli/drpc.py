@@ -14,7 +14,7 @@ from acker.cli import options
 from acker.cli.options import Json, Timeout, Url
 from acker.cli.output import duration, row, show, show_json, table
 from acker.cli.tick import stop_on_signals, wait_until
-from acker.errors import AckerError, UnknownTopology, ValidationError, needing_pyarrow
+from acker.errors import AckerError, FunctionConflict, UnknownTopology, ValidationError, needing_pyarrow
 from acker.inspect.forms import PERCENTILES
 from acker.ledger.client import open_ledger
 from acker.store import keys
@@ -179,9 +179,13 @@ def work(
     ledger = open_ledger(options.store(url, timeout), topology)
     stop = stop_on_signals()
     with ExitStack() as stack:
-        stack.enter_context(function.work(_Topology(ledger), threads))
+        ended = stack.enter_context(function.work(_Topology(ledger), threads))
         sys.stderr.write(f"acker: working on function {function.name} of {topology}; Ctrl-C stops it\n")
-        wait_until(stop)
+        wait_until(stop, ended)
+        if ended.is_set():
+            raise FunctionConflict(
+                f"function {function.name!r} was registered otherwise; its workers have ended"
+            )
 
 
 class _Topology:

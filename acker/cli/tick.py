@@ -92,12 +92,12 @@ def stop_on_signals() -> threading.Event:
     return stop
 
 
-def wait_until(stop: threading.Event) -> None:
-    """Waits for an event of `stop_on_signals`, in the main thread.
+def wait_until(stop: threading.Event, ended: threading.Event | None = None) -> None:
+    """Waits for an event of `stop_on_signals`, or for another one, in the main thread.
 
     It looks up now and then: where the system gives a signal to another thread, this one is not woken.
     """
-    while not stop.wait(_LOOK):
+    while not stop.wait(_LOOK) and not (ended is not None and ended.is_set()):
         pass
 
 

@@ -286,8 +286,12 @@ class LinearDRPC:
         return line
 
     @contextmanager
-    def work(self, topology: HasLedger, threads: int = 1) -> Iterator[None]:
-        """Registers the function, and works on its calls, each step in `threads`, until it is left."""
+    def work(self, topology: HasLedger, threads: int = 1) -> Iterator[threading.Event]:
+        """Registers the function, and works on its calls, each step in `threads`, until it is left.
+
+        Gives an event that is set where its workers stop before: somebody has registered the function
+        otherwise. The log says how.
+        """
         line = self.register(topology)
         stop = threading.Event()
         what = self.description(topology.ledger.config.name)
@@ -295,7 +299,7 @@ class LinearDRPC:
         with line.working(threads, stop):
             answering.start()
             try:
-                yield
+                yield stop
             finally:
                 stop.set()
                 answering.join()

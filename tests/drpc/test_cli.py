@@ -5,13 +5,20 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from acker.cli import drpc
 from acker.cli.app import run
 from acker.collectors.topology import Topology
+from acker.store import keys
+from acker.store.operation import command
 from tests.helpers.counting import counting
+from tests.helpers.servers import wait_until
 
 COUNTING = "from tests.helpers.counting import counting\n\nfunction = counting()\nother = 3\n"
 
@@ -122,3 +129,28 @@ def test_a_request_that_is_none_is_refused(valkey_url: str, capsys: pytest.Captu
     for request in ("xx", "\udcff", "A" * 32):
         assert run(["drpc", "show", "count", request, "--url", valkey_url]) == 2
         assert "expected 32 hexadecimal digits" in capsys.readouterr().err
+
+
+def test_a_command_whose_function_is_registered_otherwise_meanwhile_ends(
+    valkey_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "counted_by_hand.py").write_text(COUNTING)
+    monkeypatch.setenv("ACKER_URL", valkey_url)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(drpc, "stop_on_signals", threading.Event)
+    topology = Topology(valkey_url, "t")
+    working = partial(topology.ledger.store.send, [command("HEXISTS", keys.FUNCTIONS, "count")])
+
+    def register_otherwise() -> None:
+        wait_until(lambda: working() == [1])
+        client = topology.drpc("count")
+        assert client.execute(2) == 2
+        record = counting(timeout=5.0).description("t").record()
+        topology.ledger.store.send([command("HSET", keys.FUNCTIONS, "count", record)])
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(register_otherwise)
+        assert run(["drpc", "work", "counted_by_hand:function", "--topology", "t"]) == 1
+        other.result(60)
+    assert "function 'count' was registered otherwise" in capsys.readouterr().err

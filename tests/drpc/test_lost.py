@@ -38,14 +38,16 @@ def test_workers_make_what_a_store_has_lost_anew(topology: Topology) -> None:
 
 
 def test_workers_stop_where_the_function_was_registered_otherwise_since(topology: Topology) -> None:
-    with counting().work(topology):
+    with counting().work(topology) as ended:
         client = topology.drpc("count")
         assert client.execute(2) == 2
+        assert not ended.is_set()
         known, core = client.function, topology.ledger.core
         other = counting(timeout=5.0)
         record = other.description("t").record()  # by somebody who has removed it by force
         topology.ledger.store.send([command("HSET", keys.FUNCTIONS, "count", record)])
         wait_until(lambda: topology.ledger.run(calls.workers(core, known)) == [0, 0], timeout=60)
+        assert ended.is_set()
         call = topology.drpc("count").begin(3)
         with other.work(topology):
             assert call.future.result(60) == 3
