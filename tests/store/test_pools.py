@@ -14,6 +14,7 @@ from acker.store.address import parse
 from acker.store.client import CONNECTIONS, Store, connecting
 from acker.store.connections import Connection, Connections
 from acker.store.operation import Reply, Request, command
+from tests.helpers.servers import wait_until
 
 MOST = 4
 
@@ -66,6 +67,17 @@ def test_whoever_forgets_one_does_not_hold_it_for_ever(pool: Connections, raw: "
     assert ask(pool.take(), "PING") == b"PONG"
 
 
+def test_a_connection_is_closed_when_nobody_has_it_any_more(pool: Connections) -> None:
+    gc.disable()
+    try:
+        one = pool.take()
+        socket = one._socket
+        del one
+        assert socket.fileno() == -1
+    finally:
+        gc.enable()
+
+
 def test_one_that_the_server_has_ended_is_not_taken_again(pool: Connections, raw: "redis.Redis") -> None:
     taken = [pool.take() for _ in range(MOST)]
     known = [number(one) for one in taken]
@@ -73,6 +85,8 @@ def test_one_that_the_server_has_ended_is_not_taken_again(pool: Connections, raw
         pool.give(one)
     for client in known:
         raw.client_kill_filter(_id=str(client))
+    for one in taken:
+        wait_until(one.stirs)
     assert number(pool.take()) not in known
 
 
@@ -81,6 +95,7 @@ def test_one_with_words_that_nobody_has_read_is_not_taken_again(pool: Connection
     known = number(one)
     one.send([packed(("ECHO", word)) for word in ("mine", "not yours")])
     assert one.read(1, lambda: 5.0) == [b"mine"]
+    wait_until(one.stirs)  # the server may take its time for the other one
     pool.give(one)
     other = pool.take()
     assert ask(other, "ECHO", "yours") == b"yours"
