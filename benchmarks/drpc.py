@@ -5,8 +5,10 @@
 First `examples/reach.py`, four steps. The workers, and who calls, are threads of one process, which is idle
 but for that. Printed are:
 
-    one by one   the median of a call, in milliseconds and in PINGs of the same server by redis-py;
-                 at most 250 are asked
+    one by one   the median of a call, in milliseconds and in PINGs of the same server by redis-py, which are
+                 sent one after the other, and each after a rest of 10 ms: a processor that has slept answers
+                 later; at most 250 are asked. With it the flights of a call, and the processor's time of the
+                 program and of the server
     together     requests a second of `execute_many`
     side by side requests a second of so many callers at once, each with a group of its own
 
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,12 +39,15 @@ from acker.drpc import LinearDRPC, Out
 from acker.drpc.client import Client
 from acker.embedded import EmbeddedServer
 from acker.embedded.processes import tied
+from acker.store.client import Store
+from acker.store.operation import Reply, Request
 from benchmarks import peers
 from benchmarks.servers import client as plain
-from benchmarks.servers import serving
+from benchmarks.servers import cpu_seconds, serving
 from examples.reach import direct, function, generated
 
 _PINGS = 1_000
+_PING_NAMES = "ping", "rested_ping"
 _CHILDREN = 10
 _CHORDS = 500
 _WORKERS = 2
@@ -53,6 +58,28 @@ def seconds(action: Callable[[], object]) -> float:
     begun = time.perf_counter()
     action()
     return time.perf_counter() - begun
+
+
+def _after_a_rest(action: Callable[[], object]) -> float:
+    time.sleep(0.01)
+    return seconds(action)
+
+
+@contextmanager
+def _counting() -> Iterator[list[int]]:
+    """Gets an entry for each flight of this process; who only waits for something to come is no flight."""
+    send, flights = Store.send, list[int]()
+
+    def counted(store: Store, requests: Sequence[Request]) -> list[Reply]:
+        if not any(one.blocks for one in requests):
+            flights.append(len(requests))
+        return send(store, requests)
+
+    Store.send = counted  # type: ignore[method-assign, assignment]
+    try:
+        yield flights
+    finally:
+        Store.send = send  # type: ignore[method-assign]
 
 
 def run(calls: int, many: int, callers: int) -> dict[str, float]:
@@ -67,7 +94,11 @@ def run(calls: int, many: int, callers: int) -> dict[str, float]:
             client.execute(urls[-1])
             with plain(server.url) as raw:
                 ping = statistics.median(seconds(raw.ping) for _ in range(_PINGS))
-            alone = statistics.median(seconds(lambda: client.execute(urls[-1])) for _ in range(calls))
+                rested = statistics.median(_after_a_rest(raw.ping) for _ in range(_PINGS // 10))
+            with _counting() as flights:
+                program, served = time.process_time(), cpu_seconds(server.url)
+                alone = statistics.median(seconds(lambda: client.execute(urls[-1])) for _ in range(calls))
+                program, served = time.process_time() - program, cpu_seconds(server.url) - served
             asked = [urls[number % len(urls)] for number in range(many)]
             answers: list[object] = []
             together = seconds(lambda: answers.extend(client.execute_many(asked)))
@@ -83,8 +114,13 @@ def run(calls: int, many: int, callers: int) -> dict[str, float]:
             beside = seconds(side_by_side)
     return {
         "ping_ms": 1000 * ping,
+        "rested_ping_ms": 1000 * rested,
         "call_ms": 1000 * alone,
         "call_pings": alone / ping,
+        "call_rested_pings": alone / rested,
+        "call_flights": len(flights) / calls,
+        "call_program_ms": 1000 * program / calls,
+        "call_server_ms": 1000 * served / calls,
         "together_per_second": many / together,
         "side_by_side_per_second": callers / beside,
     }
@@ -206,6 +242,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    for name in ("calls", "many", "callers"):
+        if vars(asked)[name] < 1:
+            parser.error(f"--{name}: expected 1 or more, got {vars(asked)[name]}")
     found = run(asked.calls, asked.many, asked.callers)
     beside: dict[str, float] = {}
     if asked.rounds:
@@ -216,7 +255,12 @@ def main() -> None:
     if asked.json:
         print(json.dumps({**found, "chords": beside}))
         return
-    print(f"one by one: {found['call_ms']:.1f} ms a call, {found['call_pings']:.0f} PING")
+    pings = [
+        f"{found[f'call_{name}s']:.0f} PING of {1000 * found[f'{name}_ms']:.0f} us" for name in _PING_NAMES
+    ]
+    print(f"one by one: {found['call_ms']:.1f} ms a call: {', '.join(pings)}")
+    took = [f"{found[f'call_{who}_ms']:.1f} ms of the {who}" for who in ("program", "server")]
+    print(f"  {found['call_flights']:.0f} flights, {', '.join(took)}")
     print(f"together: {found['together_per_second']:,.0f} requests/s")
     print(f"side by side: {found['side_by_side_per_second']:,.0f} requests/s")
     if beside:

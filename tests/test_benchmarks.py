@@ -202,7 +202,8 @@ def test_what_makes_no_sense_is_refused_before_anything_is_measured(
 def test_what_a_call_costs_is_measured() -> None:
     found = drpc.run(calls=1, many=40, callers=3)
     assert found.keys() == {
-        "ping_ms", "call_ms", "call_pings", "together_per_second", "side_by_side_per_second"
+        "ping_ms", "rested_ping_ms", "call_ms", "call_pings", "call_rested_pings", "call_flights",
+        "call_program_ms", "call_server_ms", "together_per_second", "side_by_side_per_second",
     }  # fmt: skip
     assert all(value > 0 for value in found.values())
 

@@ -12,6 +12,7 @@ from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams import fairness
+from tests.helpers.counting import Count
 
 BIG, SMALL, SMALL_ONES = 20_000, 5, 50
 N = {"of": pa.int64()}
@@ -32,16 +33,6 @@ def test_small_calls_do_not_wait_for_a_large_one_that_came_first(
     def work(row: dict[str, Any], out: Out) -> None:
         seen.append(row["of"])
         out.emit(row)
-
-    class Count:
-        def __init__(self, _: object) -> None:
-            self.n = 0
-
-        def execute(self, _: dict[str, Any]) -> None:
-            self.n += 1
-
-        def finished(self, out: Out) -> None:
-            out.result(self.n)
 
     function = (
         LinearDRPC("f")

@@ -15,6 +15,7 @@ from acker.lines import Out, Request, event_loop
 from acker.lines.workers import Worker
 from acker.streams.reader import StreamReader
 from acker.streams.spouts import settler
+from tests.helpers.counting import Count
 from tests.helpers.line_job import Job
 
 
@@ -132,20 +133,14 @@ def test_a_function_may_have_asynchronous_steps_that_share_a_loop(valkey_url: st
             await asyncio.sleep(0)
             out.emit({"n": n})
 
-    class Count:
-        def __init__(self, _: object) -> None:
-            self.n = 0
-
-        def execute(self, _: dict[str, Any]) -> None:
-            self.n += 1
-
-        async def finished(self, out: Answer) -> None:
+    class Awaiting(Count):
+        async def finished(self, out: Answer) -> None:  # type: ignore[override]
             loops.add(id(asyncio.get_running_loop()))
             await asyncio.sleep(0)
-            out.result(self.n)
+            super().finished(out)
 
     function = LinearDRPC("count").step("fan", fan, columns={"n": pa.int64()}, concurrency=10)
-    function.gather("count", Count)
+    function.gather("count", Awaiting)
     with Topology(valkey_url, "t", ackers=2) as topology, function.work(topology, threads=2):
         client = topology.drpc("count")
         assert client.execute_many(range(100)) == list(range(100))

@@ -19,7 +19,7 @@ from acker.ledger.core import Core
 from acker.ledger.submissions import Call, Writer
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, chain
-from acker.streams import fairness, gathers, lua, segments, taking_back
+from acker.streams import lua, segments, taking_back
 from acker.streams.commits import inputs, publishing, results, roots, tracking, vectors
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.inputs import Acked
@@ -261,22 +261,12 @@ def _fill(
 
 
 def _publish(core: Core, members: Sequence[tuple[str, Segment]], to: _Chain) -> None:
-    by_stream: dict[str, list[Segment]] = {}
-    for stream, segment in members:
-        by_stream.setdefault(stream, []).append(segment)
-    for stream, found in by_stream.items():
-        own = keys.Stream(core.config.name, stream)
-        plain = [one for one in found if not one.to]
-        placed = [(*gathers.parse_destination(one.to), one) for one in found if one.to]
-        waiting = [(group, task, one) for group, task, last, one in placed if not last]
-        if waiting:
-            to.add([lua.gather(core.config, own, HOLD_TTL, waiting)], "gather")
-            to.waiting.append([one for _, _, one in waiting])
-        how = gathers.LATE_TTL, fairness.LIGHT
-        ending = [(group, task, one) for group, task, last, one in placed if last]
-        to.add([lua.release(core.config, own, *one, *how) for one in ending])
-        if plain:
-            to.add([lua.publish(core.config, own, plain)])
+    found = publishing.divided(members)
+    to.add(publishing.gathering(core, found.waiting), "gather")
+    to.waiting += [[one for _, _, one in placed] for _, placed in found.waiting]
+    to.add(publishing.releasing(core, found.ending))
+    name = core.config.name
+    to.add([lua.publish(core.config, keys.Stream(name, stream), plain) for stream, plain in found.plain])
 
 
 def _ending(core: Core, writer: str, number: int, what: Commit, text: str, made: Made) -> Request:

@@ -7,7 +7,7 @@ be replayed for the next one. The store notes which slots these are with the seg
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import redis
@@ -32,12 +32,52 @@ def publish(core: Core, members: Iterable[tuple[str, Segment]], made: Made) -> O
     tuples. Their vectors are applied. The same again changes nothing, and goes on where it was cut. Segments
     over the limits of the streams then are the caller's to drop.
     """
-    members = list(members)
-    gathered = yield from _gather(core, [one for one in members if one[1].to], made)
+    to = divided(members)
+    gathered = yield from _gather(core, to, made)
     if gathered is None:
         return None
-    plain = [_publish(core, *part) for part in _parts(one for one in members if not one[1].to)]
+    plain = [_publish(core, *part) for part in to.plain]
     return gathered if all((yield from abreast(plain))) else None
+
+
+Placed: TypeAlias = tuple[str, int, Segment]
+"""Group and task that a segment waits for, and the segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Segments to be published: they wait for others, end their bundle, or are for readers at once."""
+
+    waiting: list[tuple[str, list[Placed]]]
+    ending: list[tuple[str, Placed]]
+    plain: list[tuple[str, list[Segment]]]
+
+
+def divided(members: Iterable[tuple[str, Segment]]) -> Divided:
+    """Divides segments by what publishes them, into as many as a call takes."""
+    found = Divided([], [], [])
+    for stream, part in _parts(members):
+        placed = [(*gathers.parse_destination(one.to), one) for one in part if one.to]
+        if wait := [(group, task, one) for group, task, last, one in placed if not last]:
+            found.waiting.append((stream, wait))
+        found.ending.extend((stream, (group, task, one)) for group, task, last, one in placed if last)
+        if plain := [one for one in part if not one.to]:
+            found.plain.append((stream, plain))
+    return found
+
+
+def gathering(core: Core, waiting: Sequence[tuple[str, list[Placed]]]) -> list[Request]:
+    """Requests by which segments wait for others."""
+    name = core.config.name
+    return [
+        lua.gather(core.config, keys.Stream(name, stream), HOLD_TTL, placed) for stream, placed in waiting
+    ]
+
+
+def releasing(core: Core, ending: Sequence[tuple[str, Placed]]) -> list[Request]:
+    """Requests that release what has gathered, each with the segment that ends it."""
+    name, how = core.config.name, (gathers.LATE_TTL, fairness.LIGHT)
+    return [lua.release(core.config, keys.Stream(name, stream), *one, *how) for stream, one in ending]
 
 
 def _parts(members: Iterable[tuple[str, Segment]]) -> list[tuple[str, list[Segment]]]:
@@ -69,40 +109,27 @@ def _publish(core: Core, stream: str, members: Sequence[Segment]) -> Operation[b
     return True
 
 
-_Placed: TypeAlias = tuple[str, int, Segment]
-"""Group and task that a segment waits for, and the segment."""
-
-
-def _gather(core: Core, members: Sequence[tuple[str, Segment]], made: Made) -> Operation[Made | None]:
+def _gather(core: Core, to: Divided, made: Made) -> Operation[Made | None]:
     """Has segments wait in streams that gather, or releases waiting ones with the one that ends them.
 
     The tree of a section does not know of the tuples of the next one, as a tree knows of its own. So it must
     not be over by a store that has lost what waits, and its inputs are acked only where that is noted.
     """
-    waiting, ending = list[tuple[str, list[_Placed]]](), list[tuple[str, _Placed]]()
-    for stream, part in _parts(members):
-        placed = [(*gathers.parse_destination(one.to), one) for one in part]
-        ending += [(stream, (group, task, one)) for group, task, last, one in placed if last]
-        if wait := [(group, task, one) for group, task, last, one in placed if not last]:
-            waiting.append((stream, wait))
-    if waiting:
-        noted = yield from _wait(core, waiting, made)
+    if to.waiting:
+        noted = yield from _wait(core, to.waiting, made)
         if noted is None:
             return None
         made = noted
     # All at once: a reader that is woken by the first takes the others with it.
-    how = gathers.LATE_TTL, fairness.LIGHT
-    released = yield [
-        lua.release(core.config, keys.Stream(core.config.name, stream), *one, *how) for stream, one in ending
-    ]
-    for (stream, (_, _, one)), reply in zip(ending, released, strict=True):
+    released = yield releasing(core, to.ending)
+    for (stream, (_, _, one)), reply in zip(to.ending, released, strict=True):
         if isinstance(reply, redis.ResponseError):
             return None
         yield from _end(core, stream, one, reply[1])
     return made
 
 
-def _wait(core: Core, waiting: Sequence[tuple[str, list[_Placed]]], made: Made) -> Operation[Made | None]:
+def _wait(core: Core, waiting: Sequence[tuple[str, list[Placed]]], made: Made) -> Operation[Made | None]:
     """Has segments wait for others, and shards note that; returns what the commit has made by then."""
     groups = {group for _, placed in waiting for group, _, _ in placed}
     of_groups = [sections.shards_of(group, core.config.ackers) for group in groups]
@@ -112,15 +139,8 @@ def _wait(core: Core, waiting: Sequence[tuple[str, list[_Placed]]], made: Made) 
         made.needed[shard] += 0
     # Where all sections of a request are in one shard, that looks by itself for what was emitted there.
     needed = [one for one in made.needed.items() if one[1]] if any(len(one) > 1 for one in of_groups) else []
-    asked = [
-        *(
-            lua.gather(core.config, keys.Stream(core.config.name, stream), HOLD_TTL, placed)
-            for stream, placed in waiting
-        ),
-        *(made.counting(core, shard) for shard, _ in needed),
-        *made.noting(core),
-    ]
-    replies = yield asked
+    counting = [made.counting(core, shard) for shard, _ in needed]
+    replies = yield [*gathering(core, waiting), *counting, *made.noting(core)]
     found, counts = replies[: len(waiting)], replies[len(waiting) :]
     if any(isinstance(reply, redis.ResponseError) for reply in found):
         return None
