@@ -2,19 +2,33 @@
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
 
 from acker.errors import AckerError
 from acker.ledger.client import open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.sections import SPOUT
+from acker.lines import Request, coordinator
+from acker.lines.steps import FunctionStep
+from acker.lines.workers import Worker
+from acker.store import keys
 from acker.store.client import Store
-from acker.store.operation import Reply, Request
+from acker.store.operation import Reply
+from acker.store.operation import Request as Asked
+from acker.streams import StreamReader
 from acker.streams.commits import at_once as commits_at_once
 from acker.streams.spouts import settler
+from acker.streams.spouts.options import SpoutOptions
+from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.line_job import Job
-from tests.helpers.turns import Moment, moment, set_back
+from tests.helpers.turns import Moment, moment, set_back, tag
 
 ROWS = 3
 FARTHEST = 8
@@ -27,7 +41,7 @@ def losing(
     """Does something while a store loses some exchanges, from `first` on; False where it ends before that."""
     send, number, before, own = Store.send, 0, list[Moment](), threading.get_ident()
 
-    def counted(store: Store, requests: Sequence[Request]) -> list[Reply]:
+    def counted(store: Store, requests: Sequence[Asked]) -> list[Reply]:
         nonlocal number
         if threading.get_ident() != own:
             return send(store, requests)
@@ -43,6 +57,134 @@ def losing(
         with contextlib.suppress(AckerError):  # it is tried again
             act()
     return number > after
+
+
+def before_script(
+    monkeypatch: pytest.MonkeyPatch, name: str, instead: Callable[[], object], act: Callable[[], object]
+) -> None:
+    """Does something, and something else just before its first script of a name goes to the store."""
+    send, left, own = Store.send, [instead], threading.get_ident()
+
+    def stopped(store: Store, requests: Sequence[Asked]) -> list[Reply]:
+        if threading.get_ident() == own and name in [one.script.name for one in requests if one.script]:
+            while left:
+                left.pop()()
+        return send(store, requests)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "send", stopped)
+        with contextlib.suppress(AckerError):
+            act()
+    assert not left
+
+
+def losing_its_record(
+    monkeypatch: pytest.MonkeyPatch,
+    raw: "redis.Redis",
+    script: str,
+    meanwhile: Callable[[], object],
+    act: Callable[[], object],
+) -> None:
+    """Commits phase by phase: before `script` the store forgets the commit, not what was staged for it."""
+    monkeypatch.setattr(commits_at_once, "MOST", 0)
+    before = list[Moment]()
+
+    def begin() -> None:
+        before_script(monkeypatch, "begin_commit", lambda: before.append(moment(raw)), act)
+
+    def lose() -> None:
+        set_back(raw, before.pop())
+        meanwhile()
+
+    before_script(monkeypatch, script, lose, begin)
+
+
+@pytest.mark.parametrize(
+    ("who", "script"), [("fan", "gather"), ("count", "gather"), ("coordinator", "release")]
+)
+def test_who_goes_on_when_others_did_the_same_after_a_loss_publishes_nothing(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, who: str, script: str
+) -> None:
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=3), attempts=9, group=2)
+    core, finished = job.ledger.core, counting(monkeypatch, job.workers["count"].step)
+    job.ask(*[ROWS] * 4)
+    if who != "fan":
+        job.workers["fan"].work()
+    if who == "coordinator":
+        other = partial(job.ledger.run, coordinator.step(core, OutcomeReader(core, SPOUT)))
+        losing_its_record(monkeypatch, valkey_raw, script, other, job.coordinate)
+    else:
+        job.coordinate()
+        one, another = (Worker(job.ledger, job.workers[who].step) for _ in range(2))
+        losing_its_record(monkeypatch, valkey_raw, script, taking_over(one, another), one.work)
+    settle_all(job)
+    assert set(job.sums) == {ROWS}
+    assert set(finished.values()) == {1}
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, step: Any) -> Counter[Request]:
+    """How often a step that gathers has finished each request and task."""
+    finished, make = Counter[Request](), step._make
+
+    def made(request: Request) -> Any:
+        one = make(request)
+        end = one.finished
+        one.finished = lambda out: (finished.update([request]), end(out))[1]
+        return one
+
+    monkeypatch.setattr(step, "_make", made)
+    return finished
+
+
+def taking_over(one: Worker, another: Worker) -> Callable[[], object]:
+    """Has a worker do what another one has taken and not committed, as when that is taken for dead."""
+
+    def work() -> None:
+        one.end()
+        assert another.work()
+
+    return work
+
+
+def test_rows_of_a_plain_stream_are_published_by_one_of_two_after_a_loss(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = open_ledger(Store(valkey_url), "t", ackers=2)
+    step = FunctionStep("pass", "asks", lambda row, out: out.emit("made", {"id": row["id"]}))
+    one, another = (Worker(ledger, step) for _ in range(2))
+    assert not one.work()
+    StreamSpout(ledger, SpoutOptions("asks", "asks", "id")).write(pa.table({"id": ["a", "b"]}))
+    losing_its_record(monkeypatch, valkey_raw, "publish", taking_over(one, another), one.work)
+    rows = [row["id"] for table in StreamReader(ledger, "made").tables() for row in table.to_pylist()]
+    assert sorted(rows) == ["a", "b"]
+
+
+def test_rows_whose_hold_alone_was_lost_are_held_again(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where nodes of a cluster lose moments that others keep. No tree has to expire for that."""
+    monkeypatch.setattr(commits_at_once, "MOST", 0)
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=3), group=2)
+    job.ask(*[ROWS] * 4)
+    own = {tag(keys.Stream("t", "rows").entries)}
+    before = list[Moment]()
+
+    def work() -> None:
+        before_script(monkeypatch, "hold", lambda: before.append(moment(valkey_raw)), job.workers["fan"].work)
+
+    before_script(monkeypatch, "gather", lambda: set_back(valkey_raw, before.pop(), own), work)
+    job.work()
+    assert sorted(job.sums) == [ROWS] * 4
+    assert settler.settle(job.ledger, "asks").acked == 4
+
+
+def settle_all(job: Job) -> None:
+    """Works until all four requests are acked; they may have to expire first."""
+    acked = 0
+    while acked < 4:
+        job.work()
+        acked += settler.settle(job.ledger, "asks").acked
+        job.ledger.tick(force=True)
 
 
 @pytest.mark.slow
@@ -68,11 +210,7 @@ def test_a_store_that_is_set_back_in_a_commit_finishes_no_request_without_all_it
             act = job.coordinate if who == "coordinator" else job.workers[who].work
             if not losing(monkeypatch, valkey_raw, first, first + lost, act):
                 break
-            acked = 0
-            while acked < 4:
-                job.work()
-                acked += settler.settle(job.ledger, "asks").acked
-                job.ledger.tick(force=True)
+            settle_all(job)
             assert set(job.sums) == {ROWS}, (first, lost)
             first, tried = first + 1, tried + 1
     assert tried > (10 if at_once else 8 * FARTHEST)
