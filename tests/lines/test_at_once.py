@@ -12,7 +12,8 @@ from acker.ledger import lua as ledger_lua
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
-from acker.lines import coordinator, leases
+from acker.lines import Out, coordinator, leases
+from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store import keys, operation
 from acker.store.client import Store
@@ -155,3 +156,34 @@ def test_a_commit_that_is_refused_takes_no_number(
     assert not Store(valkey_url).run(commits.commit(core, coordinator.WRITER, 0, Commit(), ready=ready))
     assert ready.refused
     assert not valkey_raw.exists(keys.commits("t", coordinator.WRITER))
+
+
+@pytest.mark.parametrize("most", [at_once.MOST, 0])
+def test_who_subscribes_while_a_step_works_gets_what_it_emits(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """A worker looks at the streams that it emits to before it works, and that may take an hour."""
+    monkeypatch.setattr(at_once, "MOST", most)
+    ledger = open_ledger(Store(valkey_url), "t", ackers=2)
+    found: dict[str, list[str]] = {"early": [], "late": []}
+    early, late = (
+        Worker(ledger, FunctionStep(name, "made", lambda row, _, own=own: own.append(row["id"])))
+        for name, own in found.items()
+    )
+
+    def fan(row: dict[str, Any], out: Out) -> None:
+        if row["id"] == "second":
+            assert not late.work()  # it subscribes
+        out.emit("made", {"id": row["id"], **({"new": 1} if row["id"] == "third" else {})})
+
+    worker = Worker(ledger, FunctionStep("fan", "asks", fan))
+    for one in (worker, early):
+        assert not one.work()
+    spout = StreamSpout(ledger, SpoutOptions("asks", "asks", "id"))
+    for name in ("first", "second", "third"):
+        spout.write(pa.table({"id": [name]}))
+        assert worker.work() == 1
+    for one in (early, late):
+        one.work()
+    assert found == {"early": ["first", "second", "third"], "late": ["second", "third"]}
+    assert settler.settle(ledger, "asks").acked == 3
