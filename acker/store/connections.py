@@ -4,7 +4,6 @@ redis-py makes a connection, and logs in on it. What goes over it afterwards tak
 and connections of redis-py's spend several times what all the rest of a flight takes.
 """
 
-import contextlib
 import select
 import threading
 from collections.abc import Callable
@@ -108,11 +107,6 @@ class Connection:
     def cut(self) -> None:
         """Ends it. It is of no use any more."""
         self._made.disconnect()
-
-    def __del__(self) -> None:
-        # Where the traceback of an error refers to it, this is when Python looks for cycles.
-        with contextlib.suppress(Exception):
-            self.cut()
 
 
 class Connections:
