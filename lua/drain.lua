@@ -6,13 +6,15 @@
 -- ARGV  1 spouts
 --       2 rotation
 --       3 kept        how many of its trees that failed or expired the shard keeps for people
---       4 odd         how many members of the set are no names of slabs
+--       4 until       when the reasons become old (ms); 0 for never
+--       5 odd         how many members of the set are no names of slabs
 --       ... member    each of these
 --       last texts    how many reasons there are
 --       ... text      each of these, numbered from 1
 --       ... code      where there are reasons, of each slab: which of its trees has which. The number of all
 --                     that are not named, then runs (from and n as u16, number as byte); 0 is no reason
--- Returns {expired, orphaned, slabs left in the set, {what could not be read}}.
+-- Returns {expired, orphaned, slabs left in the set, {what could not be read}}; expired is -1 where the
+-- reasons are too old, for trees may have gone on since somebody looked: nothing is done then.
 -- Tells the spouts: expired for each tree still pending. Waiting trees are dropped and counted as orphaned.
 -- Bounded by the caller: at most 200 slabs a call; stops by itself after 16,384 trees.
 -- A slab whose record cannot be read is dropped and counted (includes/unreadable.lua).
@@ -26,6 +28,8 @@
 --- @include "waiting"
 --- @include "unreadable"
 local rotation, aside = tonumber(ARGV[2]), KEYS[OWN]
+local reasons_until = tonumber(ARGV[4])
+if reasons_until > 0 and now > reasons_until then return {-1, 0, call('SCARD', aside), {}} end
 recent.kept = tonumber(ARGV[3])
 local n = #KEYS - OWN
 local keys, names = {}, {}
@@ -51,17 +55,17 @@ local function leave(slab, header, value)
   waiting.leave(header and slabs.facts(header) or {}, WAITING_SLAB + parts)
 end
 
-local odd = tonumber(ARGV[4])
-local texts = tonumber(ARGV[5 + odd])
+local odd = tonumber(ARGV[5])
+local texts = tonumber(ARGV[6 + odd])
 
 -- The text of a reason.
 local function text(number)
-  return number > 0 and ARGV[5 + odd + number] or ''
+  return number > 0 and ARGV[6 + odd + number] or ''
 end
 
 -- Adds the outcome of a slab's pending trees, at `indexes` or all of them: one for each reason.
 local function expire(k, slab, facts, indexes, pending)
-  local code = ARGV[5 + odd + texts + k]
+  local code = ARGV[6 + odd + texts + k]
   if not code or #code == 0 then return outcomes.add('expired', '', slab, facts, indexes, pending) end
   local other = byte(code)
   if #code == 1 then return outcomes.add('expired', text(other), slab, facts, indexes, pending) end
@@ -160,7 +164,7 @@ if n > 0 then
   end
   counters.add('orphaned', orphaned)
 end
-for i = 5, 4 + odd do
+for i = 6, 5 + odd do
   if call('SREM', aside, ARGV[i]) == 1 then unreadable.add(ARGV[i]) end
 end
 local left = call('SCARD', aside)

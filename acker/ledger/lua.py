@@ -108,10 +108,14 @@ def drain(
     odd: Sequence[bytes] = (),
     texts: Sequence[str] = (),
     codes: Sequence[bytes] = (),
+    until: int = 0,
 ) -> Call:
-    """Expires slabs that a rotation set aside. odd: its members that name none. codes: of each slab."""
+    """Expires slabs that a rotation set aside. odd: its members that name none. codes: of each slab.
+
+    until: when texts become old, in ms by the shard's clock; 0 for never.
+    """
     own = [shard.expired(rotation), *shard.vectors(slabs)]
-    args: list[Word] = [rotation, config.outcomes_kept, len(odd), *odd, len(texts), *texts, *codes]
+    args: list[Word] = [rotation, config.outcomes_kept, until, len(odd), *odd, len(texts), *texts, *codes]
     return Call(shard.number, scripts.get("drain"), own, args)
 
 

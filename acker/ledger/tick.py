@@ -6,6 +6,7 @@ Whoever ticks may do it at any time, with any number of others: the rotation's n
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from acker.errors import StoreError
 from acker.ledger import calls as encoding
@@ -13,11 +14,16 @@ from acker.ledger import ids, lua
 from acker.ledger.core import FLIGHT_SHARDS, Core
 from acker.ledger.submissions import Ticked
 from acker.store import keys
-from acker.store.operation import Operation, command
-from acker.store.replies import whole
+from acker.store.operation import Operation, Request, command
+from acker.store.replies import milliseconds, whole
 
 MOST_REASONS = 32
 """Reasons of expirations that one tick tells apart."""
+HOLD = 5.0
+"""Seconds from the begin of a look for which reasons are told. A tree may have gone on since: who ticks may
+have been stopped, or waited for a store that failed over."""
+MOST_LOOKS = 3
+"""Times that one tick looks, where its reasons become old while it drains."""
 _MOST_ASIDE = 1000
 """Most rotations of a shard that one drain looks after: many more than a ticker ever finds."""
 _CLOCK = ("rotations", "drained")
@@ -25,19 +31,58 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Looked:
+    """When a look at a shard began. at: ms by the shard's clock. rotations: how many it had made by then."""
+
+    at: int
+    rotations: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reasons:
     """Why trees expire that rotations have set aside, as far as that was looked for.
 
     texts: `MOST_REASONS` at most. codes: name of a slab -> which of its trees has which reason, as
-    lua/drain.lua takes it.
+    lua/drain.lua takes it. looks: at which shards was looked, by number.
     """
 
     texts: tuple[str, ...] = ()
     codes: Mapping[bytes, bytes] = field(default_factory=dict)
+    looks: Mapping[int, Looked] = field(default_factory=dict)
 
     def of(self, slabs: Sequence[bytes]) -> list[bytes]:
         """The codes of slabs; none without reasons."""
         return [self.codes.get(slab, b"") for slab in slabs] if self.texts else []
+
+    def until(self, shard: int) -> int:
+        """Until when they hold of a shard, in ms by its clock; 0 where they cannot become old."""
+        look = self.looks.get(shard)
+        return 0 if look is None or not self.texts else look.at + int(HOLD * 1000)
+
+    def covers(self, shard: int, rotation: int) -> bool:
+        """Whether the look came after a rotation. What a later one sets aside is for who looks after it."""
+        look = self.looks.get(shard)
+        return look is None or rotation < look.rotations
+
+
+Explain: TypeAlias = Callable[[Core], Operation[Reasons]]
+
+
+@dataclass(slots=True)
+class _Explained:
+    """The reasons of a tick, looked for again where they have become old."""
+
+    reasons: Reasons
+    explain: Explain | None = None
+    left: int = MOST_LOOKS
+
+    def again(self, core: Core) -> Operation[None]:
+        """Looks again; without reasons where it has done so often enough: trees must expire in time."""
+        self.left -= 1
+        if self.explain is None or self.left <= 0:
+            self.reasons = Reasons()
+        else:
+            self.reasons = yield from self.explain(core)
 
 
 def rotate(
@@ -110,17 +155,21 @@ def _rotate(
     return sum(reply[0] for reply in replies)
 
 
-def drain(core: Core, most: int | None = None, reasons: Reasons | None = None) -> Operation[Ticked]:
+def drain(
+    core: Core, most: int | None = None, reasons: Reasons | None = None, explain: Explain | None = None
+) -> Operation[Ticked]:
     """Expires what rotations set aside: all of it, or about `most` trees. reasons: why, where that is known.
 
-    One shard after the other, in calls of some milliseconds, so that other clients get their turn.
+    One shard after the other, in calls of some milliseconds, so that other clients get their turn. explain:
+    looks for the reasons again where they have become old; without it trees expire without, then.
     """
     total = Ticked()
+    why = _Explained(reasons or Reasons(), explain)
     broken: StoreError | None = None
     for shard in core.shards:
         left = None if most is None else most - total.expired - total.orphaned
         try:
-            drained = yield from _drain_shard(core, shard, left, reasons or Reasons())
+            drained = yield from _drain_shard(core, shard, left, why)
         except StoreError as error:
             broken = broken or error  # what is wrong in one shard must not keep the others waiting
             continue
@@ -133,13 +182,27 @@ def drain(core: Core, most: int | None = None, reasons: Reasons | None = None) -
 def aside(core: Core, shard: keys.Shard) -> Operation[list[tuple[int, bytes]]]:
     """The rotations of a shard that are not drained, with the keys of what they set aside. StoreError."""
     [(rotations, drained)] = yield from clocks(core, [shard])
+    return _aside(shard, rotations, drained)
+
+
+def _aside(shard: keys.Shard, rotations: int, drained: int) -> list[tuple[int, bytes]]:
     numbers = range(drained, min(rotations, drained + _MOST_ASIDE))
     return [(rotation, shard.expired(rotation)) for rotation in numbers]
 
 
-def _drain_shard(core: Core, shard: keys.Shard, most: int | None, reasons: Reasons) -> Operation[Ticked]:
+def look(core: Core, shard: keys.Shard) -> Operation[tuple[Looked, list[bytes]]]:
+    """Begins a look at what rotations of a shard have set aside: gives the keys of that. StoreError."""
+    instant, stored = yield [Request(shard.clock, ["TIME"]), command("HMGET", shard.clock, *_CLOCK)]
+    rotations, drained = (_number(core, shard, place, value) for place, value in enumerate(stored))
+    there = _aside(shard, rotations, drained)
+    return Looked(milliseconds(instant), drained + len(there)), [key for _, key in there]
+
+
+def _drain_shard(core: Core, shard: keys.Shard, most: int | None, why: _Explained) -> Operation[Ticked]:
     expired = orphaned = 0
     for rotation, key in (yield from aside(core, shard)):
+        if not why.reasons.covers(shard.number, rotation):
+            break
         count, left = 16, 1
         while left > 0:
             if most is not None and expired + orphaned >= most:
@@ -147,9 +210,20 @@ def _drain_shard(core: Core, shard: keys.Shard, most: int | None, reasons: Reaso
             [members] = yield [command("SRANDMEMBER", key, count)]
             slabs = [member for member in members if len(member) == ids.SLAB_BYTES]
             odd = [member for member in members if len(member) != ids.SLAB_BYTES]
-            texts, codes = reasons.texts, reasons.of(slabs)
-            [reply] = yield from core.ask([lua.drain(core.config, shard, rotation, slabs, odd, texts, codes)])
-            trees, orphans, left, unreadable = reply
+            call = lua.drain(
+                core.config,
+                shard,
+                rotation,
+                slabs,
+                odd,
+                why.reasons.texts,
+                why.reasons.of(slabs),
+                why.reasons.until(shard.number),
+            )
+            [(trees, orphans, left, unreadable)] = yield from core.ask([call])
+            if trees < 0:
+                yield from why.again(core)
+                continue
             for name in unreadable:
                 what = f"slab {name.hex()} of shard {shard.number}"
                 _log.error("%s: %s cannot be read", core.config.name, what)
@@ -164,7 +238,7 @@ def tick(
     most: int | None = None,
     trust: bool = True,
     made: Sequence[int] | None = None,
-    explain: Callable[[Core], Operation[Reasons]] | None = None,
+    explain: Explain | None = None,
 ) -> Operation[Ticked]:
     """Rotates what is due and drains what was set aside, or about `most` trees of it.
 
@@ -178,7 +252,7 @@ def tick(
     except StoreError as error:
         broken = error
     reasons = None if explain is None else (yield from explain(core))
-    drained = yield from drain(core, most, reasons)
+    drained = yield from drain(core, most, reasons, explain)
     if broken is not None:
         raise broken
     return Ticked(rotated, drained.expired, drained.orphaned)

@@ -17,6 +17,7 @@ from acker.ledger.ids import Ids
 from acker.ledger.ticker import Ticker
 from acker.ledger.ticker import explain as guarded
 from acker.store.client import Store
+from acker.store.operation import Operation
 from acker.streams import Stream
 from acker.streams.commits.commit import commit as committing
 from acker.streams.commits.contents import Commit
@@ -198,6 +199,38 @@ def test_a_ticker_that_dies_while_it_looks_leaves_the_trees_to_the_next_one(ledg
     assert expire(ledger, 3) + ledger.counters()["expired"] >= 3
     assert ledger.counters()["expired"] == 3
     assert reason(ledger, anchors[0]).startswith("in stream lines for")
+
+
+def test_what_is_set_aside_after_a_look_is_left_to_those_who_look_after_that(ledger: Ledger) -> None:
+    anchors = emit(ledger, 3)
+
+    def overtaken(core: Core) -> Operation[tick.Reasons]:
+        found = yield from explain(core)
+        for _ in range(3):
+            yield from tick.rotate(core, force=True)
+        return found
+
+    assert ledger.run(tick.tick(ledger.core, explain=overtaken)).expired == 0
+    assert expire(ledger, 1) == 3
+    assert reason(ledger, anchors[0]).startswith("in stream lines for")
+
+
+def test_reasons_that_are_old_whenever_they_are_looked_for_are_not_told(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tick, "HOLD", -1.0)
+    anchors = emit(ledger, 3)
+    looks: list[Core] = []
+
+    def counted(core: Core) -> Any:
+        looks.append(core)
+        return explain(core)
+
+    for _ in range(2):
+        ledger.run(tick.tick(ledger.core, force=True))
+    assert ledger.run(tick.tick(ledger.core, force=True, explain=counted)).expired == 3
+    assert len(looks) == tick.MOST_LOOKS
+    assert reason(ledger, anchors[0]) == ""
 
 
 def test_a_stream_that_cannot_be_read_keeps_no_tree_from_its_expiration(

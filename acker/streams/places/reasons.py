@@ -21,7 +21,7 @@ from acker.inspect.steps import Step
 from acker.ledger import ids, tick
 from acker.ledger.config import bounded_reason
 from acker.ledger.core import Core
-from acker.ledger.tick import MOST_REASONS, Reasons
+from acker.ledger.tick import MOST_REASONS, Looked, Reasons
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
@@ -53,9 +53,14 @@ IN_NO_STREAM = (
 
 def explain(core: Core) -> Operation[Reasons]:
     """Where the trees are that rotations have set aside, for `acker.ledger.tick.drain`. Changes nothing."""
-    wanted = yield from _set_aside(core)
+    looks: dict[int, Looked] = {}
+    wanted = yield from _set_aside(core, looks)
     if not wanted:
-        return Reasons()
+        return Reasons(looks=looks)
+    return replace((yield from _explained(core, wanted)), looks=looks)
+
+
+def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[Reasons]:
     end = time.monotonic() + SECONDS
     known = yield from search.streams(core)
     if not known.named:
@@ -153,14 +158,18 @@ class _Look:
         self.trees += len(one.indexes)
 
 
-def _set_aside(core: Core) -> Operation[dict[int, frozenset[bytes]]]:
-    """The slabs that rotations have set aside, by shard; a shard that cannot be read has none."""
+def _set_aside(core: Core, looks: dict[int, Looked]) -> Operation[dict[int, frozenset[bytes]]]:
+    """The slabs that rotations have set aside, by shard; a shard that cannot be read has none.
+
+    looks: gets the shards that were looked at.
+    """
     found: dict[int, frozenset[bytes]] = {}
     left = MOST_SLABS
     for shard in core.shards:
         names: set[bytes] = set()
         try:
-            for _, key in (yield from tick.aside(core, shard)):
+            looks[shard.number], there = yield from tick.look(core, shard)
+            for key in there:
                 [members] = yield [command("SRANDMEMBER", key, max(1, left))]
                 names.update(name for name in members if len(name) == ids.SLAB_BYTES)
         except StoreError:  # the drain says what is wrong with it
