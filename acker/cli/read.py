@@ -15,6 +15,7 @@ from acker.inspect import failures, forms, marks, pages, steps
 from acker.inspect import health as rules
 from acker.inspect.buckets import BUCKETS, Bucket
 from acker.inspect.damaged import Damaged, damaged
+from acker.inspect.failure import Failure
 from acker.inspect.health import Health
 from acker.inspect.marks import StepTotals
 from acker.inspect.pages import TreesPage
@@ -175,15 +176,24 @@ def tree(
         ended = ledger.run(failures.find(ledger.core, number))
         how = "never tracked, or finished and confirmed"
         if ended is not None:
-            by = step_batch(ended.cause.step, ended.cause.batch)
-            why = f", by {by}" if by else ""
-            why += f": {ended.cause.reason}" if ended.cause.reason else ""
-            how = f"it {ended.status} at {instant(ended.at)}, {duration(ended.age)} after its track{why}"
+            how = f"it {_ended(ended)}"
         raise AckerError(f"topology {topology!r} knows no tree {number}: {how}")
     if as_json:
         show_json(forms.tree(found))
-    else:
-        show(facts(_tree_facts(found)))
+        return
+    rows = _tree_facts(found)
+    outcome = ledger.run(failures.how_ended(ledger.core, found))
+    if outcome is not None:
+        rows.append(("outcome", printable(outcome if isinstance(outcome, str) else _ended(outcome))))
+    show(facts(rows))
+
+
+def _ended(tree: Failure) -> str:
+    """How a tree failed or expired, for people."""
+    by = step_batch(tree.cause.step, tree.cause.batch)
+    why = f", by {by}" if by else ""
+    why += f": {tree.cause.reason}" if tree.cause.reason else ""
+    return f"{tree.status} at {instant(tree.at)}, {duration(tree.age)} after its track{why}"
 
 
 def _full_page(read: Callable[[int, str | None], TreesPage], limit: int, cursor: str | None) -> TreesPage:

@@ -16,7 +16,8 @@ from acker.cli.output import row, show, show_json, table
 from acker.ledger.client import open_ledger
 from acker.ledger.config import check_name
 from acker.ledger.submissions import Ticked
-from acker.ledger.ticker import Ticker, keep_waiting
+from acker.ledger.tick import tick as run_tick
+from acker.ledger.ticker import Ticker, explain, keep_waiting
 from acker.ledger.topologies import names as topology_names
 from acker.store.client import Store
 
@@ -48,7 +49,7 @@ def tick(
         for name in names if names is not None else store.run(topology_names()):
             ledger = open_ledger(store, name, create=False)
             ledger.run(keep_waiting(ledger.core))
-            done[name] = ledger.tick()
+            done[name] = ledger.run(run_tick(ledger.core, explain=explain))
         for one in _settling(store, names):
             one.step()
         _show(done, as_json)

@@ -15,6 +15,7 @@ from acker.streams import StreamReader
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.cli import HOSTILE, Acker, good, one_error, positive_and_negative, track
+from tests.helpers.streaming import consume, emit
 
 
 def test_trees_are_failed_by_hand(acker: Acker, ledger: Ledger) -> None:
@@ -144,10 +145,17 @@ def test_one_tick_rotates_what_is_due(acker: Acker, ledger: Ledger) -> None:
     assert good(acker("tick", "--once", "--json", "words")) == [
         {"topology": "words", "rotated": 0, "expired": 0, "orphaned": 0}
     ]
-    track(ledger, "a")
+    emit(ledger, 1)
+    consume(ledger, "lines")
+    [anchor] = track(ledger, "a")
     for _ in range(3):
         ledger.run(tick.rotate(ledger.core, force=True))
     assert re.search(r"^words +0 +1 +0$", acker("tick", "--once").out, re.MULTILINE)
+    # It looks for reasons as a ticker does that runs on.
+    shown = " ".join(acker("tree", "words", int(anchor)).out.split())
+    assert re.search(
+        r" outcome expired at \S+Z, .* after its track: in no stream: a bolt in plain Python", shown
+    )
 
 
 def test_a_topology_is_removed_when_that_is_meant(acker: Acker, ledger: Ledger) -> None:
