@@ -16,15 +16,16 @@ from acker.cli.output import duration, row, show, show_json, table
 from acker.cli.tick import stop_on_signals, wait_until
 from acker.errors import AckerError, FunctionConflict, UnknownTopology, ValidationError, needing_pyarrow
 from acker.inspect.forms import PERCENTILES
+from acker.inspect.plain import instant
 from acker.ledger.client import open_ledger
 from acker.store import keys
 from acker.store.operation import command
 
 if TYPE_CHECKING:
-    from acker.drpc.calls import Seen
     from acker.drpc.figures import Figures
     from acker.drpc.function import LinearDRPC
     from acker.drpc.registry import Description
+    from acker.ledger.client import Ledger
 
 Name = Annotated[str, typer.Argument(metavar="FUNCTION", show_default=False)]
 
@@ -83,7 +84,7 @@ def show_function(
     if request:
         if not re.fullmatch("[0-9a-f]{32}", request):
             raise ValidationError(f"request: expected 32 hexadecimal digits, got {request!r:.100}")
-        _show_call(known, request, ledger.run(calls.see(ledger.core, known, request)), as_json)
+        _show_call(ledger, known, request, as_json)
         return
     alive = ledger.run(calls.workers(ledger.core, known))
     found = ledger.run(figures.figures(ledger.core, known))
@@ -126,7 +127,18 @@ def _show_figures(found: "Figures") -> None:
         show("", made)
 
 
-def _show_call(known: "Description", request: str, seen: "Seen | None", as_json: bool) -> None:
+def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bool) -> None:
+    """A call: how it ended, or how far each step is."""
+    with needing_pyarrow("to look into calls"):
+        from acker.drpc import calls, forms, progress
+
+    seen, steps = ledger.run(calls.see(ledger.core, known, request)), list[progress.StepSeen]()
+    if seen is not None and seen.status is calls.Status.PENDING:
+        found = ledger.run(progress.follow(ledger.core, known, request))
+        if found is not None and found.head.status is calls.Status.PENDING:
+            steps = list(found.steps)
+        else:  # it was answered in between
+            seen = ledger.run(calls.see(ledger.core, known, request))
     if seen is None:
         raise AckerError(
             f"function {known.name!r} has no request {request!r}, or it was answered over "
@@ -135,11 +147,24 @@ def _show_call(known: "Description", request: str, seen: "Seen | None", as_json:
     if as_json:
         result = json.loads(seen.text) if seen.status == "answered" else None
         reason = "" if seen.status == "answered" else seen.text
-        steps = list(seen.steps)
-        show_json({"status": seen.status, "result": result, "reason": reason, "waits_for": steps})
+        show_json(
+            {
+                "status": seen.status,
+                "result": result,
+                "reason": reason,
+                "waits_for": list(seen.steps),
+                "steps": [forms.step(one) for one in steps],
+            }
+        )
         return
     waits = f"for {', '.join(seen.steps)}" if seen.steps else ""
     show(f"{seen.status} {seen.text or waits}".rstrip())
+    if steps:
+        made = table("step", "state", "since", "rows that wait for it", right=("rows that wait for it",))
+        for one in steps:
+            since = "-" if one.since is None else instant(one.since)
+            row(made, one.name, str(one.state), since, f"{sum(each.rows for each in one.gathered):,}")
+        show("", made)
 
 
 def call(

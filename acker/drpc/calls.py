@@ -13,7 +13,7 @@ from acker.ledger import ids, outcomes, sections
 from acker.ledger.core import Core
 from acker.lines import leases
 from acker.store import keys
-from acker.store.operation import Operation, Request, command
+from acker.store.operation import Operation, Request, abreast, command
 from acker.store.replies import milliseconds, pairs
 from acker.streams import subscriptions
 from acker.streams.spouts import letter_filter
@@ -115,14 +115,13 @@ def overdue(core: Core, what: Description) -> Operation[int]:
         return 0
     late = [request.decode("utf-8", "replace") for request in found]
     waiting = yield from _waiting(core, what, set(late))
-    alive = yield from workers(core, what)
-    idle = {one.name for one, count in zip(what.steps, alive, strict=True) if not (one.spark or count)}
+    alone = yield from idle(core, what)
     answers = []
     for request in late:
         steps = waiting.get(request)
         where = "nobody has begun it" if steps is None else "its steps are done, and nobody has settled it"
         where = f"it waited for {', '.join(steps)}" if steps else where
-        if nobody := [name for name in steps or () if name in idle]:
+        if nobody := [name for name in steps or () if name in alone]:
             where += f", and nobody works on {', '.join(nobody)}"
         answers.append(answer(core, what, request, f"t{','.join(steps or ())} {where}"))
     yield answers
@@ -155,12 +154,18 @@ def in_flight(core: Core, what: Description) -> Operation[dict[bytes, list[str]]
 
 def workers(core: Core, what: Description) -> Operation[list[int]]:
     """How many workers of each step count as alive. Of a Spark job's step there are none."""
-    found = []
-    for place, one in enumerate(what.steps):
-        try:
-            slot = yield from subscriptions.find(core, what.stream(place), one.name)
-        except (UnknownStream, UnknownSubscription):
-            found.append(0)
-        else:
-            found.append((yield from leases.alive(core, what.stream(place), slot)))
-    return found
+    return (yield from abreast([_alive(core, what, place) for place in range(len(what.steps))]))
+
+
+def _alive(core: Core, what: Description, place: int) -> Operation[int]:
+    try:
+        slot = yield from subscriptions.find(core, what.stream(place), what.steps[place].name)
+    except (UnknownStream, UnknownSubscription):
+        return 0
+    return (yield from leases.alive(core, what.stream(place), slot))
+
+
+def idle(core: Core, what: Description) -> Operation[set[str]]:
+    """The steps that nobody works on. Of a Spark job's step it is not known: it is not among them."""
+    alive = yield from workers(core, what)
+    return {one.name for one, count in zip(what.steps, alive, strict=True) if not (one.spark or count)}

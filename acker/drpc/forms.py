@@ -54,11 +54,12 @@ def progress(one: Progress) -> dict[str, Any]:
     return {
         "call": head(one.head),
         "anchor": None if one.seen is None else str(one.seen.id),
-        "steps": [_step(each) for each in one.steps],
+        "steps": [step(each) for each in one.steps],
     }
 
 
-def _step(one: StepSeen) -> dict[str, Any]:
+def step(one: StepSeen) -> dict[str, Any]:
+    """A step of a call."""
     return {
         "name": one.name,
         "section": one.section,

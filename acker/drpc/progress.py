@@ -1,5 +1,6 @@
 """How far calls are: calls without answer, the latest answers, and each step of a call."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,13 +26,15 @@ _TREES = 10
 class State(StrEnum):
     """How far a step is with a call.
 
-    working: its section is the first that is not over. waiting: the request's group is not done with one
-    before it. failed: it has failed
-    the call, or was not done when its time was over. dropped: the call ended before it was done.
+    working: its section is the first that is not over. no workers: as working, but none of its workers is
+    alive, so that what there is for it waits; of a Spark job's step that is not known, and it is working.
+    waiting: the request's group is not done with a section before. failed: it has failed the call, or was not
+    done when its time was over. dropped: the call ended before it was done.
     """
 
     FINISHED = "finished"
     WORKING = "working"
+    NO_WORKERS = "no workers"
     WAITING = "waiting"
     FAILED = "failed"
     DROPPED = "dropped"
@@ -141,14 +144,15 @@ def follow(core: Core, what: Description, request: str) -> Operation[Progress | 
         return None
     head = CallHead(request, Status.PENDING, _begun(who), float(deadline) / 1000 if deadline else None)
     page = yield from pages.find(core, request, limit=_TREES)
+    idle = yield from calls.idle(core, what)
     trees = [tree for tree in page.trees if tree.spout == what.name]  # of each attempt one
     if not trees:
-        return Progress(head, tuple(_before(what)))
+        return Progress(head, tuple(_before(what, idle)))
     last = max(trees, key=lambda tree: tree.tracked_at)
     if isinstance((yield from failures.how_ended(core, last)), Failure):
-        return Progress(head, tuple(_before(what)))  # who works on it tries it again, or answers
+        return Progress(head, tuple(_before(what, idle)))  # who works on it tries it again, or answers
     seen = yield from overview.request(core, last.anchor)
-    return Progress(head, tuple(_steps(what, seen)), seen)
+    return Progress(head, tuple(_steps(what, seen, idle)), seen)
 
 
 def _over(what: Description, head: CallHead) -> list[StepSeen]:
@@ -166,17 +170,17 @@ def _over(what: Description, head: CallHead) -> list[StepSeen]:
     return found
 
 
-def _before(what: Description) -> list[StepSeen]:
+def _before(what: Description, idle: Collection[str]) -> list[StepSeen]:
     """The steps of a call whose trees were not found."""
     return [
-        StepSeen(name, place, State.WAITING)
+        StepSeen(name, place, State.NO_WORKERS if place == 1 and name in idle else State.WAITING)
         for place, steps in enumerate(what.sections(), 1)
         for name in steps
     ]
 
 
-def _steps(what: Description, seen: RequestSeen) -> list[StepSeen]:
-    """The steps of a call by its trees."""
+def _steps(what: Description, seen: RequestSeen, idle: Collection[str]) -> list[StepSeen]:
+    """The steps of a call by its trees. idle: steps that nobody works on."""
     found, before = list[StepSeen](), True
     sections = list(seen.sections)
     for place, steps in enumerate(what.sections()):
@@ -188,6 +192,7 @@ def _steps(what: Description, seen: RequestSeen) -> list[StepSeen]:
         since = earlier.released_at if earlier else first.tracked_at if first else None
         for name in steps:
             waits = earlier.gathered if earlier and name == steps[0] else ()
-            found.append(StepSeen(name, place + 1, state, since, waits))
+            alone = state is State.WORKING and name in idle
+            found.append(StepSeen(name, place + 1, State.NO_WORKERS if alone else state, since, waits))
         before = before and own is not None and own.passed
     return found

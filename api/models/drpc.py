@@ -109,9 +109,9 @@ class CallStep(Answer):
 
     name: Name
     section: Annotated[int, Field(ge=1, le=8, description="Of the function's line.")]
-    state: Literal["finished", "working", "waiting", "failed", "dropped"] = Field(
-        description="`working`: its section is the first that is not over; `waiting`: the group is "
-        "not done with one before. "
+    state: Literal["finished", "working", "no workers", "waiting", "failed", "dropped"] = Field(
+        description="`working`: its section is the first that is not over; `no workers`: the same, but none "
+        "of its workers is alive; `waiting`: the group is not done with a section before. "
         "`failed`: it has failed the call, or was not done when its time was over; `dropped`: the call ended "
         "before it was done."
     )

@@ -185,6 +185,7 @@ def test_calls_are_listed_and_each_tells_how_far_its_steps_are(
         while (found := client.get(f"/drpc/echo/{request}/steps").json())["steps"][1]["state"] != "working":
             pass
         assert [(one["name"], one["section"]) for one in found["steps"]] == [("split", 1), ("all", 2)]
+        assert found["steps"][0]["state"] == "finished"
         line = client.get(f"/topologies/t/lines/requests/{found['anchor']}").json()
         assert (line["line"], line["request"], line["sections"][0]["over"]) == ("echo", found["anchor"], True)
         Echo.may.set()
@@ -193,6 +194,9 @@ def test_calls_are_listed_and_each_tells_how_far_its_steps_are(
     assert failed["reason"] == "bad arguments"
     assert kind(client.get("/drpc/echo/calls/ended", params={"limit": 501})) == (422, "invalid-request")
     assert kind(client.get(f"/drpc/echo/{'0' * 32}/steps")) == (404, "unknown-request")
+    request = client.post("/drpc/echo", json={"args": [1], "wait": 0}).json()["request"]
+    steps = client.get(f"/drpc/echo/{request}/steps").json()["steps"]
+    assert [one["state"] for one in steps] == ["no workers", "waiting"]
 
 
 def test_a_function_that_was_made_anew_is_called_as_it_is_now(

@@ -103,7 +103,7 @@ def test_a_function_tells_what_became_of_its_calls_and_a_call_is_cancelled(
             fits(page, axe)
             page.get_by_role("link", name=call.request).click()
             steps = page.locator(".steps li")
-            expect(steps.nth(0)).to_contain_text("at work")
+            expect(steps.nth(0)).to_contain_text("waits for a worker")
             expect(steps.nth(0)).to_contain_text("1 row to do")
             expect(steps.nth(1)).to_contain_text("waits for all of it")
             fits(page, axe)

@@ -73,7 +73,16 @@ def test_a_function_is_worked_on_called_and_removed_by_commands(
     assert (listed["function"], listed["steps"], listed["waiting"]) == ("count", ["fan", "count"], 0)
     assert run(["drpc", "call", "count", "1", "--wait", "0.05"]) == 1
     assert "it waited for fan, and nobody works on fan" in capsys.readouterr().err
-    Topology(valkey_url, "t").drpc("count").begin(1).begun.result(30)
+    call = Topology(valkey_url, "t").drpc("count").begin(1)
+    call.begun.result(30)
+    assert run(["drpc", "show", "count", call.request]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["pending", "for", "fan"]
+    assert ["fan", "no", "workers"] in [line[:3] for line in lines]
+    assert ["count", "waiting", "-", "0"] in lines
+    assert run(["drpc", "show", "count", call.request, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [step["state"] for step in shown["steps"]] == ["no workers", "waiting"]
     assert run(["drpc", "remove", "count"]) == 1
     assert "1 calls without answer" in capsys.readouterr().err
     assert run(["drpc", "remove", "count", "--force"]) == 0

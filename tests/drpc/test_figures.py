@@ -172,6 +172,7 @@ def test_a_call_tells_how_far_each_step_is(topology: Topology) -> None:
     call.begun.result()
     [head] = listed(topology, ended=False)
     assert (head.request, head.status) == (call.request, Status.PENDING)
+    assert states(follow(topology, call.request)) == [("fan", State.NO_WORKERS), ("count", State.WAITING)]
     assert (head.deadline or 0) > (head.at or 0) > 1e9
     with function.work(topology):
         entered.wait(60)
@@ -221,7 +222,15 @@ def test_a_call_that_has_failed_and_that_nobody_has_answered_has_no_step_done(to
     core = topology.ledger.core
     [tree] = topology.ledger.run(pages.find(core, call.request)).trees
     topology.ledger.fail([int(sections.within(np.array([tree.anchor]), one)[0]) for one in (1, 2)], "bad")
-    assert states(follow(topology, call.request)) == [("fan", State.WAITING), ("count", State.WAITING)]
+    # A worker has to try it again, or to answer.
+    assert states(follow(topology, call.request)) == [("fan", State.NO_WORKERS), ("count", State.WAITING)]
+
+
+def test_a_step_of_a_spark_job_is_not_said_to_have_no_workers(topology: Topology) -> None:
+    LinearDRPC("count").step("fan", spark=True, columns=N).gather("count", Count).register(topology)
+    call = topology.drpc("count").begin(2)
+    call.begun.result()
+    assert states(follow(topology, call.request)) == [("fan", State.WORKING), ("count", State.WAITING)]
 
 
 def test_a_call_that_was_late_tells_which_steps_were_not_done(topology: Topology) -> None:

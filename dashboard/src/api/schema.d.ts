@@ -1208,10 +1208,10 @@ export interface components {
             since: string | null;
             /**
              * State
-             * @description `working`: its section is the first that is not over; `waiting`: the group is not done with one before. `failed`: it has failed the call, or was not done when its time was over; `dropped`: the call ended before it was done.
+             * @description `working`: its section is the first that is not over; `no workers`: the same, but none of its workers is alive; `waiting`: the group is not done with a section before. `failed`: it has failed the call, or was not done when its time was over; `dropped`: the call ended before it was done.
              * @enum {string}
              */
-            state: "finished" | "working" | "waiting" | "failed" | "dropped";
+            state: "finished" | "working" | "no workers" | "waiting" | "failed" | "dropped";
         };
         /**
          * Calls

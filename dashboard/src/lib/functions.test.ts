@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Schemas } from "../api/client";
-import { answerRate, apart, failing, REQUEST, stepWord, troubles } from "./functions";
+import { answerRate, apart, failing, isNow, REQUEST, stepWord, troubles } from "./functions";
 
 type Fn = Schemas["Function"];
 
@@ -38,6 +38,22 @@ test("a step of a call that was late is not said to have failed", () => {
   expect(stepWord("failed", "failed")).toBe("failed");
   expect(stepWord("failed", "timed out")).toBe("not done in time");
   expect(stepWord("finished", "answered")).toBe("finished");
+});
+
+test("a step that nobody works on waits for a worker, as far as there is something to do for it", () => {
+  expect(stepWord("no workers", "pending")).toBe("waits for a worker");
+  const steps = (["no workers", "working", "no workers"] as const).map(
+    (state, place) => ({ name: "abc"[place], state }) as Schemas["CallStep"],
+  );
+  const streams = new Map(["a", "b", "c"].map((name) => [name, `f.${name}`]));
+  const places = [{ stream: "f.b", rows: 2 } as Schemas["Place"]];
+  expect(apart(steps, streams, { complete: true, rest: "", places }).map((one) => one.state)).toEqual([
+    "finished",
+    "working",
+    "no workers",
+  ]);
+  expect(steps.map(isNow)).toEqual([true, true, true]);
+  expect(isNow({ state: "waiting" })).toBe(false);
 });
 
 test("the share of calls without a result is of all ended calls", () => {

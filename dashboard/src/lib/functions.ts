@@ -33,13 +33,19 @@ export const CALL_KINDS: Record<Schemas["CallHead"]["status"], Kind> = {
 export const STEP_KINDS: Record<Schemas["CallStep"]["state"], Kind> = {
   finished: "finished",
   working: "pending",
+  "no workers": "expired",
   waiting: "waiting",
   failed: "failed",
   dropped: "rejected",
 };
 
+/** Whether what is to be done next for a call is to be done by a step, be it at work or not. */
+export function isNow(step: Pick<CallStep, "state">): boolean {
+  return step.state === "working" || step.state === "no workers";
+}
+
 /**
- * Steps of a call. Steps at work are distinguished by where the tuples of their section are: a step
+ * Steps of a call. Steps whose section is under way are distinguished by where the tuples of their section are: a step
  * is done once nothing is left for it, or for one before it. rows: what is left for it; null where that is not known.
  */
 export function apart(
@@ -49,13 +55,13 @@ export function apart(
 ): (CallStep & { rows: number | null })[] {
   let left = 0;
   return steps.map((step) => {
-    if (step.state !== "working" || !why?.complete || why.rest !== "") return { ...step, rows: null };
+    if (!isNow(step) || !why?.complete || why.rest !== "") return { ...step, rows: null };
     const here = why.places.filter((place) => place.stream === streams.get(step.name));
     left += here.length;
     const rows = here.some((place) => place.rows === null)
       ? null
       : here.reduce((sum, place) => sum + (place.rows ?? 0), 0);
-    return { ...step, rows, state: left === 0 ? "finished" : "working" };
+    return { ...step, rows, state: left === 0 ? "finished" : step.state };
   });
 }
 
@@ -68,6 +74,7 @@ export function answerRate(perSecond: number | null): [rate: string, unit: strin
 /** What a step's state is called, on the page of a call that ended so. */
 export function stepWord(state: Schemas["CallStep"]["state"], status: Schemas["CallHead"]["status"]): string {
   if (state === "working") return "at work";
+  if (state === "no workers") return "waits for a worker";
   if (state === "waiting") return "waits for all of it";
   if (state === "failed" && status === "timed out") return "not done in time";
   if (state === "dropped") return "ended with the call";

@@ -13,7 +13,7 @@ import { useFunction } from "../hooks/functions";
 import { useRefresh } from "../hooks/refresh";
 import { useWhere } from "../hooks/where";
 import { duration, instant, NOTHING, plural } from "../lib/format";
-import { apart, CALL_KINDS, STEP_KINDS, stepWord } from "../lib/functions";
+import { apart, CALL_KINDS, isNow, STEP_KINDS, stepWord } from "../lib/functions";
 import { requestPath, waiting, within } from "../lib/lines";
 import { Where } from "./Where";
 
@@ -41,7 +41,7 @@ export function Call() {
   const progress = unknown === null ? found.data : undefined;
   const pending = progress?.call.status === "pending";
   const topology = of.data?.topology;
-  const now = progress?.steps.find((step) => step.state === "working");
+  const now = progress?.steps.find(isNow);
   const anchor = progress?.anchor != null && now ? within(progress.anchor, now.section) : null;
   const where = useWhere(topology ?? "", anchor ?? "", topology !== undefined && anchor !== null);
   const streams = new Map(of.data?.steps.map((step) => [step.name, step.stream]));
@@ -157,7 +157,7 @@ function Steps({
             <li key={step.name} data-state={step.state}>
               <b>{step.name}</b>
               <Status kind={STEP_KINDS[step.state]} word={stepWord(step.state, status)} />
-              {step.since !== null && step.state === "working" && <span>since {instant(step.since)}</span>}
+              {step.since !== null && isNow(step) && <span>since {instant(step.since)}</span>}
               {step.rows !== null && step.rows > 0 && (
                 <span>{plural(step.rows, "row")} to do, when that was looked at</span>
               )}
