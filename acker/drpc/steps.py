@@ -75,11 +75,13 @@ class Out(Emitting):
         """Gives the result of the request: what JSON has, at most 1 MiB. Raises ValidationError."""
         if self._to is not None:
             raise ValidationError("result: only the last step gives the result; emit rows to the next one")
-        self.check_open()
-        if self.anchor in self._results:
-            raise PermanentFailure("gave two results")
-        self._results[self.anchor] = as_json(value, "result")
-        self._new = self.anchor
+        text = as_json(value, "result")
+        with self._lock:
+            self.check_open()
+            if self.anchor in self._results:
+                raise PermanentFailure("gave two results")
+            self._results[self.anchor] = text
+            self._new = self.anchor
 
     def undo(self) -> None:
         """Takes back what the call has emitted, and the result that it gave."""

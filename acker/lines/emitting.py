@@ -1,6 +1,7 @@
 """What a step emits: rows by stream, of the request that it is called for."""
 
 from collections.abc import Collection, Mapping
+from threading import RLock
 from typing import Any, Self, TypeAlias
 
 from acker.errors import ValidationError, shown
@@ -22,6 +23,9 @@ class Emitting:
         self.anchor = 0
         self._begun: dict[str, int] = {}
         self._over = False
+        # One for all calls of a batch: to make one for each takes longer than what it guards. Reentrant, for
+        # what is collected as garbage meanwhile may emit, too.
+        self._lock = RLock()
 
     def put(self, stream: str, row: Row) -> None:
         """Emits a row to a stream. Raises ValidationError."""
@@ -35,8 +39,10 @@ class Emitting:
 
     def put_checked(self, stream: str, row: Row) -> None:
         """As `put`, a row that is known to have columns of the stream, and none of acker's own."""
-        self.check_open()
-        self.rows.setdefault(stream, []).append({**row, ANCHORS: self.anchor})
+        own = {**row, ANCHORS: self.anchor}  # a mapping is the user's, and may take its time
+        with self._lock:
+            self.check_open()
+            self.rows.setdefault(stream, []).append(own)
 
     def of(self, anchor: int) -> Self:
         """The same for one call: rows that are emitted by it are of this tree, until its `end`."""
@@ -48,10 +54,11 @@ class Emitting:
 
     def end(self) -> None:
         """Refuses what comes for the call from now on: the step has returned, and may be committed."""
-        self._over = True
+        with self._lock:
+            self._over = True
 
     def check_open(self) -> None:
-        """Raises ValidationError where the call is over."""
+        """Raises ValidationError where the call is over. It is not over while who asks has the lock."""
         if self._over:
             raise ValidationError(
                 "out: expected to be used before the step has returned, got a row or a result after that, of "

@@ -2,8 +2,9 @@
 
 import datetime as dt
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
@@ -194,6 +195,81 @@ def test_threads_of_a_step_emit_until_it_returns_and_then_are_refused(ledger: Le
         kept[1].emit("made", {"id": "late", "i": 0})
     rows = [row for table in StreamReader(ledger, "made").tables() for row in table.to_pylist()]
     assert sorted((row["id"], row["i"]) for row in rows) == [(id_, i) for id_ in "ab" for i in range(3)]
+
+
+class Ends(Mapping[str, object]):
+    """A row in which the step returns while it is taken: others go on in the meantime."""
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
+
+    def __getitem__(self, name: str) -> object:
+        if name != "id":
+            raise KeyError(name)
+        self._out.end()
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["id"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_a_row_that_comes_too_late_is_refused_however_late_that_shows() -> None:
+    whole = Out()
+    out = whole.of(7)
+    with pytest.raises(ValidationError, match="before the step has returned"):
+        out.emit("made", Ends(out))
+    assert whole.rows == {}
+
+
+def test_a_step_does_not_return_while_a_row_of_it_is_put_down() -> None:
+    returned = threading.Event()
+    seen = list[bool]()
+
+    class Rows(dict[str, list[dict[str, object]]]):
+        def setdefault(self, stream: str, rows: Any = None) -> Any:
+            thread.start()
+            seen.append(returned.wait(0.5))
+            return super().setdefault(stream, rows)
+
+    def leave() -> None:
+        out.end()
+        returned.set()
+
+    thread = threading.Thread(target=leave)
+    whole = Out()
+    whole.rows = Rows()
+    out = whole.of(7)
+    out.emit("made", {"id": 1})
+    thread.join(60)
+    assert (seen, returned.is_set()) == ([False], True)
+    assert whole.rows == {"made": [{"id": 1, "_acker": 7}]}
+
+
+def test_a_step_does_not_return_while_a_result_of_it_is_put_down() -> None:
+    returned = threading.Event()
+    seen = list[bool]()
+
+    class Results(dict[int, str]):
+        def __contains__(self, anchor: object) -> bool:
+            thread.start()
+            seen.append(returned.wait(0.5))
+            return super().__contains__(anchor)
+
+    def leave() -> None:
+        out.end()
+        returned.set()
+
+    thread = threading.Thread(target=leave)
+    whole = steps.Out("function", None, (), 1)
+    whole._results = Results()
+    out = whole.of(7)
+    out.result(1)
+    thread.join(60)
+    assert (seen, returned.is_set()) == ([False], True)
+    assert whole._results == {7: "1"}
 
 
 def test_a_result_that_is_given_after_the_step_is_refused() -> None:
