@@ -128,9 +128,10 @@ def main() -> None:
     parser.add_argument("--spark", action="store_true", help="a Spark job works on one of the steps")
     parser.add_argument("--url", dest="store", help="the store; default: a server of its own")
     options = parser.parse_args()
-    shared, followers = generated()
-    shared = shared if options.shared is None else options.shared
-    followers = followers if options.followers is None else options.followers
+    if (options.shared is None) != (options.followers is None):
+        given = "--shared" if options.followers is None else "--followers"
+        parser.error(f"--shared FILE and --followers FILE: both are needed, or neither, got only {given}")
+    shared, followers = generated() if options.shared is None else (options.shared, options.followers)
     urls = list(dict.fromkeys(options.urls)) or sorted(shared)
     ask = partial(run, urls=urls, shared=shared, followers=followers, spark=options.spark)
     if options.store:

@@ -26,7 +26,7 @@ from acker.errors import (
 )
 from acker.store import keys
 from acker.store.operation import Request, command
-from examples.reach import direct, generated, read, run
+from examples.reach import direct, generated, main, read, run
 from tests.helpers.counting import Count, N, counting, fan, of_result
 
 
@@ -279,3 +279,18 @@ def test_the_example_refuses_a_file_without_a_graph(tmp_path: Path, text: str | 
         ArgumentTypeError, match=r"shared\.json: expected a file of JSON, \{name: \[names\]\}"
     ):
         read(str(file))
+
+
+@pytest.mark.parametrize("given", ["--shared", "--followers"])
+def test_the_example_counts_in_no_graph_of_which_half_is_made_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: str
+) -> None:
+    file = tmp_path / "half.json"
+    file.write_text('{"a.com": ["p"]}')
+    monkeypatch.setattr(sys, "argv", ["reach", "a.com", given, str(file)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert f"both are needed, or neither, got only {given}" in said.err
+    assert said.out == ""
