@@ -16,13 +16,13 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from benchmarks.figures import Missing, Sample, markdown, rows, text
 from benchmarks.machine import describe
+from benchmarks.options import Number, type_of
 
 PARTS = {
     "updates": "updates",
@@ -53,7 +53,7 @@ class Part:
             kind = type(default[0] if many else default)
             group.add_argument(
                 option(self.name, field.name),
-                type=partial(_list, kind) if many else kind,
+                type=type_of(field),
                 metavar=f"{kind.__name__},..." if many else kind.__name__,
                 help=f"default: {_written(default)}",
             )
@@ -67,10 +67,7 @@ class Part:
         }
         if asked.rounds is not None:
             given.setdefault("rounds", asked.rounds)
-        sizes = self.module.Sizes(**given)
-        if sizes.rounds < 1:
-            raise ValueError(f"rounds: expected at least 1, got {sizes.rounds}")
-        return sizes
+        return self.module.Sizes(**given)
 
     def run(self, sizes: Any) -> Iterator[Sample | Missing]:
         """What the part yields; what goes wrong is missing, and the next part has its turn."""
@@ -83,10 +80,6 @@ class Part:
 def option(part: str, field: str) -> str:
     """The option for a field of a part's `Sizes`."""
     return f"--{part}-{field.replace('_', '-')}"
-
-
-def _list(kind: type, words: str) -> tuple[Any, ...]:
-    return tuple(kind(word) for word in words.split(","))
 
 
 def _written(value: Any) -> str:
@@ -131,7 +124,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help="default: all")
-    parser.add_argument("--rounds", type=int, help="of every part; default: 5")
+    parser.add_argument("--rounds", type=Number(), help="of every part; default: 5")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the report is to be written")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="print this report; measure nothing")
     for part in known:

@@ -30,6 +30,7 @@ from acker.store import keys
 from acker.store.client import Store
 from api.main import create_app, freeze
 from api.settings import Settings
+from benchmarks.options import Number
 
 FAILED = 10_000
 PATH = "/api/v1/topologies/busy"
@@ -118,10 +119,10 @@ def processors(raw: Any) -> float:
 def main() -> None:
     """Fills a store, asks for every page, and prints what it took."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trees", type=int, default=10_000_000)
-    parser.add_argument("--slab", type=int, default=1024)
-    parser.add_argument("--singles", type=int, default=200_000)
-    parser.add_argument("--requests", type=int, default=100)
+    parser.add_argument("--trees", type=Number(), default=10_000_000)
+    parser.add_argument("--slab", type=Number(most=ids.SLAB_TREES), default=1024)
+    parser.add_argument("--singles", type=Number(least=0), default=200_000)
+    parser.add_argument("--requests", type=Number(), default=100)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     with EmbeddedServer(append_only=False) as store:

@@ -42,6 +42,7 @@ from acker.embedded.processes import tied
 from acker.store.client import Store
 from acker.store.operation import Reply, Request
 from benchmarks import peers
+from benchmarks.options import Number
 from benchmarks.servers import client as plain
 from benchmarks.servers import cpu_seconds, serving
 from examples.reach import direct, function, generated
@@ -107,7 +108,7 @@ def run(calls: int, many: int, callers: int) -> dict[str, float]:
             futures: list[Future[object]] = []
 
             def side_by_side() -> None:
-                futures.extend(client.submit(url) for url in asked[:callers])
+                futures.extend(client.submit(urls[number % len(urls)]) for number in range(callers))
                 for future in futures:
                     future.result()
 
@@ -236,15 +237,12 @@ def _one_by_one(url: str, scratch: Path, calls: int) -> float:
 def main() -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--calls", type=int, default=50)
-    parser.add_argument("--many", type=int, default=2_000)
-    parser.add_argument("--callers", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--calls", type=Number(), default=50)
+    parser.add_argument("--many", type=Number(), default=2_000)
+    parser.add_argument("--callers", type=Number(), default=200)
+    parser.add_argument("--rounds", type=Number(least=0), default=3)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    for name in ("calls", "many", "callers"):
-        if vars(asked)[name] < 1:
-            parser.error(f"--{name}: expected 1 or more, got {vars(asked)[name]}")
     found = run(asked.calls, asked.many, asked.callers)
     beside: dict[str, float] = {}
     if asked.rounds:

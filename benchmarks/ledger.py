@@ -29,6 +29,7 @@ from acker.ledger.config import TopologyConfig
 from acker.ledger.ids import Ids
 from acker.ledger.slabs import NewSlab
 from acker.store.client import Store
+from benchmarks.options import Number
 
 TREES = 1_000_000
 SMALL = 200_000
@@ -139,7 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=Number(), default=5)
     parser.add_argument("--url")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()

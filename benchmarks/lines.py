@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from acker.lines.bell import Bell
@@ -39,6 +39,7 @@ from benchmarks import peers
 from benchmarks.figures import Missing, Sample, check_known, rows, text
 from benchmarks.line_flows import Arrival, Flow, Gathering
 from benchmarks.machine import describe
+from benchmarks.options import type_of
 from benchmarks.servers import client, cpu_seconds, memory, serving
 
 TITLE = "lines"
@@ -224,23 +225,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", type=lambda words: tuple(words.split(",")), default=PARTS)
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the report is to be written")
-    sizes = (
-        "rounds",
-        "requests",
-        "tuples",
-        "held",
-        "few",
-        "many",
-        "measured",
-        "releases",
-        "parents",
-        "quick_parents",
-        "children",
-    )
-    for name in sizes:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Sizes, name))
+    for field in fields(Sizes):
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type_of(field), default=field.default)
     asked = vars(parser.parse_args())
     file = asked.pop("json")
     try:

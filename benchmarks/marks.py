@@ -25,6 +25,7 @@ from acker.ledger.ids import Ids
 from acker.ledger.marks import Mark
 from acker.store.client import Store
 from benchmarks.ledger import new_slabs, track
+from benchmarks.options import Number
 from benchmarks.servers import cpu_seconds
 
 SIZES = (1_024, 64, 1)
@@ -81,8 +82,8 @@ def run(trees: int, rounds: int) -> dict[str, float]:
 def main() -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--trees", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--trees", type=Number(least=max(SIZES)), default=1_000_000)
+    parser.add_argument("--rounds", type=Number(), default=5)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     found = run(asked.trees, asked.rounds)

@@ -12,6 +12,7 @@ import redis
 from acker import Topology
 from acker.ledger import ids
 from acker.ledger.submissions import Call, Writer
+from benchmarks.options import sized
 from benchmarks.servers import client
 
 ACKERS = 2
@@ -40,7 +41,7 @@ class Sizes:
     writers: int = WRITERS
     samples: float = 10.0
     warm: float = 60.0
-    tolerance: float = 0.05
+    tolerance: float = sized(0.05, least=0)
 
 
 Work = Callable[[Topology, Sizes], Iterator[bool]]

@@ -36,6 +36,7 @@ from acker.ledger.ticker import Ticker
 from benchmarks.figures import check_known
 from benchmarks.machine import describe
 from benchmarks.misuse import ACKERS, KINDS, STEP, Sizes
+from benchmarks.options import type_of
 from benchmarks.processes import resident_bytes
 from benchmarks.servers import client, memory, serving
 
@@ -235,7 +236,7 @@ def main() -> int:
     for field in fields(Sizes):
         parser.add_argument(
             f"--{field.name}",
-            type=type(field.default),
+            type=type_of(field),
             default=field.default,
             help=f"default: {field.default}",
         )

@@ -56,6 +56,7 @@ from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
 from acker.spark import Collector, bolt, register, tuned
 from acker.streams import StreamWriter
+from benchmarks.options import Number
 from benchmarks.processes import cpu_seconds
 
 WORDS_A_LINE = 10
@@ -363,8 +364,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--variants", type=names, default=list(VARIANTS), help="some of them, with commas")
-    parser.add_argument("--lines", type=int, default=1_000_000)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--lines", type=Number(), default=1_000_000)
+    parser.add_argument("--pairs", type=Number(), default=5)
     parser.add_argument("--untuned", action="store_true", help="Spark's settings as they come")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()

@@ -38,6 +38,7 @@ from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
 from acker.spark import Collector, bolt, register
 from acker.streams import Stream, StreamWriter
+from benchmarks.options import Number, Several
 from benchmarks.spark import drop, exploded, lines_table, session
 
 WARM_UP = 20.0
@@ -221,8 +222,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rates", default="1000,20000", help="lines a second, with commas")
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument(
+        "--rates", type=Several(Number()), default=(1_000, 20_000), help="lines a second, with commas"
+    )
+    parser.add_argument("--seconds", type=Number(float), default=60.0)
     parser.add_argument("--untuned", action="store_true", help="Spark's settings as they come")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
@@ -234,7 +237,7 @@ def main() -> None:
         spark = session(not asked.untuned)
         stack.callback(spark.stop)
         register(spark)
-        for rate in map(int, asked.rates.split(",")):
+        for rate in asked.rates:
             row = measure(spark, url, directory / "acker", rate, asked.seconds)
             row["alone_ms"] = alone(spark, directory / "alone", rate)
             table[rate] = row

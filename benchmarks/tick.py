@@ -24,11 +24,13 @@ import numpy as np
 import redis
 
 from acker.embedded import EmbeddedServer
+from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.store.operation import Reply, Request
 from benchmarks.figures import Sample
 from benchmarks.ledger import new_slabs, track
+from benchmarks.options import Number, sized
 from benchmarks.servers import serving
 
 PART = 262_144
@@ -41,8 +43,8 @@ class Sizes:
 
     rounds: int = 5
     trees: tuple[int, ...] = (100_000, 1_000_000, 10_000_000)
-    slab: int = 1024
-    before: int = 2
+    slab: int = sized(1024, most=ids.SLAB_TREES)
+    before: int = sized(2, least=0)
 
 
 def samples(sizes: Sizes) -> Iterator[Sample]:
@@ -161,8 +163,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--trees", type=int, default=10_000_000)
-    parser.add_argument("--slab", type=int, default=1024)
+    parser.add_argument("--trees", type=Number(), default=10_000_000)
+    parser.add_argument("--slab", type=Number(most=ids.SLAB_TREES), default=1024)
     parser.add_argument("--url")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()

@@ -32,6 +32,7 @@ from acker.ledger import ids
 from benchmarks.clients import Clients, opened
 from benchmarks.figures import Sample
 from benchmarks.ledger import new_slabs, track
+from benchmarks.options import sized
 from benchmarks.servers import (
     Took,
     binaries,
@@ -55,9 +56,9 @@ class Sizes:
     trees: int = 1_000_000
     singles: int = 200_000
     scattered: int = 100_000
-    slabs: tuple[int, ...] = (1, 64, 256, 1024, 4096)
+    slabs: tuple[int, ...] = sized((1, 64, 256, 1024, 4096), most=ids.SLAB_TREES)
     clients: tuple[int, ...] = (1, 4)
-    finished: tuple[int, ...] = (25, 50, 90)
+    finished: tuple[int, ...] = sized((25, 50, 90), most=99)
     commands: int = 1_000_000
 
     def trees_of(self, slab: int) -> int:

@@ -28,6 +28,7 @@ from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
 from acker.spark import bolt, register
 from acker.streams import Stream, StreamWriter
+from benchmarks.options import Number, Several
 from benchmarks.processes import resident_bytes
 from benchmarks.spark import drop, lines_table, session, words
 from benchmarks.streaming import started
@@ -96,8 +97,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--lines", default="300000,1000000,3000000", help="sizes, with commas")
-    parser.add_argument("--pending", type=int, default=300_000)
+    parser.add_argument(
+        "--lines", type=Several(Number()), default=(300_000, 1_000_000, 3_000_000), help="sizes, with commas"
+    )
+    parser.add_argument("--pending", type=Number(), default=300_000)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     ensure_java()
@@ -122,7 +125,7 @@ def main() -> None:
             queries.append(started(frame.writeStream.foreachBatch(run).option("checkpointLocation", place)))
         store = redis.Redis.from_url(url)
         spout(topology, SEGMENT, asked.pending)  # what is compiled and started once
-        for lines in map(int, asked.lines.split(",")):
+        for lines in asked.lines:
             sampling = Sampling(store)
             sampling.start()
             start = time.perf_counter()

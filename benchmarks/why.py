@@ -26,6 +26,7 @@ from acker.store.client import Store
 from acker.streams import StreamWriter
 from acker.streams.places.reasons import explain
 from acker.streams.places.why import why
+from benchmarks.options import Number
 
 TREES = 1_024
 
@@ -95,9 +96,9 @@ def run(segments: int, slabs: int, rounds: int) -> dict[str, float]:
 def main() -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--segments", type=int, default=1_000)
-    parser.add_argument("--slabs", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--segments", type=Number(), default=1_000)
+    parser.add_argument("--slabs", type=Number(), default=128)
+    parser.add_argument("--rounds", type=Number(), default=5)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     found = run(asked.segments, asked.slabs, asked.rounds)

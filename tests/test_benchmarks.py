@@ -1,5 +1,6 @@
 """Each part of `python -m benchmarks` at a tiny size: it runs, and gives the figures that it promises."""
 
+import importlib
 import json
 import math
 import os
@@ -186,7 +187,19 @@ def test_what_was_measured_before_a_part_broke_is_kept_and_the_reason_reported()
 
 @pytest.mark.parametrize(
     "words",
-    [["nothing"], ["--rounds", "0"], ["--growth-dimensions", "time"], ["--peers-only", "streams,kafka"]],
+    [
+        ["nothing"],
+        ["--rounds", "0"],
+        ["--rounds", "-1"],
+        ["--growth-dimensions", "time"],
+        ["--peers-only", "streams,kafka"],
+        ["--peers-workers", "0"],
+        ["--single-trees", "many"],
+        ["--tick-slab", "4097"],
+        ["--tick-before", "-1"],
+        ["--sizing-writes", "0"],
+        ["--updates-finished", "100"],
+    ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_measured(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -196,6 +209,42 @@ def test_what_makes_no_sense_is_refused_before_anything_is_measured(
         program.main()
     said = capsys.readouterr()
     assert words[-1].removeprefix("streams,") in said.err
+    assert not said.out
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value", "expected"),
+    [
+        ("api", "--requests", "0", "a whole number of 1 or more"),
+        ("drpc", "--calls", "0", "a whole number of 1 or more"),
+        ("drpc", "--rounds", "-1", "a whole number of 0 or more"),
+        ("ledger", "--rounds", "0", "a whole number of 1 or more"),
+        ("lines", "--quick-parents", "-5", "a whole number of 1 or more"),
+        ("marks", "--trees", "1000", "a whole number of 1,024 or more"),
+        ("soak", "--minutes", "nan", "a number over 0"),
+        ("soak", "--tolerance", "-0.1", "a number of 0 or more"),
+        ("spark", "--pairs", "1.5", "a whole number of 1 or more"),
+        ("streaming", "--rates", "1000,0", "a whole number of 1 or more"),
+        ("streaming", "--seconds", "0", "a number over 0"),
+        ("tick", "--slab", "5000", "a whole number from 1 to 4,096"),
+        ("volume", "--pending", "0", "a whole number of 1 or more"),
+        ("why", "--slabs", "0", "a whole number of 1 or more"),
+    ],
+)
+def test_programs_refuse_sizes_that_make_no_sense(
+    name: str,
+    given: str,
+    value: str,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", [name, f"{given}={value}"])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"benchmarks.{name}").main()
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert f"argument {given}: expected {expected}, got {value.rpartition(',')[2]!r}" in said.err
     assert not said.out
 
 
