@@ -114,7 +114,9 @@ def look_after(core: Core, what: Description) -> Operation[None]:
         over = [index for index, by in enumerate(wanted) if by is None]
         cause = Cause("it was answered, or its time is over: nobody waits for it", "", retry=False)
         if alive:
-            yield from once.submit(core, core.reset_timeout(_anchors(slab, alive, 1)).calls)
+            anchors = _anchors(slab, alive, 1)
+            known = {int(sections.lines(anchors)[0]): len(what.sections())}
+            yield from once.submit(core, core.reset_timeout(anchors, known).calls)
         for section in range(1, len(what.sections()) + 1) if over else ():
             first = ids.slab_of(int(_anchors(slab, [0], section)[0]))
             [there] = yield [

@@ -119,7 +119,7 @@ class AsyncLedger:
     async def reset_timeout(self, anchors: IdsLike) -> int:
         """Gives trees, and all others of their slabs, the message timeout again; returns how many slabs."""
         found = as_ids(anchors, "anchors")
-        return await self.send(self.core.reset_timeout(found)) if self.config.ackers else 0
+        return await self.send(await self.run(self.core.resetting(found))) if self.config.ackers else 0
 
 
 async def open_ledger(

@@ -51,7 +51,7 @@ def reset_timeout(core: Core, anchors: Sequence[int]) -> Operation[int]:
     found = as_ids(sorted(set(anchors)), "anchors")
     if not core.config.ackers:
         return 0
-    slabs = yield from once.send(core, core.reset_timeout(found))
+    slabs = yield from once.send(core, (yield from core.resetting(found)))
     if slabs:
         yield from traces.note(core, traces.resets(core, found))
     return slabs

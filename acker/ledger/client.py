@@ -121,7 +121,7 @@ class Ledger:
         found = as_ids(anchors, "anchors")
         if not self.config.ackers:
             return 0
-        return self.send(self.core.reset_timeout(found))
+        return self.send(self.run(self.core.resetting(found)))
 
     def tick(self, force: bool = False) -> Ticked:
         """Rotates the buckets of shards whose time has come (`force`: of all), and drains what expired."""

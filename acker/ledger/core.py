@@ -23,7 +23,7 @@ from acker.ledger.marks import Mark
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON, Call, Failed, Submission, Updated, Writers, sums
 from acker.store import keys
-from acker.store.operation import NOTHING, Operation, Reply, Request, abreast
+from acker.store.operation import NOTHING, Operation, Reply, Request, abreast, command
 
 FLIGHT_SHARDS = 64
 """Most shards that one batch of requests asks something of."""
@@ -201,16 +201,26 @@ class Core:
         ]
         return Submission(calls, lambda calls: Failed(*sums(calls, 3)))
 
-    def reset_timeout(self, anchors: Ids) -> Submission[int]:
+    def reset_timeout(self, anchors: Ids, lines: Mapping[int, int] | None = None) -> Submission[int]:
         """Sends the slabs of trees back to the nursery; the result is how many slabs.
 
-        A tree of a line stands for its request: its slabs of all sections go back.
+        A tree of a line stands for its request: its slabs of all sections go back. lines: as of
+        `sections.everywhere`. Without them all sections are named of whatever may be of a line, which costs
+        calls and does no harm: of kept slabs (acker/streams/spouts) each fourth looks so.
         """
         calls = [
             lua.reset_timeout(self.shards[call.shard], call)
-            for call in encoding.reset_calls(sections.everywhere(anchors), max(1, self.config.ackers))
+            for call in encoding.reset_calls(sections.everywhere(anchors, lines), max(1, self.config.ackers))
         ]
         return Submission(calls, lambda calls: sums(calls, 1)[0])
+
+    def resetting(self, anchors: Ids) -> Operation[Submission[int]]:
+        """The same, with the lines that the topology has: asked for where an anchor may be of one."""
+        if not sections.lines(anchors).any():
+            return self.reset_timeout(anchors)
+        # An anchor of a line is known to nobody before the line is declared.
+        [stored] = yield [command("HVALS", keys.lines(self.config.name))]
+        return self.reset_timeout(anchors, sections.counted(stored))
 
     def count_unreadable(self, records: int) -> Submission[None]:
         """Counts records that could not be read, in any of the shards."""

@@ -9,12 +9,15 @@ tracked together.
 """
 
 import secrets
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from acker.errors import UnreadableRecord
 from acker.ledger import ids
 from acker.ledger.ids import Ids
+from acker.store.records import reading
 
 LINES = 31
 """Lines that a topology has at most: their numbers are 1 to 31."""
@@ -63,13 +66,39 @@ def within(anchors: Ids, section: int) -> Ids:
     return found
 
 
-def everywhere(anchors: Ids) -> Ids:
-    """Anchors, and with those of lines the anchors of the same requests in all sections that there may be."""
-    of_lines = anchors[lines(anchors) > 0]
-    if not len(of_lines):
-        return anchors
-    others = [within(of_lines, section) for section in range(1, SECTIONS + 1)]
-    found: Ids = np.unique(np.concatenate([anchors, *others]))
+def everywhere(anchors: Ids, known: Mapping[int, int] | None = None) -> Ids:
+    """Anchors, and with those of lines the anchors of the same requests in all sections.
+
+    known: how many sections each line of the topology has, by its number: an anchor of no such line is of a
+    slab whose name looks so by chance. None: lines of any number may be there, with all sections.
+    """
+    numbers, own = lines(anchors), sections(anchors)
+    if known is None:
+        known = dict.fromkeys(range(1, LINES + 1), SECTIONS) if numbers.any() else {}
+    others = [
+        within(anchors[(numbers == number) & (own <= count)], section)
+        for number, count in known.items()
+        for section in range(1, count + 1)
+    ]
+    found: Ids = np.unique(np.concatenate([anchors, *others])) if any(map(len, others)) else anchors
+    return found
+
+
+def counted(records: Iterable[bytes]) -> dict[int, int] | None:
+    """How many sections lines have, by their numbers, as they are stored (lua/declare_line.lua).
+
+    Of a line that cannot be read it is the most; None where not even its number can.
+    """
+    found = {}
+    for record in records:
+        number, _, gathers = record.partition(b" ")
+        if not (number.isdigit() and 1 <= int(number) <= LINES):
+            return None
+        try:
+            with reading(gathers, "a line") as members:
+                found[int(number)] = min(SECTIONS, len(members) + 1)
+        except UnreadableRecord:
+            found[int(number)] = SECTIONS
     return found
 
 

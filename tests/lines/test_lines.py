@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import redis
@@ -69,6 +70,39 @@ def test_a_reset_in_one_section_is_of_the_request_in_all(job: Job) -> None:
     roots, others = job.ask(3), job.ask(4)
     assert job.ledger.reset_timeout(roots.anchors(2)) == 3
     assert job.ledger.reset_timeout([*roots.anchors(1), *others.anchors(3), 2 * 77 + 1]) == 6
+
+
+def test_a_reset_costs_no_more_for_slabs_that_only_look_as_if_they_were_of_a_line(job: Job) -> None:
+    core = job.ledger.core
+    kept = ids.firsts_of(ids.seeded_ids(1, 0, 1000))  # as slabs of kept rows are named
+    alike, own = sections.lines(kept) > 0, sections.lines(kept) == job.line.definition.number
+    assert 200 < alike.sum() < 300
+    assert 0 < own.sum() < 20
+
+    calls = len(job.ledger.run(core.resetting(kept[~own])).calls)
+    assert calls == len(core.reset_timeout(kept[~own], {}).calls)
+    assert 2 * calls < len(core.reset_timeout(kept[~own]).calls)
+    # Of the line that there is the sections are reset that it has, of whatever shape of its.
+    roots = job.ask(3)
+    all_of_it = [int(roots.anchors(section)[0]) for section in (1, 2, 3)]
+    for anchor in all_of_it:
+        found = sections.everywhere(np.array([anchor]), sections.counted(records(job)))
+        assert sorted(found.tolist()) == sorted(all_of_it)
+    assert job.ledger.reset_timeout([*kept, all_of_it[1]]) == 3
+
+
+def records(job: Job) -> list[bytes]:
+    [found] = job.ledger.store.send([command("HVALS", keys.lines("t"))])
+    return list(found)
+
+
+def test_a_line_that_cannot_be_read_counts_with_all_sections(job: Job) -> None:
+    assert sections.counted(records(job)) == {1: 3}
+    assert sections.counted([b"2 {", b"3 7"]) == {2: 8, 3: 8}
+    assert sections.counted([*records(job), b"x [1]"]) is None
+    roots = job.ask(3)
+    job.ledger.store.send([command("HSET", keys.lines("t"), "line", "1 {")])
+    assert job.ledger.reset_timeout(roots.anchors(2)) == 3
 
 
 @pytest.mark.parametrize("gone", [False, True])
