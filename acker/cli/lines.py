@@ -51,6 +51,13 @@ def _show_lines(found: "list[LineSeen]") -> None:
             read, tasks = "yes" if one.read else "by nobody", str(one.gather.tasks)
             row(made, line.name, one.gather.stream, read, tasks, groups, f"{one.rows:,}", oldest)
     show(made if found else "no lines")
+    if any(line.unread for line in found):
+        made = table("line", "streams that nobody reads", "rows", "oldest", right=("rows", "oldest"))
+        for line in found:
+            for other in line.unread:
+                oldest = "-" if other.oldest is None else duration(other.oldest)
+                row(made, line.name, other.stream, f"{other.rows:,}", oldest)
+        show("", made)
 
 
 def _show_request(request: "RequestSeen") -> None:

@@ -10,7 +10,11 @@ from acker.lines.overview import GatherSeen, LineSeen, RequestSeen, Section
 
 def line(one: LineSeen) -> dict[str, Any]:
     """A line."""
-    return {"line": one.name, "gathers": [_gather(each) for each in one.gathers]}
+    return {
+        "line": one.name,
+        "gathers": [_gather(each) for each in one.gathers],
+        "unread": [asdict(each) for each in one.unread],
+    }
 
 
 def _gather(one: GatherSeen) -> dict[str, Any]:

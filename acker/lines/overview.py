@@ -12,6 +12,7 @@ from acker.ledger import ids, sections
 from acker.ledger.core import Core
 from acker.lines import definition
 from acker.lines.definition import Definition, Gather
+from acker.lines.unread import Unread, unread
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast, command
 from acker.store.replies import milliseconds, whole
@@ -41,10 +42,11 @@ class GatherSeen:
 
 @dataclass(frozen=True, slots=True)
 class LineSeen:
-    """A line, and its gathers in their order."""
+    """A line, and its gathers in their order. unread: other streams that have rows of it and no reader."""
 
     name: str
     gathers: tuple[GatherSeen, ...]
+    unread: tuple[Unread, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,11 @@ class RequestSeen:
 def overview(core: Core) -> Operation[list[LineSeen]]:
     """All lines of a topology, by name. One that cannot be read is logged, and left out."""
     known = yield from definition.lines(core)
+    others = yield from unread(core, known)
     found = []
     for one in sorted(known.values(), key=lambda line: line.name):
         members = yield from abreast([_gather(core, member) for member in one.gathers])
-        found.append(LineSeen(one.name, tuple(members)))
+        found.append(LineSeen(one.name, tuple(members), tuple(others.get(one.number, ()))))
     return found
 
 

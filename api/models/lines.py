@@ -22,11 +22,23 @@ class GatherState(Answer):
     oldest_request: Id | None = Field(description="The first request of its group; null where none waits.")
 
 
+class UnreadStream(Answer):
+    """A stream that nobody reads, and that does not gather."""
+
+    stream: str
+    rows: Count = Field(description="Rows that wait there.")
+    oldest: Seconds | None = Field(description="Since the first of them came; null where that is not known.")
+
+
 class LineState(Answer):
     """A line, with its gathers in their order."""
 
     line: Name
     gathers: list[GatherState]
+    unread: list[UnreadStream] = Field(
+        description="Other streams that have rows of the line and that nobody reads: the requests of these "
+        "rows end when their time is over. Of the first 100 such streams of the topology."
+    )
 
 
 class Lines(Answer):

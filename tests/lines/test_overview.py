@@ -4,11 +4,17 @@ import json
 import time
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from acker.cli.app import run
+from acker.lines import Out
 from acker.lines.overview import overview, request
-from acker.streams import Stream
+from acker.lines.steps import FunctionStep
+from acker.lines.workers import Worker
+from acker.streams import Stream, StreamWriter
+from acker.streams.spouts.options import SpoutOptions
+from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.api import calling, serving
 from tests.helpers.line_job import Job
 
@@ -52,6 +58,45 @@ def test_a_gather_that_nobody_reads_is_told(job: Job, capsys: pytest.CaptureFixt
     assert "by nobody" in capsys.readouterr().out
     assert run([*commands, str(at)]) == 0
     assert "gone on; no step reads it" in capsys.readouterr().out
+
+
+def test_a_stream_that_nobody_reads_is_told_with_the_line_whose_rows_it_has(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = job.ledger
+    commands = ["lines", ledger.config.name, "--url", ledger.store.url]
+
+    def others() -> list[tuple[str, int]]:
+        [line] = ledger.run(overview(ledger.core))
+        assert all(0 <= (one.oldest or 0.0) < 60 for one in line.unread)
+        return [(one.stream, one.rows) for one in line.unread]
+
+    def mistyped(row: dict[str, Any], out: Out) -> None:
+        out.emit("rosw", {"i": 1})
+        out.emit("rosw", {"i": 2})
+
+    # Rows of no line, which nobody reads either: of a spout of its own, and of none.
+    StreamSpout(ledger, SpoutOptions("alone", "alone", "id")).write(pa.table({"id": ["a"]}))
+    StreamWriter(ledger, "plain").write(pa.table({"id": ["a"]}))
+    worker = Worker(ledger, FunctionStep("second", "asks", mistyped))
+    worker.work()
+    job.ask(3)
+    job.work()
+    assert others() == []
+    assert run(commands) == 0
+    assert "nobody" not in capsys.readouterr().out
+    assert worker.work() == 1
+    assert others() == [("rosw", 2)]
+    assert run(commands) == 0
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["line", "rosw", "2"] in [words[:3] for words in said]
+    # What nobody works on yet is told, too.
+    Stream(ledger, "asks").unsubscribe("fan")
+    Stream(ledger, "asks").unsubscribe("second")
+    job.ask(1)
+    assert others() == [("asks", 1), ("rosw", 2)]
+    Stream(ledger, "rosw").subscribe("late")
+    assert others() == [("asks", 1)]
 
 
 def test_what_is_dropped_waits_no_more(job: Job) -> None:

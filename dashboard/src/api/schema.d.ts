@@ -2397,6 +2397,11 @@ export interface components {
              * @example wordcount
              */
             line: string;
+            /**
+             * Unread
+             * @description Other streams that have rows of the line and that nobody reads: the requests of these rows end when their time is over. Of the first 100 such streams of the topology.
+             */
+            unread: components["schemas"]["UnreadStream"][];
         };
         /**
          * Lines
@@ -4139,6 +4144,25 @@ export interface components {
              * @description In words.
              */
             text: string;
+        };
+        /**
+         * UnreadStream
+         * @description A stream that nobody reads, and that does not gather.
+         */
+        UnreadStream: {
+            /**
+             * Oldest
+             * @description Since the first of them came; null where that is not known.
+             */
+            oldest: number | null;
+            /**
+             * Rows
+             * @description Rows that wait there.
+             * @example 1200
+             */
+            rows: number;
+            /** Stream */
+            stream: string;
         };
         /**
          * UnreadableTopology

@@ -16,6 +16,30 @@ interface Row {
   of: Schemas["GatherState"];
 }
 
+interface Unread {
+  line: string;
+  of: Schemas["UnreadStream"];
+}
+
+const UNREAD: ColumnDef<Unread>[] = [
+  { header: "Line", cell: ({ row: { original } }) => <span className="wrap">{original.line}</span> },
+  {
+    header: "Stream",
+    cell: ({ row: { original } }) => (
+      <span className="wrap">
+        {original.of.stream} <Status kind="failed" word="no step reads it" />
+      </span>
+    ),
+    meta: { width: "w-wide" },
+  },
+  { header: "Rows", cell: ({ row }) => count(row.original.of.rows), meta: { number: true } },
+  {
+    header: "Oldest waits for",
+    cell: ({ row }) => duration(row.original.of.oldest),
+    meta: { number: true },
+  },
+];
+
 /** The lines of a topology, and what waits in their gathers. */
 export function Lines() {
   const { topology = "" } = useParams();
@@ -28,6 +52,7 @@ export function Lines() {
   });
   const columns = useMemo(() => gatherColumns(topology), [topology]);
   const lines = found.data?.lines ?? [];
+  const unread = lines.flatMap((line) => line.unread.map((of): Unread => ({ line: line.line, of })));
   return (
     <>
       <div className="title">
@@ -57,6 +82,22 @@ export function Lines() {
             id={({ of }) => of.stream}
             stack
           />
+        )}
+        {unread.length > 0 && (
+          <section>
+            <h2>Streams that nobody reads</h2>
+            <p className="faint">
+              Steps have emitted rows to them, whose requests end when their time is over. A name may be
+              mistyped, or a step be missing.
+            </p>
+            <DataTable
+              caption="Streams that nobody reads"
+              rows={unread}
+              columns={UNREAD}
+              id={({ line, of }) => `${line}/${of.stream}`}
+              stack
+            />
+          </section>
         )}
       </Loaded>
     </>
