@@ -5,21 +5,26 @@ spout, and processed by each step. Where spans go, the SDK's own environment say
 `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME` and so on.
 
 A tree is one trace: a span from its track to its end, with an event for each reset of its timeout, and within
-it a span for each ack or fail, which is linked to a span of its batch. Their ids follow from names, so that
-others can link to them, and a span that two services export is one.
+it a span for each ack or fail, which is linked to that and to a span of its batch. Their ids follow from
+names, so that others can link to them, and a span that two services export is one.
 """
 
 import asyncio
 import hashlib
 import logging
+import threading
+import time
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from opentelemetry import trace as api
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
@@ -34,12 +39,20 @@ from api.service import Service
 
 SECONDS = 5.0
 """Between two looks for trees that are over."""
+AGAIN = 60.0
+"""Seconds after which a tree is tried again that the collector has not taken."""
+MOST_SPANS = 512
+"""Spans that are sent at once, and those of one more tree."""
+_AT_THE_END = 5.0
+_AT_ONCE = 0.5
 CONVENTIONS = "https://opentelemetry.io/schemas/1.44.0"
 SYSTEM = "messaging.system"
 OPERATION_NAME = "messaging.operation.name"
 OPERATION_TYPE = "messaging.operation.type"
 DESTINATION = "messaging.destination.name"
 CONSUMER = "messaging.consumer.group.name"
+MESSAGE_ID = "messaging.message.id"
+MESSAGES = "messaging.batch.message_count"
 ERROR_TYPE = "error.type"
 RESET = "timeout reset"
 _TREES = 200
@@ -74,6 +87,10 @@ class _Known:
         if len(self._names) > _KNOWN:
             self._names.popitem(last=False)
 
+    def forget(self, names: Iterable[Hashable]) -> None:
+        for name in names:
+            self._names.pop(name, None)
+
 
 @dataclass(slots=True)
 class _Span:
@@ -91,21 +108,50 @@ class _Span:
     """failed or expired, and why."""
 
 
-class Exporter:
-    """Exports the traces of all topologies of a service. processor: gets the spans."""
+class _Gathered(SpanProcessor):
+    """Spans that are made, until they are sent."""
 
-    def __init__(self, service: Service, processor: SpanProcessor) -> None:
+    def __init__(self) -> None:
+        self.spans: list[ReadableSpan] = []
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Adds a span, unless the SDK's sampler does not want it."""
+        if span.context is not None and span.context.trace_flags.sampled:
+            self.spans.append(span)
+
+
+@dataclass(slots=True)
+class _Sending:
+    """Trees whose spans wait to be sent, and the batches among these. alone: nothing else goes with them."""
+
+    trees: list[tuple[AsyncLedger, int]] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    alone: bool = False
+    done: asyncio.Future[bool] | None = None
+
+
+class Exporter:
+    """Exports the traces of all topologies of a service. collector: gets the spans.
+
+    Spans are sent before further trees are looked at: a collector that is slow is waited for, and what one
+    does not take is for a later look, here or by another service.
+    """
+
+    def __init__(self, service: Service, collector: SpanExporter) -> None:
         self._service = service
-        self._ids = _Ids()
-        resource = Resource.create({"service.name": "acker"}).merge(Resource.create())
-        self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
-        self._provider.add_span_processor(processor)
+        self._collector = collector
+        self._ids, self._gathered = _Ids(), _Gathered()
+        self._provider = TracerProvider(resource=_resource(), id_generator=self._ids, shutdown_on_exit=False)
+        self._provider.add_span_processor(self._gathered)
         self._tracer = self._provider.get_tracer("acker", schema_url=CONVENTIONS)
         self._places: dict[str, dict[int, bytes]] = {}
         self._ended, self._over, self._batches = _Known(), _Known(), _Known()
+        self._refused: OrderedDict[Hashable, float] = OrderedDict()
+        self._sending = _Sending()
+        self._away = False
 
     async def run(self) -> None:
-        """Looks for trees that are over, until it is cancelled; exports what is left then."""
+        """Looks for trees that are over, until it is cancelled; sends what it has of them then."""
         try:
             while True:
                 try:
@@ -114,40 +160,93 @@ class Exporter:
                     _log.warning("traces wait for the store: %s", error)
                 await asyncio.sleep(SECONDS)
         finally:
-            await asyncio.to_thread(self._provider.shutdown)
+            await _undisturbed(self._end())
 
-    async def step(self) -> int:
-        """Exports trees that are over; returns how many. It looks at 200 of each shard, in turn."""
+    async def step(self) -> None:
+        """Exports trees that are over. It looks at 200 of each shard, in turn."""
         names = await self._service.store.run(topologies.names())
         self._places = {name: self._places.get(name, {}) for name in names}
-        done = 0
         for name, places in self._places.items():
             try:
                 ledger = await self._service.ledger(name)
                 for one in await ledger.run(traces.walk(ledger.core, places, _TREES)):
-                    done += await self._tree(ledger, one.anchor)
+                    await self._tree(ledger, one.anchor)
+                    full = len(self._gathered.spans) >= MOST_SPANS or self._sending.alone
+                    if full and not await self._send():
+                        return
             except AckerError as error:
                 _log.warning("traces of topology %r are not exported now: %s", name, error)
-        return done
+        await self._send()
 
-    async def _tree(self, ledger: AsyncLedger, anchor: int) -> bool:
-        """Exports a tree, if it is over and nobody has done so; whether that is done."""
+    async def _tree(self, ledger: AsyncLedger, anchor: int) -> None:
+        """Makes the spans of a tree, if it is over and nobody has exported it."""
         name = ledger.config.name, anchor
-        if name in self._over:
-            return False
+        refused = self._refused.get(name)
+        if name in self._over or (refused is not None and time.monotonic() < refused):
+            return
         tree = await ledger.run(pages.tree(ledger.core, anchor))
         if tree is not None and tree.state != "finished":
-            return False
+            return
         if name not in self._ended:
             self._ended.add(name)  # an ack is noted in the trace just after it is done
-            return False
+            return
         ended = await ledger.run(failures.find(ledger.core, anchor))
         events = await ledger.run(traces.trace(ledger.core, anchor))
-        self._over.add(name)
+        if refused is not None and not await self._send():  # that it keeps no other from being taken
+            return
         if not events or not await ledger.run(recording.claim(ledger.core, anchor)):
-            return False
+            self._over.add(name)
+            return
+        self._sending.trees.append((ledger, anchor))
+        self._sending.alone = refused is not None
         self.export(ledger.config.name, anchor, events, ended)
-        return True
+
+    async def _send(self) -> bool:
+        """Sends the spans that there are; whether the collector has taken them.
+
+        What it has not taken is nobody's again: it is tried in a minute, each tree by itself then.
+        """
+        sending = self._sending
+        if not sending.trees:
+            return True
+        if sending.done is None:
+            spans, self._gathered.spans = self._gathered.spans, []
+            sending.done = _in_thread(partial(_sent, self._collector, spans))
+        taken = await asyncio.shield(sending.done)  # who is cancelled meanwhile waits for it at the end
+        self._sending = _Sending()
+        if self._away != (not taken):
+            self._away = not taken
+            _log.warning(
+                "the collector takes traces again"
+                if taken
+                else "traces wait in the store: the collector does not take them"
+            )
+        if not taken:
+            self._batches.forget(sending.batches)
+        for ledger, anchor in sending.trees:
+            name = ledger.config.name, anchor
+            self._refused.pop(name, None)
+            if taken:
+                self._over.add(name)
+                continue
+            self._refused[name] = time.monotonic() + AGAIN
+            if len(self._refused) > _KNOWN:
+                self._refused.popitem(last=False)
+            await ledger.run(recording.unclaim(ledger.core, anchor))
+        return taken
+
+    async def _end(self) -> None:
+        """Sends what is left, as far as the collector takes it within some seconds."""
+        left = asyncio.ensure_future(self._send())
+        await asyncio.wait([left], timeout=_AT_THE_END)
+        await asyncio.to_thread(self._collector.shutdown)  # it tries no further
+        await asyncio.wait([left], timeout=_AT_ONCE)
+        if self._sending.done is not None and not self._sending.done.done():
+            self._sending.done.set_result(False)  # the collector has not even refused them
+        try:
+            await left
+        except AckerError as error:
+            _log.warning("traces that were not sent are lost: %s", error)
 
     def export(self, topology: str, anchor: int, events: Sequence[TraceEvent], ended: Failure | None) -> None:
         """Makes spans of a tree. events: one or more, the first one first. ended: None where it was acked."""
@@ -159,7 +258,7 @@ class Exporter:
             "send",
             streams[0] if streams else spout or topology,
             (events[0].at, max([events[-1].at, *([ended.at] if ended else [])])),
-            {"acker.topology": topology, "acker.anchor": str(anchor), "acker.spout": spout},
+            {"acker.topology": topology, "acker.spout": spout, MESSAGE_ID: str(anchor)},
             events=[one for one in events if one.kind == "reset"],
             error=(ended.status, ended.cause.reason) if ended else None,
         )
@@ -170,7 +269,7 @@ class Exporter:
             since = [one.at for one in events[:place] if one.kind == "emitted" and one.stream == event.stream]
             facts: dict[str, str | int] = {"acker.topology": topology}
             facts |= {CONSUMER: event.step} if event.step else {}
-            facts |= {"acker.rows": event.rows} if event.rows else {}
+            facts |= {MESSAGES: event.rows} if event.rows else {}
             span = _Span(
                 (trace_id, _number(8, topology, anchor, place)),
                 "process",
@@ -178,6 +277,7 @@ class Exporter:
                 (since[-1] if since else events[0].at, event.at),
                 facts,
                 parent,
+                [parent],
                 error=("failed", event.reason) if event.kind == "failed" else None,
             )
             if event.batch >= 0:
@@ -191,9 +291,11 @@ class Exporter:
         if span_id in self._batches:
             return SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
         self._batches.add(span_id)
+        self._sending.batches.append(span_id)
         facts: dict[str, str | int] = {"acker.topology": topology, "acker.batch": event.batch}
-        facts[CONSUMER] = event.step
-        return self._make(_Span((trace_id, span_id), "process", of.destination, of.times, facts))
+        facts |= {CONSUMER: event.step} if event.step else {}
+        links = [of.parent] if of.parent is not None else []
+        return self._make(_Span((trace_id, span_id), "process", of.destination, of.times, facts, links=links))
 
     def _make(self, span: _Span) -> SpanContext:
         self._ids.trace, self._ids.span = span.ids
@@ -228,9 +330,50 @@ def _number(size: int, *names: object) -> int:
     return int.from_bytes(digest[:size], "big") or 1
 
 
-def otlp() -> SpanProcessor:
-    """What sends spans to a collector over OTLP, in batches, as the SDK's environment says."""
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+def _resource() -> Resource:
+    """Who exports, as the SDK's environment says: the service `acker`, where it does not."""
+    found = Resource.create()
+    named = not str(found.attributes.get(SERVICE_NAME, "")).startswith("unknown_service")
+    return found if named else found.merge(Resource({SERVICE_NAME: "acker"}))
 
-    return BatchSpanProcessor(OTLPSpanExporter())
+
+def _sent(collector: SpanExporter, spans: Sequence[ReadableSpan]) -> bool:
+    """Whether a collector has taken spans, if there are any: the SDK's sampler may want none."""
+    try:
+        return not spans or collector.export(spans) is SpanExportResult.SUCCESS
+    except Exception:  # noqa: BLE001 - an exporter is anybody's, and its failing must not end the looks
+        _log.exception("spans cannot be exported")
+        return False
+
+
+def _in_thread(function: Callable[[], bool]) -> asyncio.Future[bool]:
+    """What a function returns, which keeps no process from its end."""
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+
+    def end(result: bool) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    def run() -> None:
+        result = function()
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(end, result)
+
+    threading.Thread(target=run, name="spans", daemon=True).start()
+    return future
+
+
+async def _undisturbed(work: Coroutine[object, object, None]) -> None:
+    """Waits for something that is to be finished, however often the task is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+
+
+def otlp() -> SpanExporter:
+    """What sends spans to a collector over OTLP and HTTP, as the SDK's environment says."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter()

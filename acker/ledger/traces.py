@@ -19,7 +19,7 @@ from acker.ledger import ids, lua
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.marks import Mark
-from acker.store.operation import Operation
+from acker.store.operation import Operation, command
 
 MOST_EVENTS = 64
 """Of a trace."""
@@ -113,6 +113,12 @@ def claim(core: Core, anchor: int) -> Operation[bool]:
     what = [(EXPORTED, json.dumps({"kind": EXPORTED}))]
     [new] = yield [lua.note_trace(shard, anchor, what, MOST_EVENTS + 1, MOST_TRACES, SECONDS)]
     return bool(new)
+
+
+def unclaim(core: Core, anchor: int) -> Operation[None]:
+    """Leaves the export of a trace to others again."""
+    shard = core.shards[ids.shard_of(ids.slab_of(anchor), core.config.ackers)]
+    yield [command("HDEL", shard.trace(anchor), EXPORTED)]
 
 
 def pack(anchors: Ids, counts: npt.NDArray[np.int64]) -> bytes:

@@ -1,7 +1,9 @@
 """Traces for OpenTelemetry: a tree is exported once, when it is over, with the names of the conventions."""
 
+import asyncio
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -10,7 +12,7 @@ import pyarrow as pa
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.semconv._incubating.attributes import messaging_attributes as messaging
 from opentelemetry.semconv.attributes import error_attributes
@@ -50,20 +52,33 @@ def split(ledger: Ledger, anchors: Ids, batch: int) -> None:
     commit(ledger, batch, Commit((stage(ledger, anchors),), (take(ledger, "lines", "split"),), by=by))
 
 
+class Memory(InMemorySpanExporter):
+    """Keeps what it gets, each request apart; it takes some only where a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[list[ReadableSpan]] = []
+        self.takes: Callable[[Sequence[ReadableSpan]], bool] = lambda _: True
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.requests.append(list(spans))
+        return super().export(spans) if self.takes(spans) else SpanExportResult.FAILURE
+
+
 class Exported:
     """An exporter of a service, and what it has exported."""
 
     def __init__(self, url: str) -> None:
         self._service = Service(Settings(url=url))  # type: ignore[arg-type]
-        self._memory = InMemorySpanExporter()
-        self._exporter = otel.Exporter(self._service, SimpleSpanProcessor(self._memory))
+        self.memory = Memory()
+        self.exporter = otel.Exporter(self._service, self.memory)
 
     async def looks(self, times: int = 2) -> list[ReadableSpan]:
         """The spans of so many looks."""
-        self._memory.clear()
+        self.memory.clear()
         for _ in range(times):
-            await self._exporter.step()
-        return list(self._memory.get_finished_spans())
+            await self.exporter.step()
+        return list(self.memory.get_finished_spans())
 
     async def end(self) -> None:
         await self._service.store.aclose()
@@ -71,6 +86,12 @@ class Exported:
 
 def facts(span: ReadableSpan) -> dict[str, object]:
     return dict(span.attributes or {})
+
+
+def anchors_of(spans: Iterable[ReadableSpan]) -> list[str]:
+    """The trees whose spans these are, each as often as it is there."""
+    ids = [facts(one).get(messaging.MESSAGING_MESSAGE_ID) for one in spans if one.parent is None]
+    return sorted(str(one) for one in ids if one is not None)
 
 
 def times(span: ReadableSpan) -> tuple[int, int]:
@@ -102,14 +123,15 @@ async def test_a_tree_is_a_trace_of_its_track_and_its_acks_linked_to_their_batch
         assert lines.parent == words.parent == root.context
         assert [one.kind for one in (root, lines, words)] == [SpanKind.PRODUCER, *[SpanKind.CONSUMER] * 2]
         assert [[link.context.span_id for link in one.links] for one in (lines, words)] == [
-            [batch.context.span_id],
-            [],
+            [root.context.span_id, batch.context.span_id],
+            [root.context.span_id],
         ]
         assert root.status.status_code is StatusCode.UNSET
         for span in (lines, words, batch):
             began, acked = times(span)
             assert times(root)[0] <= began <= acked <= times(root)[1]
-    assert {facts(root)["acker.anchor"] for root, *_ in trees} == {str(one) for one in anchors.tolist()}
+    assert set(anchors_of(spans)) == {str(one) for one in anchors.tolist()}
+    assert [link.context for link in batch.links] == [trees[0][0].context]
     lines = trees[0][1]
     assert lines.instrumentation_scope is not None
     assert lines.instrumentation_scope.schema_url == Schemas.V1_44_0.value
@@ -119,9 +141,10 @@ async def test_a_tree_is_a_trace_of_its_track_and_its_acks_linked_to_their_batch
         messaging.MESSAGING_OPERATION_TYPE: messaging.MessagingOperationTypeValues.PROCESS.value,
         messaging.MESSAGING_DESTINATION_NAME: "lines",
         messaging.MESSAGING_CONSUMER_GROUP_NAME: "split",
+        messaging.MESSAGING_BATCH_MESSAGE_COUNT: 1,
         "acker.topology": "t",
-        "acker.rows": 1,
     }
+    assert facts(trees[0][0])[messaging.MESSAGING_MESSAGE_ID] in anchors_of(spans)
     assert facts(trees[0][0])[messaging.MESSAGING_OPERATION_TYPE] == "send"
 
 
@@ -153,7 +176,7 @@ async def test_a_failure_and_an_expiry_are_errors_and_each_tree_is_exported_once
     spans = await first.looks(1) + await second.looks(2) + await first.looks(2)
     await first.end()
     await second.end()
-    roots = {facts(one)["acker.anchor"]: one for one in spans if one.parent is None}
+    roots = {str(facts(one)[messaging.MESSAGING_MESSAGE_ID]): one for one in spans if one.parent is None}
     assert len([one for one in spans if one.parent is None]) == len(roots) == 2
     for anchor, status, reason in ((failed, "failed", "no such word"), (expired, "expired", "")):
         root = roots[str(anchor)]
@@ -173,9 +196,149 @@ async def test_all_trees_get_their_turn_and_pending_ones_hold_no_other_up(
     exported = Exported(url)
     spans = await exported.looks(30)
     await exported.end()
-    assert {facts(one)["acker.anchor"] for one in spans if one.parent is None} == {
-        str(one) for one in done.tolist()
-    }
+    assert anchors_of(spans) == sorted(map(str, done.tolist()))
+
+
+def failed(ledger: Ledger, rows: int) -> list[str]:
+    """So many trees that have failed."""
+    anchors = track(ledger, rows)
+    ledger.send(ledger.core.fail(anchors, b"bad"))
+    return sorted(map(str, anchors.tolist()))
+
+
+async def test_each_span_of_many_trees_is_sent_and_a_request_has_so_many(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otel, "MOST_SPANS", 10)
+    ledger = traced(url)
+    done = failed(ledger, 50)
+    exported = Exported(url)
+    assert anchors_of(await exported.looks()) == done
+    await exported.end()
+    assert {len(one) for one in exported.memory.requests} == {10}
+
+
+async def test_what_the_collector_does_not_take_waits_until_it_does(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(otel, "AGAIN", 0.0)
+    ledger = traced(url)
+    anchors = track(ledger, 6)
+    split(ledger, anchors, 7)
+    consume(ledger, "words")
+    first, second = Exported(url), Exported(url)
+    first.memory.takes = lambda _: False
+    assert await first.looks(4) == []
+    assert len(first.memory.requests) == 3  # all of them, then the first one by itself, once a look
+    first.memory.takes = lambda _: True
+    spans = await first.looks(1)
+    assert anchors_of(spans) == sorted(map(str, anchors.tolist()))
+    batches = [one for one in spans if one.parent is None and "acker.batch" in facts(one)]
+    assert len(batches) == 1
+    assert await first.looks() + await second.looks() == []
+    assert [one.message for one in caplog.records if one.name == "api.otel"] == [
+        "traces wait in the store: the collector does not take them",
+        "the collector takes traces again",
+    ]
+    await first.end()
+    await second.end()
+
+
+async def test_a_tree_that_the_collector_refuses_holds_no_other_up(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = traced(url)
+    done = failed(ledger, 20)
+    bad = done[7]
+    exported = Exported(url)
+    exported.memory.takes = lambda spans: bad not in anchors_of(spans)
+    monkeypatch.setattr(otel, "AGAIN", 0.0)
+    assert await exported.looks() == []
+    monkeypatch.undo()
+    spans = await exported.looks(1) + await exported.looks(1)
+    assert anchors_of(spans) == [one for one in done if one != bad]
+    sent = len(exported.memory.requests)
+    assert await exported.looks() == []  # not yet again
+    assert len(exported.memory.requests) == sent
+    await exported.end()
+
+
+async def test_who_is_ended_while_it_sends_has_sent_all_of_it_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otel, "SECONDS", 0.0)
+    ledger = traced(url)
+    done = failed(ledger, 5)
+    exported, begun, go = Exported(url), threading.Event(), threading.Event()
+
+    def slow(_: object) -> bool:
+        begun.set()
+        return go.wait(60)
+
+    exported.memory.takes = slow
+    running = asyncio.create_task(exported.exporter.run())
+    assert await asyncio.to_thread(begun.wait, 60)
+    for _ in range(5):  # as a service asks again and again
+        running.cancel()
+        await asyncio.sleep(0)
+    assert not running.done()
+    go.set()
+    await asyncio.wait([running], timeout=60)
+    assert running.done()
+    assert anchors_of(exported.memory.get_finished_spans()) == done
+    assert len(exported.memory.requests) == 1
+    await exported.end()
+
+
+@pytest.mark.parametrize("listens", [False, True])
+async def test_who_is_ended_while_nobody_answers_leaves_the_trees_to_others(
+    url: str, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    monkeypatch.setattr(otel, "SECONDS", 0.0)
+    monkeypatch.setattr(otel, "_AT_THE_END", 0.1)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "100")
+    done = failed(traced(url), 5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        if not listens:
+            silent.close()
+        collector, begun = otel.otlp(), threading.Event()
+        send = collector.export
+
+        def export(spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            begun.set()
+            return send(spans)
+
+        monkeypatch.setattr(collector, "export", export)
+        service = Service(Settings(url=url))  # type: ignore[arg-type]
+        running = asyncio.create_task(otel.Exporter(service, collector).run())
+        assert await asyncio.to_thread(begun.wait, 60)
+        running.cancel()
+        await asyncio.wait([running], timeout=30)
+        assert running.done()
+        await service.store.aclose()
+        other = Exported(url)
+        assert anchors_of(await other.looks()) == done
+        await other.end()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("OTEL_SERVICE_NAME", "nightly", "nightly"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "service.name=daily", "daily"),
+        ("OTEL_SERVICE_NAME", "", "acker"),
+    ],
+)
+async def test_the_service_is_named_as_the_environment_says_or_acker(
+    url: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    failed(traced(url), 1)
+    exported = Exported(url)
+    [span] = await exported.looks()
+    await exported.end()
+    assert span.resource.attributes["service.name"] == expected
 
 
 @contextmanager
@@ -212,7 +375,6 @@ def test_a_service_sends_them_where_the_environment_says(url: str, monkeypatch: 
     with collector() as (address, got):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         monkeypatch.setenv("OTEL_SERVICE_NAME", "nightly")
         with serving(url, ticker=False, otel=True):
             wait_until(lambda: spans_of(got) >= 2 * len(consumed))
