@@ -19,7 +19,7 @@ from acker.store.replies import milliseconds, whole
 
 MOST_REASONS = 32
 """Reasons of expirations that one tick tells apart."""
-HOLD = 5.0
+HOLD = 10.0
 """Seconds from the begin of a look for which reasons are told. A tree may have gone on since: who ticks may
 have been stopped, or waited for a store that failed over."""
 MOST_LOOKS = 3

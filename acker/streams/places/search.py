@@ -21,8 +21,9 @@ MOST_SEGMENTS = 10_000
 """Segments that one call looks at, about."""
 MOST_PLACES = 1_000
 """Places that one call finds, about."""
+MOST_SEEN = 200
+"""Segments that were found before they were published, and that a cursor names, at most."""
 _PAGE = 500
-_MOST_SEEN = 200
 MOST_CURSOR = 16_384
 """Characters of a cursor."""
 
@@ -72,7 +73,7 @@ class Walk:
     def text(self, anchor: int) -> str:
         """The walk as a cursor: text that the caller hands back unread."""
         # Over so many, whether all was found cannot be known: no tree that is pending has the value 0.
-        seen, value = (sorted(self.seen), self.value) if len(self.seen) <= _MOST_SEEN else ([], 0)
+        seen, value = (sorted(self.seen), self.value) if len(self.seen) <= MOST_SEEN else ([], 0)
         what = [anchor, value, self.stream, self.entry, self.xor, self.looked, seen]
         return cursors.as_text(records.dump(what).encode())
 

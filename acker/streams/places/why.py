@@ -29,6 +29,10 @@ IN_NO_STREAM = (
 GATED = "it goes on when all requests of its group are done with the section before"
 OVER = "its section is over: the request goes on when all of its group are done with it"
 MOVED = "the tree has gone on while it was looked at, each time: ask again"
+MANY = (
+    f"more than {search.MOST_SEEN} segments of it were on their way into streams when the look began: "
+    "whether all was found is not known, ask again"
+)
 NO_TRACK = "its track has not come yet"
 UNKNOWN = "the store knows no such tree: it was acked long ago, or never tracked, or the store has lost it"
 
@@ -91,7 +95,7 @@ def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation
     if tree is None or tree.state == "finished":
         return (yield from _ended(core, anchor, tree))
     shown = yield from place.shown(core, anchor, found, known, at_work, rows)
-    complete, rest = None, MOVED
+    complete, rest = None, MANY if walk is not None and not walk.value else MOVED
     most = max(known.segments, begun.looked)
     if more:
         rest = f"looked at {begun.looked:,} of about {most:,} segments"
