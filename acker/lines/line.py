@@ -199,7 +199,8 @@ def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
             unforeseen = None if isinstance(error, AckerError) else error
             _log.warning("step %s waits: %s", worker.step.name, error, exc_info=unforeseen)
             found = 0
-        pause = 0 if found else _PAUSE
+        # As for outcomes. So who has taken all that there was leaves the store to those who work on it.
+        pause = 0 if found and worker.more else _PAUSE
     try:
         worker.end()
     except AckerError as error:  # its lease ends

@@ -25,7 +25,7 @@ from acker.streams.commits.contents import Commit
 from acker.streams.gathers import LAST
 from acker.streams.reader import payload_of
 from acker.streams.segments import ANCHORS, Segment
-from acker.streams.subscriptions import Range, Taken
+from acker.streams.subscriptions import Range, Taken, Told
 
 MOST_ROWS = 10_000
 """Rows that a worker takes at a time, about, where a row takes it little time."""
@@ -53,6 +53,8 @@ class Worker:
         self._one_by_one = step.pace is None and not step.fair_by
         self._slot = -1
         self._ended = False
+        self.more = True
+        """Whether its stream may have more than it has taken last."""
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -69,7 +71,7 @@ class Worker:
     def work(self, *, again: bool = False) -> int:
         """Works on what there is now, up to a bounded number of rows; returns of how many segments.
 
-        again: the caller works again at once where there were some, or ends: some clean-up goes with that.
+        again: the caller works again soon where there were some, or ends: some clean-up goes with that.
         """
         try:
             return self.ledger.run(self._work(again))
@@ -91,10 +93,12 @@ class Worker:
             if self.step.fair_by:
                 yield from fairness.declare(core, stream, self.step.fair_by, slot)
             self._slot = slot
-        found = list[Taken]()
-        end = yield from self._claim(found)
+        told = Told()
+        end = yield from self._claim(told)
+        self.more = told.more
         if end == self._at:
             return 0
+        found = told.taken
         what = Range(stream, self._slot, self.reader, self._at, end)
         if not found:
             found = yield from subscriptions.all_taken(core, what)
@@ -199,10 +203,10 @@ class Worker:
             yield from subscriptions.forget(self.ledger.core, replace(what, start=0))
         self._forgotten = True
 
-    def _claim(self, told: list[Taken]) -> Operation[int]:
+    def _claim(self, told: Told) -> Operation[int]:
         """Takes what there is; the number of the last segment that the worker has then.
 
-        told: gets all that it has taken, where that is not much.
+        told: gets all that it has taken, where that is not much, and whether there may be more.
         """
         core, stream, slot = self.ledger.core, self.step.reads, self._slot
         lease = leases.beat(core, stream, slot, self.reader, new=not self._leased)

@@ -4,8 +4,8 @@ Where a script takes the topology's configuration, its reply waits for files and
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from types import MappingProxyType
 
 from acker.ledger.config import TopologyConfig
 from acker.ledger.marks import Mark
@@ -197,30 +197,38 @@ def stage(key: bytes, ttl: int, fields: Mapping[str, bytes | str]) -> Request:
     return script("stage", [key], [ttl, *chain.from_iterable(fields.items())])
 
 
+@dataclass(frozen=True, slots=True)
+class StagedChunk:
+    """A chunk of staged vectors: its hash, its number there, its slabs of many, and those of one.
+
+    left: slabs, and which of their trees are not acked (acker/streams/commits/skipped.py); None: all are.
+    """
+
+    staged: bytes
+    number: int
+    slabs: Sequence[bytes]
+    ones: Sequence[bytes]
+    left: Mapping[bytes, bytes] | None = None
+
+
 def apply_staged(
     config: TopologyConfig,
     shard: Shard,
-    staged: bytes,
-    slabs: Sequence[bytes],
-    ones: Sequence[bytes],
+    chunks: Sequence[StagedChunk],
     *,
-    chunk: int,
     to: str,
     made: bytes | None = None,
     needed: str = "",
     by: Mark | None = None,
-    left: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> Call:
-    """Brings a chunk to a state. made, needed: of a commit that needs something made. by: who acks.
-
-    left: slabs, and which of their trees are not acked (acker/streams/commits/skipped.py).
-    """
-    own = [staged, *([] if made is None else [made]), *([] if by is None else shard.of_steps())]
-    own += shard.vectors(slabs)
-    args: list[Word] = [chunk, to, config.waiting_bytes, needed]
-    each = [left.get(slab, b"") for slab in (*slabs, *ones)]
-    packed = b"".join(len(one).to_bytes(2, "little") + one for one in each) if any(each) else b""
-    args += [b"" if by is None else by.packed(), packed, *ones]
+    """Brings chunks to a state. made, needed: of a commit that needs something made. by: who acks."""
+    own = [*([] if made is None else [made]), *([] if by is None else shard.of_steps())]
+    args: list[Word] = [to, config.waiting_bytes, needed, b"" if by is None else by.packed()]
+    for one in chunks:
+        own += [one.staged, *shard.vectors(one.slabs)]
+        each = [one.left.get(slab, b"") for slab in (*one.slabs, *one.ones)] if one.left else ()
+        packed = b"".join(len(part).to_bytes(2, "little") + part for part in each) if any(each) else b""
+        args += [one.number, len(one.slabs), len(one.ones), packed, *one.ones]
     return Call(shard.number, scripts.get("apply_staged"), own, args, waits=True)
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import NamedTuple
 
 import redis
@@ -168,6 +168,14 @@ def find(core: Core, stream: str, name: str) -> Operation[int]:
     return _slot(found, f"stream {stream!r}, subscription {name!r}")
 
 
+@dataclass(slots=True)
+class Told:
+    """What a claim tells: segments that the reader has, and whether the stream may have more for it."""
+
+    taken: list[Taken] = field(default_factory=list)
+    more: bool = True
+
+
 def claim(
     core: Core,
     stream: str,
@@ -178,13 +186,14 @@ def claim(
     rows: int = 10**15,
     segments: int = MOST_GIVEN,
     end: str = "+",
-    told: list[Taken] | None = None,
+    told: Told | None = None,
 ) -> Operation[int]:
     """Takes the next segments for a reader that has had those up to number `at`; returns the last number.
 
     rows, segments: most to take, though one is always taken. end: id of the last entry to be taken. What was
     taken before, and is in no batch, is given again. Raises UnknownSubscription, and ReaderFenced where what
-    the reader had was given back. told: gets all segments after `at`, where they are few.
+    the reader had was given back. told: gets all segments after `at`, where they are
+    few, and whether there may be more.
     """
     own = keys.Stream(core.config.name, stream)
     while True:
@@ -197,7 +206,8 @@ def claim(
         last, more, *found = reply
         if told is not None:
             each = zip(found[::3], found[1::3], found[2::3], strict=True)
-            told += [_taken(core, stream, *one) for one in each]
+            told.taken += [_taken(core, stream, *one) for one in each]
+            told.more = bool(more)
         if last > at or not more:
             return int(last)
 

@@ -15,7 +15,8 @@
 -- known: nothing is noted then.
 -- Slabs of one have no marks: a mark takes many times what is kept of such a tree.
 -- None of this is worth to end a call in the middle: what cannot be written is left out.
-local marks = {KEYS = 5, TTL = 30 * 86400}
+-- trees: how many, by how the headers of their slabs begin.
+local marks = {KEYS = 5, TTL = 30 * 86400, tuples = 0, trees = {}}
 
 -- Adds trees of slabs to those of headers that begin alike, and returns the headers; counts has how many of
 -- each slab (u16). To make facts of each header would cost more than the ack, where slabs were tracked one by
@@ -37,13 +38,13 @@ local function by_header(names, counts, found)
   return headers
 end
 
--- Tuples that `by` acks, of slabs of many and of one; `trees` says how many trees of each slab of many (u16).
--- keys: the place of the five keys. Returns the headers of both kinds of slabs, false where there is none;
--- nil where they were not read. Bounded by the caller: at most 1,000 slabs.
+-- Notes tuples that `by` acks, of slabs of many and of one; `trees` says how many trees of each slab of many
+-- (u16). What it counts, flush() writes. keys: the place of the five keys. Returns the headers of both kinds
+-- of slabs, false where there is none; nil where they were not read. Bounded by the caller: at most 1,000
+-- slabs.
 function marks.acked(keys, by, tuples, many, trees, ones)
   if by == '' then return end
-  local step, number, value = byte(by), sub(by, 1, 1), pack('<I8', now) .. sub(by, 2)
-  local fields, m, found, buckets = {}, #many, {}, {}
+  local number, value, fields, m = sub(by, 1, 1), pack('<I8', now) .. sub(by, 2), {}, #many
   for k = 1, m do
     fields[2 * k - 1], fields[2 * k] = number .. many[k], value
   end
@@ -52,8 +53,15 @@ function marks.acked(keys, by, tuples, many, trees, ones)
     redis.pcall('HSET', hash, unpack(fields))
     call('EXPIRE', hash, marks.TTL, 'NX')
   end
-  local of_many, of_ones = by_header(many, trees, found), by_header(ones, nil, found)
-  for fixed, n in pairs(found) do
+  marks.by, marks.tuples = by, marks.tuples + tuples
+  return by_header(many, trees, marks.trees), by_header(ones, nil, marks.trees)
+end
+
+-- Writes what acked() counted.
+function marks.flush(keys)
+  if not marks.by then return end
+  local step, buckets = byte(marks.by), {}
+  for fixed, n in pairs(marks.trees) do
     local kind, spout, count, _, tracked_at = unpack_from(HEADER, fixed)
     if slabs.is_tracked(kind, spout, count) then
       local bucket = outcomes.latency_bucket(math.max(0, now - tracked_at))
@@ -61,9 +69,8 @@ function marks.acked(keys, by, tuples, many, trees, ones)
     end
   end
   for bucket, n in pairs(buckets) do redis.pcall('HINCRBY', KEYS[keys], step .. ' ' .. bucket, n) end
-  if tuples > 0 then redis.pcall('HINCRBY', KEYS[keys], step .. ' tuples', tuples) end
+  if marks.tuples > 0 then redis.pcall('HINCRBY', KEYS[keys], step .. ' tuples', marks.tuples) end
   redis.pcall('HSET', KEYS[keys], step .. ' seen', now)
-  return of_many, of_ones
 end
 
 -- Trees that `by` fails.

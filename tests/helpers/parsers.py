@@ -194,7 +194,7 @@ def _schema(data: bytes) -> None:
 
 
 def _staged(data: bytes) -> None:
-    found = (parts(data) + [b""] * 3)[:3]
+    found = (parts(data) + [b""] * 4)[:4]
     answered(vectors.apply(core(), [(b"staged", 0)], "1"), [found])
 
 

@@ -371,9 +371,11 @@ def _traced(core: Core, anchors: Ids) -> dict[int, bytes]:
 def _staged_fields(key: bytes, chunks: list[UpdateCall], state: str, tuples: int) -> dict[str, bytes | str]:
     """The fields of a staged hash (lua/stage.lua)."""
     slabs = [[*chunk.slabs, *chunk.singles] for chunk in chunks]
-    vectors.note(key, slabs)
+    words = sum(len(chunk.deltas) + len(chunk.ones) + sum(map(len, chunk.vectors)) for chunk in chunks) // 8
+    vectors.note(key, slabs, words)
     fields: dict[str, bytes | str] = {
         "state": state * len(chunks),
+        "words": str(words),
         "tuples:0": str(tuples),
         "layout": struct.pack(f"<{len(slabs)}H", *map(len, slabs)),
         "slabs": b"".join(name for names in slabs for name in names),

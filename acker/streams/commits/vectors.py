@@ -26,10 +26,12 @@ from acker.streams.subscriptions import HOLD_TTL
 
 _PLACES = 256
 """Most places whose slabs are held in memory."""
+_FEW_WORDS, _TOGETHER = 16, 48
+"""Words of vectors that are applied together with others, at most, and how many slabs a call has then. So it
+has at most 768 words, of what a script of the ledger may have at once (lua/includes/update.lua)."""
 _KNOWN, _KNOWN_SLABS = 4_096, 64
-_known: dict[bytes, list[list[bytes]]] = {}
-"""The slabs of each chunk of small vectors that this process has staged of late. They never change, and no
-two have one key."""
+_known: dict[bytes, "_Staged"] = {}
+"""Small vectors that this process has staged of late. They never change, and no two have one key."""
 _log = logging.getLogger(__name__)
 
 VectorKey: TypeAlias = tuple[bytes, int]
@@ -48,11 +50,23 @@ def keys_of(core: Core, segment: Segment, slot: int | None = None) -> list[Vecto
 
 
 @dataclass(frozen=True, slots=True)
+class _Staged:
+    """Staged vectors: the state of each chunk, and its slabs. few: whether they have few words altogether."""
+
+    chunks: list[tuple[str, list[bytes]]]
+    few: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Applied:
-    """late: deltas for trees that were finished; unknown: for trees that nobody knew of, which wait now."""
+    """late: deltas for trees that were finished; unknown: for trees that nobody knew of, which wait now.
+
+    lost: chunks that were not acked, for the store has lost what the commit made.
+    """
 
     late: int = 0
     unknown: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,41 +134,29 @@ def apply(
     late = unknown = lost = 0
     for first in range(0, len(places), _PLACES):
         part = places[first : first + _PLACES]
-        known = {key: chunks(key, heads[key]) for key, _ in part if key in heads}
-        noted = {key: _known.get(key) if ours else None for key, _ in part if key not in known}
-        known |= {key: [("", one) for one in slabs] for key, slabs in noted.items() if slabs is not None}
-        asked = [key for key, slabs in noted.items() if slabs is None]
+        known = _at_hand(part, heads, ours=ours)
+        asked = [key for key, _ in part if key not in known]
         read = (yield [head(key) for key in asked]) if asked else []
-        known |= {key: chunks(key, reply) for key, reply in zip(asked, read, strict=True)}
-        replies = yield from core.ask(
-            [
-                _call(core, shard, key, slabs, number, to, made, left.get(key, {}))
-                for key, shard in part
-                for number, (state, slabs) in enumerate(known[key])
-                if state < to
-            ]
-        )
-        answers = [reply for reply in replies if bytes(reply) != b"LOST"]
-        lost += len(replies) - len(answers)
-        found = answered(core, answers)
-        late, unknown = late + found.late, unknown + found.unknown
+        known |= {key: _staged(key, reply) for key, reply in zip(asked, read, strict=True)}
+        found = answered(core, (yield from core.ask(_calls(core, part, known, to, made, left))))
+        late, unknown, lost = late + found.late, unknown + found.unknown, lost + found.lost
     if lost:
         _log.error(
             "%s: the store has lost some of what a commit had made: inputs of it are not acked, and their "
             "trees expire",
             core.config.name,
         )
-    return Applied(late, unknown)
+    return Applied(late, unknown, lost)
 
 
 def answered(core: Core, replies: Iterable[Reply]) -> Applied:
     """The answers to the calls of `apply`, put together."""
     answers = [bytes(reply).split() for reply in replies]
-    refused = [slab for words in answers for slab in refusals(words[3:])]
+    refused = [slab for words in answers for slab in refusals(words[4:])]
     if refused:  # their spouts report their trees; the commit goes on
         _log.error("%s: %s", core.config.name, unreadable(refused))
-    late = sum(int(words[0]) + int(words[1]) for words in answers)
-    return Applied(late, sum(int(words[2]) for words in answers))
+    late, orphaned, unknown, lost = (sum(int(words[place]) for words in answers) for place in range(4))
+    return Applied(late + orphaned, unknown, lost)
 
 
 def known_calls(
@@ -164,46 +166,62 @@ def known_calls(
 
     heads: what `head` was answered of vectors of others.
     """
-    found: list[Call] = []
-    for key, shard in places:
-        noted = None if key in heads else _known.get(key)
-        if key not in heads and noted is None:
-            return None
-        of = chunks(key, heads[key]) if noted is None else [("", slabs) for slabs in noted]
-        found += [
-            _call(core, shard, key, slabs, number, to, made, {})
-            for number, (state, slabs) in enumerate(of)
-            if state < to
-        ]
+    known = _at_hand(places, heads, ours=True)
+    return _calls(core, places, known, to, made) if all(key in known for key, _ in places) else None
+
+
+def _at_hand(
+    places: Sequence[VectorKey], heads: Mapping[bytes, Reply], *, ours: bool
+) -> dict[bytes, _Staged]:
+    """What is known of vectors without asking. ours: this process may have staged them."""
+    found = {}
+    for key, _ in places:
+        if key in heads:
+            found[key] = _staged(key, heads[key])
+        elif ours and (noted := _known.get(key)) is not None:
+            found[key] = noted
     return found
 
 
-def _call(
+def _calls(
     core: Core,
-    shard: int,
-    key: bytes,
-    slabs: list[bytes],
-    chunk: int,
+    places: Sequence[VectorKey],
+    known: Mapping[bytes, _Staged],
     to: str,
     made: Made | None,
-    left: Left,
-) -> Call:
+    left: Mapping[bytes, Left] = NOTHING_LEFT,
+) -> list[Call]:
+    """Calls for the chunks of vectors that are not in a state yet; small ones of a shard go together."""
+    calls, small = [], dict[int, list[lua.StagedChunk]]()
+    for key, shard in places:
+        staged = known[key]
+        for number, (state, slabs) in enumerate(staged.chunks):
+            if state >= to:
+                continue
+            many = [slab for slab in slabs if not ids.is_one(slab)]
+            ones = [slab for slab in slabs if ids.is_one(slab)]
+            chunk = lua.StagedChunk(key, number, many, ones, left.get(key))
+            if not staged.few:
+                calls.append(_call(core, shard, [chunk], to, made))
+                continue
+            together = small.setdefault(shard, [])
+            if sum(max(1, len(one.slabs) + len(one.ones)) for one in (*together, chunk)) > _TOGETHER:
+                calls.append(_call(core, shard, together, to, made))
+                together = small[shard] = []
+            together.append(chunk)
+    return calls + [_call(core, shard, together, to, made) for shard, together in small.items()]
+
+
+def _call(core: Core, shard: int, chunks: Sequence[lua.StagedChunk], to: str, made: Made | None) -> Call:
     needed = made.needs(shard) if made is not None else ""
     noted = made.key(core, shard) if made is not None and needed else None
     by = made.by if made is not None and to == "2" else None
-    many, ones = (
-        [slab for slab in slabs if not ids.is_one(slab)],
-        [slab for slab in slabs if ids.is_one(slab)],
-    )
-    return lua.apply_staged(
-        core.config, core.shards[shard], key, many, ones,
-        chunk=chunk, to=to, made=noted, needed=needed, by=by, left=left,
-    )  # fmt: skip
+    return lua.apply_staged(core.config, core.shards[shard], chunks, to=to, made=noted, needed=needed, by=by)
 
 
 def head(key: bytes) -> Request:
     """Reads what `chunks` takes of staged vectors."""
-    return command("HMGET", key, "state", "layout", "slabs")
+    return command("HMGET", key, "state", "layout", "slabs", "words")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +235,7 @@ class Chunk:
 
 def having(key: bytes, reply: Reply, to: str, wanted: frozenset[bytes]) -> list[Chunk]:
     """The chunks in a state that have some of the wanted slabs. UnreadableRecord."""
-    states, layout, names = reply
+    states, layout, names, _ = reply
     if states is None:
         return []
     try:
@@ -251,7 +269,7 @@ def _unreadable(key: bytes, error: Exception) -> UnreadableRecord:
 
 def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
     """The state of each chunk, and the names of its slabs; none where they were acked. UnreadableRecord."""
-    states, layout, names = reply
+    states, layout, names, _ = reply
     if states is None:
         return []
     try:
@@ -269,14 +287,20 @@ def chunks(key: bytes, reply: Reply) -> list[tuple[str, list[bytes]]]:
         raise _unreadable(key, error) from error
 
 
+def _staged(key: bytes, reply: Reply) -> _Staged:
+    words = reply[3] or b""  # an earlier version has not said
+    return _Staged(chunks(key, reply), words.isdigit() and int(words) <= _FEW_WORDS)
+
+
 def noted(key: bytes) -> list[bytes]:
     """The slabs of staged vectors, where this process has staged them of late; else none."""
-    return [slab for slabs in _known.get(key, ()) for slab in slabs]
+    staged = _known.get(key)
+    return [] if staged is None else [slab for _, slabs in staged.chunks for slab in slabs]
 
 
-def note(key: bytes, slabs: list[list[bytes]]) -> None:
-    """Notes the slabs of each chunk of staged vectors, for `apply`."""
+def note(key: bytes, slabs: list[list[bytes]], words: int) -> None:
+    """Notes the slabs of each chunk of staged vectors, for `apply`; they have so many words."""
     if len(_known) >= _KNOWN:
         _known.clear()
     if sum(map(len, slabs)) <= _KNOWN_SLABS:
-        _known[key] = slabs
+        _known[key] = _Staged([("", own) for own in slabs], words <= _FEW_WORDS)
