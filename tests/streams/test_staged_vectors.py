@@ -1,5 +1,6 @@
 """Staged vectors of few words are applied together: by one call for a shard, each chunk for itself."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -108,7 +109,7 @@ def test_nothing_is_applied_where_one_of_them_cannot_be_read(
     ledger = open_ledger(Store(valkey_url), "t", ackers=1)
     anchors, places = made_of(ledger, 1, 3)
     valkey_raw.hset(places[2][0], "indexes:0", b"\0")
-    calls = known_calls(ledger.core, places, "1", vectors.Made("c", vectors.Counter()))
+    calls = known_calls(ledger.core, places, "1", vectors.Made("c", Counter()))
     assert calls is not None
     [call] = calls
     before = valkey_raw.get(ledger.core.shards[0].vector(ids.slab_of(int(anchors[0]))))
