@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -206,7 +207,15 @@ def broken(method: str, path: str, error: Exception) -> Response:
 
 
 def check_query(request: Request) -> None:
-    """Raises RequestValidationError for query parameters of a route that has none; others check their own."""
+    """Raises RequestValidationError for query parameters of a route that has none; others check their own.
+
+    And for bytes that are no UTF-8: a name of other bytes would be looked for in their place.
+    """
+    try:
+        unquote_to_bytes(request.scope["query_string"]).decode()
+    except UnicodeDecodeError as error:
+        what = {"loc": ("query",), "msg": "expected UTF-8; a message id of other bytes goes as base64"}
+        raise RequestValidationError([what]) from error
     route = request.scope["route"]
     unknown = [] if route.dependant.query_params else list(request.query_params)
     if unknown:

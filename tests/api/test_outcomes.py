@@ -204,6 +204,9 @@ def test_records_are_found_by_their_message_id_whatever_became_of_them(
     for text, status in (("x" * 1025, 422), ("é" * 1000, 200)):
         answer = client.get(path, params={"message_id": text})
         assert (answer.status_code, answer.json().get("records", [])) == (status, [])
+    for part in ("records", "outcomes", "trees"):  # never looked for as another name
+        refused = client.get(f"/topologies/words/{part}?message_id=a%ff")
+        assert (refused.status_code, refused.json()["errors"][0]["location"]) == (422, ["query"])
     assert client.get(path, params={"cursor": "x"}).status_code == 404
     assert client.get(path, params={"anchor": "1"}).status_code == 422
     assert client.get("/topologies/nobody/records").status_code == 404

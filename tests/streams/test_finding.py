@@ -1,7 +1,9 @@
 """A record is found by its message id, whatever became of it."""
 
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from acker.collectors.topology import Topology
@@ -112,6 +114,43 @@ def test_every_replay_of_a_row_is_an_attempt_and_the_last_leads_to_its_dead_lett
     assert record.letters == ()
     assert (record.attempts[-1].anchor, record.attempts[-1].number) == (again, 1)
     assert len(record.attempts) == 4
+
+
+def test_rows_of_one_message_id_that_fail_together_are_attempts_of_their_own_each_with_its_number(
+    ledger: Ledger,
+) -> None:
+    StreamSpout(ledger, replace(HOW, attempts=2)).write(pa.table({"id": [1, 1], "line": ["x", "y"]}))
+    for reason in ("first", "second"):
+        fail(ledger, lambda _: True, reason)
+        settler.settle(ledger)
+    record = only(find(ledger, "1"))
+    assert reported(record) == [(1, "failed", "first")] * 2 + [(2, "failed", "second")] * 2
+    assert len({one.anchor for one in record.attempts}) == 4
+    assert len(record.letters) == 2
+    for again in range(2):  # each of both is replayed twice
+        for letter in only(find(ledger, "1")).letters:
+            ledger.run(dead_letters.replay(ledger.core, letter.id))
+        if again == 0:
+            for reason in ("third", "fourth"):
+                fail(ledger, lambda _: True, reason)
+                settler.settle(ledger)
+    record = only(find(ledger, "1"))
+    assert [(one.state, one.reason) for one in record.attempts] == [
+        *(("failed", reason) for reason in ("first", "second", "third", "fourth") for _ in range(2)),
+        *[("pending", "")] * 2,
+    ]
+    assert len({one.anchor for one in record.attempts}) == 10
+
+
+def test_a_record_of_many_attempts_comes_in_pages_with_each_of_them_once(ledger: Ledger) -> None:
+    anchors = track(ledger, *["m"] * 250)
+    ledger.fail(anchors[:120], "bad")
+    first = ledger.run(finding.find(ledger.core, "m"))
+    assert len(only(first).attempts) == finding.PAGE
+    assert first.cursor is not None
+    record = only(find(ledger, "m"))
+    assert sorted(one.anchor for one in record.attempts if one.anchor is not None) == sorted(anchors)
+    assert [one.state for one in record.attempts].count("failed") == 120
 
 
 def test_rows_tell_of_attempts_whose_outcomes_are_not_kept_any_more(url: str) -> None:

@@ -169,22 +169,27 @@ def add_up(answers: Sequence[Found]) -> Found:
 def _record(spout: str, found: Iterable[FoundAttempt], letters: Iterable[Head]) -> FoundRecord:
     """A record with each attempt once: its tree may be found twice, and its row tells of it, too."""
     trees: dict[int, FoundAttempt] = {}
-    reported: list[FoundAttempt] = []
+    reported: dict[tuple[str, int], dict[int | None, FoundAttempt]] = {}
     for one in found:
         if one.anchor is None:
-            reported.append(one)
+            reported.setdefault(_end(one), {})[one.number] = one
         else:
             before = trees.get(one.anchor, one)
             trees[one.anchor] = replace(one, number=one.number or before.number)
-    anchors = {_end(one): anchor for anchor, one in trees.items() if one.at is not None}
-    alone: dict[tuple[str, int], FoundAttempt] = {}
-    for one in reported:
-        if (anchor := anchors.get(_end(one))) is None:
-            alone[_end(one)] = one
-        else:
+    ended: dict[tuple[str, int], list[int]] = {}
+    for anchor, tree in trees.items():
+        if tree.at is not None:
+            ended.setdefault(_end(tree), []).append(anchor)
+    alone: list[FoundAttempt] = []
+    for end, by_number in reported.items():
+        # Rows of one message id may end at one moment: of these, only a number that all have is known.
+        anchors, rows = ended.get(end, []), list(by_number.values())
+        for anchor in anchors:
             tree = trees[anchor]
-            trees[anchor] = replace(tree, number=one.number, reason=tree.reason or one.reason)
-    both = sorted([*trees.values(), *alone.values()], key=FoundAttempt.order)
+            number = tree.number or (rows[0].number if len(rows) == 1 else None)
+            trees[anchor] = replace(tree, number=number, reason=tree.reason or rows[0].reason)
+        alone += rows[len(anchors) :]
+    both = sorted([*trees.values(), *alone], key=FoundAttempt.order)
     return FoundRecord(spout, tuple(both), tuple(letters))
 
 

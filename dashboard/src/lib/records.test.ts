@@ -52,6 +52,25 @@ test("answers are added up, each attempt once and in order", () => {
   });
 });
 
+test("rows of one message id that end at one moment are attempts of their own", () => {
+  const trees = ["1", "3"].map((anchor) => attempt({ anchor, tracked_at: T(0), at: T(1) }));
+  const told = attempt({ number: 1, at: T(1), reason: "bad" });
+  const named = (...attempts: FoundAttempt[]) =>
+    addUp([answer(9, null, ...attempts)]).records[0]?.attempts.map(({ anchor, number }) => [anchor, number]);
+  expect(named(...trees, told, told)).toEqual([
+    ["1", 1],
+    ["3", 1],
+  ]);
+  expect(named(...trees, told, { ...told, number: 2 })).toEqual([
+    ["1", null],
+    ["3", null],
+  ]);
+  expect(named(...trees.slice(1), told, { ...told, number: 2 })).toEqual([
+    ["3", null],
+    [null, 2],
+  ]);
+});
+
 test("an anchor is an odd number of 64 bits", () => {
   expect(anchorIn(" -9223372036854775807 ")).toBe("-9223372036854775807");
   for (const text of ["", "4", "1.5", "9223372036854775809", "order 7", "--1", "0x1"])

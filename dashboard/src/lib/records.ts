@@ -59,21 +59,27 @@ export function addUp(answers: readonly Records[]): Pick<Records, "records" | "l
 /** Each attempt once, in order: its tree and its row may both tell of it. */
 function once(attempts: readonly FoundAttempt[]): FoundAttempt[] {
   const found = new Map<string, FoundAttempt>();
-  const byEnd = new Map<string, string>();
+  const told = new Map<string, Map<number | null, FoundAttempt>>();
   for (const one of attempts) {
-    if (one.anchor === null) continue;
-    found.set(one.anchor, { ...one, number: one.number ?? found.get(one.anchor)?.number ?? null });
-    if (one.at !== null) byEnd.set(end(one), one.anchor);
+    if (one.anchor === null) {
+      const byNumber = told.get(end(one)) ?? new Map<number | null, FoundAttempt>();
+      told.set(end(one), byNumber.set(one.number, one));
+    } else found.set(one.anchor, { ...one, number: one.number ?? found.get(one.anchor)?.number ?? null });
   }
-  for (const one of attempts) {
-    if (one.anchor !== null) continue;
-    const name = byEnd.get(end(one));
-    const tree = name === undefined ? undefined : found.get(name);
-    if (name !== undefined && tree !== undefined)
-      found.set(name, { ...tree, number: one.number, reason: tree.reason || one.reason });
-    else found.set(end(one), one);
+  const alone: FoundAttempt[] = [];
+  for (const [name, byNumber] of told) {
+    // Rows of one message id may end at one moment: of these, only a number that all have is known.
+    const trees = [...found.values()].filter((one) => one.at !== null && end(one) === name);
+    const [row, ...others] = byNumber.values();
+    for (const tree of trees)
+      found.set(tree.anchor ?? "", {
+        ...tree,
+        number: tree.number ?? (others.length === 0 ? (row?.number ?? null) : null),
+        reason: tree.reason || (row?.reason ?? ""),
+      });
+    alone.push(...[...byNumber.values()].slice(trees.length));
   }
-  return [...found.values()].sort((a, b) => began(a) - began(b) || ended(a) - ended(b));
+  return [...found.values(), ...alone].sort((a, b) => began(a) - began(b) || ended(a) - ended(b));
 }
 
 const end = (one: FoundAttempt) => `${one.state} ${one.at ?? ""}`;
