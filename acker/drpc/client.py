@@ -12,14 +12,16 @@ import secrets
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.drpc import lua, registry
+from acker.drpc import doubts, lua, registry
 from acker.drpc.calls import overdue
+from acker.drpc.doubts import Doubt
 from acker.drpc.function import CALL, MOST_TIMEOUT
 from acker.drpc.registry import Description
 from acker.drpc.steps import as_json
@@ -28,6 +30,7 @@ from acker.errors import (
     AckerError,
     DRPCFull,
     SpoutPendingFull,
+    StoreUnavailable,
     TrackRejected,
     UnknownFunction,
     UnknownLine,
@@ -39,13 +42,15 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, follow
 from acker.ledger.settings import check_number
 from acker.store import keys
-from acker.store.operation import Operation, Reply, command
+from acker.store.operation import Operation, Reply
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 
 _TOGETHER = 1_024
 _SEGMENTS = 16
 """Segments that calls are divided into which come at one time, so that as many workers can have some."""
+_MOST_DOUBTS = 1_000
+"""Writes that have ended by an error, of which it is to be found out what became of them, at most."""
 _FOLLOW = 2.5
 """Seconds after which it is seen whether the topology has changed."""
 
@@ -73,6 +78,7 @@ class Client:
         self._come = threading.Condition(self._lock)
         self._sending = False
         self._followed = time.monotonic()
+        self._doubts: deque[Doubt] = deque(maxlen=_MOST_DOUBTS)
         self._waiting = Waiting(self.function, lambda: self.ledger)
         _clients.add(self)
 
@@ -90,7 +96,7 @@ class Client:
         of the request, so that the same asked twice is worked out once; its answer is known for 10 minutes.
 
         Raises DRPCFailed with the reason, DRPCTimeout, DRPCFull, ValidationError, and StoreUnavailable where
-        the request was not begun.
+        it is not known whether the request was begun: asked again with its key, it is worked out once.
         """
         return self.submit(args, timeout=timeout, key=key).result()
 
@@ -207,7 +213,27 @@ class Client:
             self._followed = time.monotonic()
 
     def _write(self, calls: Sequence[Call], group: int) -> None:
-        caller, begun = secrets.token_hex(8), set[str]()
+        self._clear_doubts()
+        name, doubt = self.function.name, Doubt(secrets.token_hex(8), [one.request for one in calls])
+        try:
+            new = self._register(calls, doubt.caller)
+            while new and not self._emit(new, group, doubt):
+                new = self._register(new, doubt.caller)  # some were answered meanwhile, or are not known
+        except BaseException as error:
+            # What was sent may yet reach the store: whoever asks again does not begin it a second time.
+            self._doubts.append(doubt)
+            if isinstance(error, SpoutPendingFull | TrackRejected):
+                raise DRPCFull(f"function {name!r}: {error}") from error
+            if isinstance(error, UnknownLine):
+                raise UnknownFunction(
+                    f"function {name!r} has gone: it was removed, or the store has lost it. Who works on it "
+                    "registers it again"
+                ) from error
+            raise
+
+    def _register(self, calls: Sequence[Call], caller: str) -> list[Call]:
+        """Begins calls; returns those that are the caller's to write. All others are answered elsewhere."""
+        begun = set[str]()
         replies = self.ledger.run(self._ask(calls, caller))
         if [b"full"] in replies and self.ledger.run(overdue(self.ledger.core, self.function)):
             replies = self.ledger.run(self._ask(calls, caller))
@@ -224,9 +250,11 @@ class Client:
             elif reply[0] == b"new" and call.request not in begun:  # a key may be asked twice at once
                 begun.add(call.request)
                 new.append(call)
-        if not new:
-            return
-        rows = pa.table([[one.request for one in new], [one.args for one in new]], CALL)
+        return new
+
+    def _emit(self, calls: Sequence[Call], group: int, doubt: Doubt) -> bool:
+        """Writes calls as rows of the first step, where all of them are the caller's still."""
+        rows = pa.table([[one.request for one in calls], [one.args for one in calls]], CALL)
         name, attempts = self.function.name, self.function.attempts
         how = SpoutOptions(
             name,
@@ -237,19 +265,9 @@ class Client:
             group=group,
             letters=False,
         )
-        try:
-            spout = self._spouts.setdefault(group, StreamSpout(self.ledger, how))
-            spout.write(rows, timeout=0.0, segments=_SEGMENTS if group == 1 else 1)
-        except AckerError as error:
-            self.ledger.run(self._withdraw([one.request for one in new]))
-            if isinstance(error, SpoutPendingFull | TrackRejected):
-                raise DRPCFull(f"function {name!r}: {error}") from error
-            if isinstance(error, UnknownLine):
-                raise UnknownFunction(
-                    f"function {name!r} has gone: it was removed, or the store has lost it. Who works on it "
-                    "registers it again"
-                ) from error
-            raise
+        spout = self._spouts.setdefault(group, StreamSpout(self.ledger, how))
+        owned = lua.own_calls(self._own, doubt.caller, [one.request for one in calls])
+        return spout.write_if(rows, owned, doubt.writer, segments=_SEGMENTS if group == 1 else 1)
 
     def _ask(self, calls: Sequence[Call], caller: str) -> Operation[list[Reply]]:
         most = self.function.max_pending
@@ -267,11 +285,19 @@ class Client:
             ]
         )
 
-    def _withdraw(self, requests: Sequence[str]) -> Operation[None]:
-        yield [
-            command("HDEL", self._own.calls, *requests),
-            command("ZREM", self._own.deadlines, *requests),
-        ]
+    def _clear_doubts(self) -> None:
+        """Finds out what became of calls that were not begun as they should. Raises StoreUnavailable."""
+        for _ in range(len(self._doubts)):
+            try:
+                doubt = self._doubts.popleft()
+            except IndexError:
+                return  # another thread has them
+            try:
+                self.ledger.run(doubts.clear(self.ledger.core, self.function, doubt))
+            except BaseException as error:
+                self._doubts.append(doubt)
+                if not isinstance(error, AckerError) or isinstance(error, StoreUnavailable):
+                    raise
 
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()

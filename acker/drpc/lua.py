@@ -1,5 +1,7 @@
 """The scripts of calls and answers as functions (as in acker/ledger/lua.py)."""
 
+from collections.abc import Sequence
+
 from acker.ledger.config import TopologyConfig
 from acker.store.keys import Function
 from acker.store.operation import Request, script
@@ -12,6 +14,19 @@ def call(config: TopologyConfig, own: Function, request: str, caller: str, time:
     """Begins a call."""
     keys = [own.calls, own.deadlines, own.answer(request)]
     return script("call", keys, [request, caller, time, most], config.wait)
+
+
+def own_calls(own: Function, caller: str, requests: Sequence[str]) -> Request:
+    """Whether calls are a caller's still."""
+    return script("own_calls", [own.calls], [caller, *requests])
+
+
+def withdraw_calls(
+    config: TopologyConfig, own: Function, caller: str, forget: bool, requests: Sequence[str]
+) -> Request:
+    """Takes calls from their caller, or forgets them."""
+    keys = [own.calls, own.deadlines]
+    return script("withdraw_calls", keys, [caller, int(forget), *requests], config.wait)
 
 
 def answer(

@@ -52,7 +52,7 @@ class Waiting:
         self._lock = threading.Lock()
         self._pending: dict[str, list[tuple[float, Future[Any]]]] = {}
         self._waiting = False
-        self._last = b""
+        self._last = b"0-0"
 
     def add(self, calls: Sequence[Call]) -> None:
         """Has the answers of requests looked for, from now on."""
@@ -68,6 +68,11 @@ class Waiting:
                 [command("XREVRANGE", self._own.answers, "+", "-", "COUNT", 1)]
             )
             self._last = newest[0][0] if newest else b"0-0"
+        finally:  # without an answer, too: others may have relied on this thread meanwhile
+            self._start()
+
+    def _start(self) -> None:
+        try:
             threading.Thread(target=self._listen, daemon=True).start()
         except BaseException:
             self._waiting = False

@@ -6,7 +6,7 @@ import logging
 import os
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from typing import Any
 
@@ -15,9 +15,10 @@ import pytest
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out, calls, waiting
 from acker.drpc.steps import as_json
-from acker.errors import DRPCTimeout, UnreadableRecord, ValidationError
+from acker.errors import DRPCTimeout, StoreUnavailable, UnreadableRecord, ValidationError
 from acker.store import keys
-from acker.store.operation import command
+from acker.store.client import Store
+from acker.store.operation import Request, command
 from tests.helpers.counting import Count, N, counting, fan
 
 
@@ -169,3 +170,119 @@ def test_calls_that_come_at_one_time_are_divided_so_that_several_threads_can_hav
     stream = keys.Stream("t", client.function.stream(0)).entries
     [pieces] = topology.ledger.store.send([command("XLEN", stream)])
     assert pieces == 14  # of three calls each, but for the last: 16 at most
+
+
+class Unanswered:
+    """The first flight of a caller with a script: nobody is told what became of it.
+
+    how: it comes to the store never, at once, or late. The caller's store has a timeout of 9 s.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, script: str, how: str) -> None:
+        self._send, self._script, self._how = Store.send, script, how
+        self.late: list[Sequence[Request]] = []
+        self._lost = False
+        monkeypatch.setattr(Store, "send", self.send())
+
+    def send(self) -> Callable[[Store, Sequence[Request]], list[Any]]:
+        def send(store: Store, asked: Sequence[Request]) -> list[Any]:
+            return self._pass(store, asked)
+
+        return send
+
+    def _pass(self, store: Store, asked: Sequence[Request]) -> list[Any]:
+        of_caller = store.timeout == 9.0
+        named = [one.script.name for one in asked if one.script is not None]
+        if self._lost or not of_caller or self._script not in named:
+            return self._send(store, asked)
+        self._lost = True
+        if self._how == "at once":
+            self._send(store, asked)
+        if self._how == "late":
+            self.late.append(asked)
+        raise StoreUnavailable("it did not answer")
+
+    def come(self, store: Store) -> None:
+        """What is late comes now."""
+        for asked in self.late:
+            self._send(store, asked)
+
+
+@pytest.mark.parametrize("first", [True, False])  # what its process has not asked before takes more flights
+@pytest.mark.parametrize("how", ["never", "at once", "late"])
+@pytest.mark.parametrize("script", ["call", "chain"])
+def test_a_call_is_worked_out_once_under_its_key_also_where_the_store_did_not_answer(
+    valkey_url: str, topology: Topology, monkeypatch: pytest.MonkeyPatch, script: str, how: str, first: bool
+) -> None:
+    worked: list[int] = []
+
+    def step(row: dict[str, Any], out: Out) -> None:
+        worked.append(row["args"])
+        fan(row, out)
+
+    function = LinearDRPC("count").step("fan", step, columns=N).gather("count", Count)
+    with function.work(topology):
+        client = Topology(valkey_url, "t", timeout=9.0).drpc("count")
+        if not first:
+            assert client.execute(2, timeout=30.0) == 2
+        unanswered = Unanswered(monkeypatch, script, how)
+        with pytest.raises(StoreUnavailable):
+            client.execute(3, key="k", timeout=30.0)
+        if how == "late":
+            assert client.execute(3, key="k", timeout=30.0) == 3
+            unanswered.come(topology.ledger.store)
+        assert client.execute(3, key="k", timeout=30.0) == 3
+        assert client.execute(1, timeout=30.0) == 1
+    assert worked == ([3, 1] if first else [2, 3, 1])
+    calls_left = [command("HLEN", keys.Function("t", "count").calls)]
+    assert topology.ledger.store.send(calls_left) == [0]
+
+
+def test_a_call_that_was_answered_before_it_was_written_leaves_the_others_alone(
+    valkey_url: str, topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, chains = Store.send, list[int]()
+
+    def slow(store: Store, asked: Sequence[Request]) -> list[Any]:
+        of_caller = store.timeout == 9.0 and any(one.script and one.script.name == "chain" for one in asked)
+        if of_caller and not chains:
+            ledger = topology.ledger
+            assert ledger.run(calls.cancel(ledger.core, client.function, short.request))
+        chains.extend([1] * of_caller)
+        return send(store, asked)
+
+    with counting().work(topology):
+        client = Topology(valkey_url, "t", timeout=9.0).drpc("count")
+        short, long = client._call(2, 30.0, None), client._call(3, 30.0, None)
+        monkeypatch.setattr(Store, "send", slow)
+        client._begin([short, long], 1)
+        assert long.future.result(30) == 3
+        assert str(short.future.exception(30)) == "it was cancelled"
+    assert len(chains) == 2
+
+
+def test_who_waits_has_a_thread_that_listens_also_where_it_was_begun_by_one_that_failed(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, asked, other_waits = Store.send, threading.Event(), threading.Event()
+
+    def away(store: Store, requests: Sequence[Request]) -> list[Any]:
+        if requests[0].script is None and requests[0].args[0] == "XREVRANGE":
+            monkeypatch.setattr(Store, "send", send)
+            asked.set()
+            other_waits.wait(30)
+            raise StoreUnavailable("it did not answer")
+        return send(store, requests)
+
+    function = counting()
+    function.register(topology)
+    client = topology.drpc("count")
+    monkeypatch.setattr(Store, "send", away)
+    first = client.submit(1)
+    assert asked.wait(30)
+    calls_of_other = [client._call(2, 30.0, None)]
+    client._begin(calls_of_other, 1)
+    other_waits.set()
+    assert isinstance(first.exception(30), StoreUnavailable)
+    with function.work(topology):
+        assert calls_of_other[0].future.result(20) == 2

@@ -46,8 +46,21 @@ class StreamSpout:
         can work on them side by side. Raises ValidationError, SchemaMismatch, SpoutPendingFull and
         TrackRejected.
         """
+        return self._write(rows, timeout, segments, secrets.token_hex(16), None) or ()
+
+    def write_if(self, rows: pa.Table, condition: Request, writer: str, *, segments: int = 1) -> bool:
+        """As `write`, without a wait for room, where a condition holds; returns whether it did.
+
+        condition: a script that is answered 1 or 0, and has the line `@chained`. writer: random, names the
+        commit: who gets StoreUnavailable asks by it what became of that (`acker.streams.commits.commit`).
+        """
+        return self._write(rows, 0.0, segments, writer, condition) is not None
+
+    def _write(
+        self, rows: pa.Table, timeout: float | None, segments: int, writer: str, condition: Request | None
+    ) -> tuple[Roots, ...] | None:
         check_number(segments, "segments", 1, MOST_SEGMENTS, int)
-        writer, core = secrets.token_hex(16), self.ledger.core
+        core, asked = self.ledger.core, [] if condition is None else [condition]
         if not rows.num_rows:
             return ()
         staging = replace(self._staging, rows=min(self._staging.rows, -(-rows.num_rows // segments)))
@@ -59,10 +72,12 @@ class StreamSpout:
             )
             what = Commit((staged,), made)
             last = [commit.forget(core, writer)]
-            ready = Ready(into, conditions=drawn.free, rows=drawn.rows, afterwards=last)
+            ready = Ready(into, conditions=[*asked, *drawn.free], rows=drawn.rows, afterwards=last)
             act = partial(commit.commit, core, writer, 0, what, ready=ready)
             if settler.with_room(self.ledger, lambda act=act: self.ledger.run(act()), timeout):  # type: ignore[misc]
                 break
+            if asked and not all(self.ledger.store.send(asked)):
+                return None
         try:
             self.ledger.run(self._at_work.note_spout(core, self.how.spout, self.how.stream))
         except StoreUnavailable as error:  # the rows are written: who has written them is worth less
