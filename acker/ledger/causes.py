@@ -57,7 +57,7 @@ def said_by(error: BaseException) -> str:
     """The reason that an exception is: its type and text; of FailedException, its text alone."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - it is the user's, and its failing would be that of a whole batch
+    except BaseException:  # noqa: BLE001 - it is the user's, and its failing would be that of a whole batch
         text = ""
     if isinstance(error, FailedException):
         return text or "failed"

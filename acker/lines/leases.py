@@ -54,7 +54,11 @@ def alive(core: Core, stream: str, slot: int) -> Operation[int]:
     workers = keys.Stream(core.config.name, stream).workers(slot)
     [known, instant] = yield [command("HGETALL", workers), Request(workers, ["TIME"])]
     untils = [until for reader, until in pairs(known).items() if not reader.startswith(BEGUN.encode())]
-    return sum(until.isdigit() and int(until) >= milliseconds(instant) for until in untils)
+    return sum(_lives(until, milliseconds(instant)) for until in untils)
+
+
+def _lives(until: bytes, now: int) -> bool:
+    return until.isdigit() and int(until) >= now
 
 
 def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]:
@@ -65,10 +69,10 @@ def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]
     """
     core, back = ledger.core, 0
     workers = keys.Stream(core.config.name, stream).workers(slot)
-    [known] = yield [command("HGETALL", workers)]
-    for field in pairs(known):
+    [known, instant] = yield [command("HGETALL", workers), Request(workers, ["TIME"])]
+    for field, until in pairs(known).items():
         reader = field.decode("utf-8", "replace")
-        if reader.startswith(BEGUN):
+        if reader.startswith(BEGUN) or _lives(until, milliseconds(instant)):
             continue
         [(dead, *begun)] = yield [lua.end_lease(workers, reader)]
         if dead:

@@ -195,7 +195,7 @@ def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
     while not _stopped(stop, woken, pause):
         try:
             found = worker.work(again=True)
-        except Exception as error:  # noqa: BLE001 - a thread that has ended would keep what it has taken
+        except BaseException as error:  # noqa: BLE001 - a thread that has ended would keep what it has taken
             unforeseen = None if isinstance(error, AckerError) else error
             _log.warning("step %s waits: %s", worker.step.name, error, exc_info=unforeseen)
             found = 0
@@ -208,6 +208,13 @@ def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
 
 
 def _look_after(line: Line, workers: Sequence[Worker], stop: threading.Event) -> None:
+    while not stop.wait(leases.LEASE / 4):
+        look_after(line, workers, stop)
+
+
+def look_after(line: Line, workers: Sequence[Worker], stop: threading.Event) -> None:
+    """Says that workers live, and has others take what dead ones had. Sets `stop` where they are to stop."""
+
     def attempt(action: Callable[[], object]) -> None:
         try:
             action()
@@ -222,8 +229,8 @@ def _look_after(line: Line, workers: Sequence[Worker], stop: threading.Event) ->
             _log.error("line %s: its workers stop: %s", line.name, error)
             stop.set()
 
-    while not stop.wait(leases.LEASE / 4):
-        attempt(keep)
-        for worker in workers:
-            attempt(worker.renew)
-            attempt(worker.recover)
+    attempt(keep)
+    for worker in workers:
+        attempt(worker.renew)
+    for worker in {one.step.name: one for one in workers}.values():  # one of a step sees to all of its
+        attempt(worker.recover)

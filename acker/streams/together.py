@@ -73,9 +73,7 @@ class Pace:
             while task is not None and task.cancelling():
                 task.uncancel()
             return None, error
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # SystemExit, too, fails this call alone
+        except BaseException as error:  # SystemExit and GeneratorExit, too, fail this call alone
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # by Ctrl-C
             if limit.expired():

@@ -69,17 +69,20 @@ def test_what_a_row_raises_or_its_time_fails_its_request_alone(job: Job) -> None
             raise Unspeakable
         if row["n"] == 8:
             raise KeyboardInterrupt
+        if row["n"] == 9:
+            raise GeneratorExit
 
     job.line.step("other", reads="asks", concurrency=1, timeout=0.05)(fan)
     job.workers["fan"].step = job.line._steps["other"]
     job.workers["fan"].step.name = "fan"
-    job.ask(1, 2, 3, 4, 5, 6, 7, 8)
+    job.ask(1, 2, 3, 4, 5, 6, 7, 8, 9)
     job.work()
     assert sorted(job.sums) == [1, 6]
     reasons = list[str]()
     settler.settle(job.ledger, "asks", lambda table: reasons.extend(table["reason"].to_pylist()))
     assert sorted(filter(None, reasons)) == [
         "in section rows: CancelledError",
+        "in section rows: GeneratorExit",
         "in section rows: KeyboardInterrupt",
         "in section rows: SystemExit: 1",
         "in section rows: TimeoutError: no result within 0.05 s",

@@ -42,6 +42,11 @@ class Unshowable:
         raise RuntimeError
 
 
+class Ending(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
 @pytest.fixture
 def ledger(valkey_url: str) -> Ledger:
     return open_ledger(Store(valkey_url), "t", ackers=2)
@@ -90,6 +95,7 @@ def asked(ledger: Ledger, mistake: Callable[[Out], object]) -> tuple[int, str]:
         (lambda _: sys.exit(3), "SystemExit: 3"),
         (lambda _: panic(KeyboardInterrupt("mine")), "KeyboardInterrupt: mine"),
         (lambda _: panic(BaseException("as pyo3's PanicException")), "PanicException"),
+        (lambda _: panic(Ending("mine")), "Ending"),
         (lambda _: panic(FailedException("\ud800")), "?"),
         (lambda out: out.emit("rows", {"i": "\ud800"}), "column 'i'"),
         (lambda out: out.emit("rows", {"i": 1, "\ud800": 1}), "surrogates not allowed"),

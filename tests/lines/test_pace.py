@@ -1,6 +1,8 @@
 """How much a worker takes at a time: what others could do is left to them."""
 
 import asyncio
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -8,11 +10,14 @@ import pytest
 
 from acker.ledger.client import open_ledger
 from acker.lines import workers
+from acker.lines.line import look_after
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store.client import Store
+from acker.store.operation import Request
 from acker.streams import SpoutOptions, StreamSpout
 from acker.streams.together import Pace
+from tests.helpers.line_job import Job
 from tests.helpers.streaming import counters
 
 
@@ -57,3 +62,26 @@ def test_a_worker_takes_about_as_much_as_it_does_in_a_second(
         (other if len(sizes) == 2 else worker).work()
     assert sizes[0] == 500  # what one call gives at most; 50 s of work, as it turns out
     assert set(sizes[1:6]) <= {9, 10}  # also by the other one, which has not worked before
+
+
+def test_threads_that_have_nothing_to_do_cost_as_much_as_there_are_of_them(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as the square of that: hundreds would take so long that all of them counted as dead."""
+    send, sent, costs = Store.send, 0, list[int]()
+
+    def counted(store: Store, requests: Sequence[Request]) -> list[Any]:
+        nonlocal sent
+        sent += len(requests)
+        return send(store, requests)
+
+    for threads in (4, 8, 12):
+        its = [worker for _ in range(threads) for worker in job.line.workers()]
+        for one in its:
+            one.work()  # it counts as alive
+        with monkeypatch.context() as patched:
+            patched.setattr(Store, "send", counted)
+            sent = 0
+            look_after(job.line, its, threading.Event())
+        costs.append(sent)
+    assert costs[2] - costs[1] == costs[1] - costs[0] == 4 * len(job.line._steps)
