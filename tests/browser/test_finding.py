@@ -12,6 +12,7 @@ from acker.ledger.client import Ledger
 from acker.streams.spouts import settler
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
+from tests.helpers.api import serving
 from tests.helpers.browser import HOSTILE, NewPage, World
 from tests.helpers.kept_rows import fail, lines
 
@@ -122,6 +123,67 @@ def test_any_id_is_looked_for_as_it_is_and_does_nothing(new_page: NewPage, world
         expect(page.get_by_role("alert")).to_contain_text("message_id_base64")
     finally:
         ledger.run(remove("hostile", force=True))
+
+
+ODD = (
+    "a%2Fb", "../..", "?id=1&x#y", "+ %zz", "日本語🦀", "e\u0301", "\x01\x7f\u202e", "1e3", "null", "é" * 512,
+)  # fmt: skip
+
+
+def test_odd_ids_are_found_from_the_box_and_by_their_links_behind_a_path_too(
+    new_page: NewPage, world: World
+) -> None:
+    path = "/of/acker"
+    ledger = world.ledger("odd", ackers=1, message_timeout=3600.0)
+    anchors = ids.new_anchors(len(ODD) + 1)
+    own = str(anchors[0])
+    try:
+        ledger.track(anchors, ids.new_ids(len(anchors)), [*ODD, own], spout="s")
+        with serving(world.url, root_path=path, log_level="error") as address:
+            page = new_page(f"{path}/t/odd/find", address)
+            rows = page.get_by_role("region", name="Attempts, spout s").locator("tbody tr")
+            for anchor, text in zip(anchors.tolist(), ODD, strict=False):
+                ask(page, text)
+                expect(rows).to_have_count(1)
+                expect(rows).to_contain_text(str(anchor))
+                expect(page.get_by_role("searchbox")).to_have_value(text)
+                page.reload()
+                expect(rows).to_contain_text(str(anchor))
+                rows.get_by_role("link").click()
+                page.get_by_role("link", name="its attempts and dead letters").click()
+                expect(rows).to_contain_text(str(anchor))
+                assert page.url.startswith(f"{address}{path}/t/odd/find?id=")
+            # The id of one record is the anchor of another: both are shown, each under its heading.
+            ask(page, own)
+            expect(page.get_by_role("region", name="Tree of this anchor")).to_contain_text("a%2Fb")
+            expect(page.get_by_role("region", name="By message id")).to_have_count(2)
+            expect(rows).to_have_count(2)
+            expect(rows.last).to_contain_text(str(anchors[-1]))
+            # What is too long to be an id is refused, whatever of it was pasted.
+            ask(page, "x" * 65_536)
+            expect(page.get_by_role("alert")).to_contain_text("1024")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 1440
+    finally:
+        ledger.run(remove("odd", force=True))
+
+
+def test_an_id_of_many_attempts_is_shown_piece_by_piece(new_page: NewPage, world: World) -> None:
+    ledger = world.ledger("many", ackers=1, message_timeout=3600.0)
+    try:
+        anchors = ids.new_anchors(250)
+        ledger.track(anchors, ids.new_ids(250), ["m"] * 250, spout="s")
+        ledger.fail(anchors[:50], "bad")
+        page = new_page("/t/many/find?id=m")
+        rows = page.get_by_role("region", name="Attempts, spout s").locator("tbody tr")
+        expect(rows).to_have_count(100)
+        page.get_by_role("button", name="Search on").click()
+        expect(rows).to_have_count(200)
+        page.get_by_role("button", name="Search on").click()
+        expect(rows).to_have_count(250)
+        expect(page.get_by_role("button", name="Search on")).to_have_count(0)
+        expect(rows.filter(has_text="bad")).to_have_count(50)
+    finally:
+        ledger.run(remove("many", force=True))
 
 
 def test_what_the_service_keeps_for_people_is_filtered_by_message_id(new_page: NewPage, world: World) -> None:
