@@ -132,9 +132,11 @@ def seen(
 ) -> Operation[list[list[Seen]]]:
     """For each slab of a shard, when each step last acked tuples of it, the latest first.
 
-    most: steps to look for, those with the lowest numbers. Slabs of one have no marks.
+    most: steps to look for, those with the lowest numbers. Those that share a number are one, `OTHERS`, where
+    one of them has. Slabs of one have no marks.
     """
-    named = dict(sorted((yield from numbers(core)).items())[:most])
+    known = yield from numbers(core)
+    named = dict(sorted(known.items())[:most]) | ({0: OTHERS} if len(known) >= MOST_STEPS else {})
     fields = [bytes([number]) + slab for slab in slabs if not ids.is_one(slab) for number in named]
     [instant] = yield [Request(shard.clock, ["TIME"])]
     now, found = seconds(instant), dict[bytes, Marked]()
@@ -150,7 +152,11 @@ def seen(
         own = (
             []
             if ids.is_one(slab)
-            else [_seen(name, found.get(bytes([n]) + slab), now) for n, name in named.items()]
+            else [
+                _seen(name, found.get(bytes([number]) + slab), now)
+                for number, name in named.items()
+                if number or b"\0" + slab in found
+            ]
         )
         answer.append(sorted(own, key=lambda one: (-(one.at or 0.0), one.step)))
     return answer

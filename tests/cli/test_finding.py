@@ -69,6 +69,7 @@ def test_any_message_id_is_found_and_its_tree_reported_of_when_it_has_ended(
     assert f"knows no tree {anchor}: it failed at " in reported
     assert reported.endswith("after its track: no such word\n")
     assert "no record of that id" in acker("find", "words", "nowhere").out
+    assert "at most 1024 bytes, got 65536" in one_error(acker("find", "words", "x" * 65_536), 2)
     assert "expected base64, got '*'" in one_error(acker("find", "words", "--base64", "*"), 2)
 
 

@@ -159,7 +159,12 @@ def test_numbers_are_for_the_life_of_a_topology_and_late_steps_share_one(
     ack(ledger, anchors, ids.new_ids(4), "later")
     ack(ledger, anchors, ids.new_ids(4), "step254")
     assert {name: one.tuples for name, one in totals(ledger).items()} == {marks.OTHERS: 8, "step254": 4}
-    assert seen(ledger, anchors[0])[0].step == "step254"
+    found = seen(ledger, anchors[0])
+    assert sorted((one.step, one.batch) for one in found if one.at is not None) == [
+        (marks.OTHERS, -1), ("step254", -1),
+    ]  # fmt: skip
+    assert len(found) == MOST_STEPS + 1
+    assert len(seen(ledger, track(ledger, 4)[0])) == MOST_STEPS  # nobody knows of others that never did
 
 
 def test_marks_outlive_a_reset_and_go_with_their_generation(ledger: Ledger, raw: "redis.Redis") -> None:

@@ -16,7 +16,7 @@ from acker.errors import AckerError, StoreError
 from acker.inspect import history, pages, steps
 from acker.inspect.removal import remove
 from acker.inspect.steps import Step
-from acker.ledger import ids
+from acker.ledger import ids, tick, ticker
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
@@ -27,6 +27,7 @@ from acker.store import keys, scripts
 from acker.store.client import Store
 from acker.streams import Stream, StreamReader
 from acker.streams.commits.contents import Commit
+from acker.streams.places.graph import graph
 from acker.streams.places.why import why
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.options import SpoutOptions
@@ -133,7 +134,7 @@ def service_works(url: str, name: str = "t") -> None:
     for _ in range(2):
         settler.settle(ledger)
         for _ in range(3):
-            ledger.tick(force=True)
+            ledger.run(tick.tick(ledger.core, force=True, explain=ticker.explain))
     settler.settle(ledger)
     letters = ledger.run(dead_letters.page(ledger.core)).letters
     ledger.run(dead_letters.replay(ledger.core, letters[0].id))
@@ -159,7 +160,7 @@ def reader_works(url: str, name: str = "t") -> None:
     for words in (
         ("topologies",), ("stats", name), ("trees", name), ("dead-letters", name), ("tree", name, "1"),
         ("find", name, "m"), ("find", name, "0"),
-        ("why", name, "1"), ("stuck", name), ("lines", name),
+        ("why", name, "1"), ("stuck", name), ("drops", name), ("lines", name),
     ):  # fmt: skip
         with pytest.raises(SystemExit) as end:
             cli.main([*words, "--url", url])
@@ -169,7 +170,10 @@ def reader_works(url: str, name: str = "t") -> None:
     ledger.counters()
     assert ledger.run(pages.trees(ledger.core)) is not None
     assert Stream(ledger, "lines").totals() is not None
-    for tree in ledger.run(pages.trees(ledger.core)).trees:
+    assert ledger.run(graph(ledger.core)).nodes
+    trees = ledger.run(pages.trees(ledger.core)).trees
+    assert trees
+    for tree in trees:
         assert ledger.run(why(ledger.core, tree.anchor, rows=True)).tree is not None
 
 

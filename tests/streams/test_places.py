@@ -52,25 +52,31 @@ def look_for_stuck(ledger: Ledger) -> StuckPage:
     return ledger.run(stuck(ledger.core))
 
 
-def test_one_row_of_ten_thousand_is_stuck_with_one_of_two_subscriptions(ledger: Ledger) -> None:
+def test_one_row_of_ten_thousand_is_stuck_with_one_of_two_subscriptions_and_the_other_is_silent(
+    ledger: Ledger,
+) -> None:
     words = Stream(ledger, "words")
     for name in ("audit", "count"):
         words.subscribe(name)
     [anchor] = emit(ledger, 1)
     batch = take(ledger, "lines")
-    staged = stage(ledger, np.full(10_000, anchor), rows=1_000)
-    commit(ledger, 0, Commit((staged,), (batch,)))
-    ack(ledger, take(ledger, "words", "audit"))
+    pieces = (stage(ledger, np.full(9_999, anchor), rows=1_000), stage(ledger, [anchor]))
+    commit(ledger, 0, Commit(pieces, (batch,)))
     had = take(ledger, "words", "count")
     ack(ledger, Range(had.stream, had.slot, had.reader, had.start, had.end - 1))
     answer = ask(ledger, anchor, rows=True)
-    assert answer.complete is True
-    assert answer.rest == ""
-    [place] = answer.places
-    assert (place.stream, place.subscription, place.rows) == ("words", "count", 1_000)
-    assert place.row_numbers == tuple(range(100))
-    assert place.taken_by is not None
-    assert (place.taken_by.reader, place.taken_by.query) == ("reader", "")
+    assert (answer.complete, answer.rest) == (True, "")
+    of = {name: [one for one in answer.places if one.subscription == name] for name in ("audit", "count")}
+    assert sum(one.rows or 0 for one in of["audit"]) == 10_000
+    assert {(one.stream, one.taken_by) for one in of["audit"]} == {("words", None)}
+    assert of["audit"][0].row_numbers == tuple(range(100))
+    [stuck] = of["count"]
+    assert (stuck.rows, stuck.row_numbers) == (1, (0,))
+    assert stuck.taken_by is not None
+    assert (stuck.taken_by.reader, stuck.taken_by.query) == ("reader", "")
+    ack(ledger, take(ledger, "words", "audit"))
+    answer = ask(ledger, anchor, rows=True)
+    assert ([one.segment for one in answer.places], answer.complete) == ([stuck.segment], True)
 
 
 def test_it_names_the_query_and_the_batch_that_have_taken_a_row_and_the_step_where_it_is_known(

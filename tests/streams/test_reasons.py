@@ -14,6 +14,7 @@ from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
+from acker.ledger.marks import MOST_STEPS
 from acker.ledger.ticker import Ticker
 from acker.ledger.ticker import explain as guarded
 from acker.store.client import Store
@@ -95,6 +96,22 @@ def test_a_reason_and_why_say_which_steps_have_seen_the_slab_of_a_tree(ledger: L
     assert reason(ledger, anchors[0]) == f"{IN_NO_STREAM}; {seen}"
     [alone] = emit(ledger, 1, slab=1)
     assert ledger.run(why(ledger.core, int(alone))).seen == ()
+
+
+def test_a_256th_step_is_counted_with_others_and_is_one_of_them_in_reasons_and_traces(url: str) -> None:
+    ledger = open_ledger(Store(url), "t", ackers=1, traces=1)
+    for number in range(MOST_STEPS):
+        ledger.run(marks.mark(ledger.core, f"s{number}"))
+    anchors = emit(ledger, 4)
+    batch = take(ledger, "lines")
+    by = ledger.run(marks.mark(ledger.core, "late", 7))
+    commit(ledger, 0, Commit((stage(ledger, anchors[:2]),), (batch,), by=by))
+    answer = ledger.run(why(ledger.core, int(anchors[0])))
+    assert (answer.seen[0].step, answer.seen[0].batch, answer.seen[1].at) == (marks.OTHERS, 7, None)
+    assert answer.trace[-1].text() == "acked 1 row of stream lines by (others), batch 7"
+    assert [(one.step, one.tuples) for one in ledger.run(marks.totals(ledger.core))] == [(marks.OTHERS, 4)]
+    assert expire(ledger) == 2
+    assert "; its slab last acked by (others) (batch 7), never by s0, s1, " in reason(ledger, anchors[0])
 
 
 def test_segments_that_an_earlier_version_has_staged_are_acked_without_marks(
