@@ -100,61 +100,65 @@ local function names_of(chunk)
   return many, all
 end
 
-local ALL = setmetatable({}, {__index = function() return true end})
+local left_out = lazy(function(left_out)
+  local ALL = setmetatable({}, {__index = function() return true end})
 
--- The trees that are not acked: the commit has failed them itself, or they are those that are left.
--- Slab -> packed index -> true; nil where there is none. Bounded: by the trees of a chunk.
-local function not_acked(left, names)
-  local found, from = of_commit and made.failed(KEYS[OWN], names) or nil, 1
-  if left == '' then return found end
-  found = found or {}
-  for k = 1, #names do
-    local length = unpack_from('<I2', left, from)
-    local own = length > 0 and (found[names[k]] or {}) or nil
-    if sub(left, from + 2, from + length + 1) == '\255\255' then own = ALL end
-    for place = from + 2, own == ALL and 0 or from + length, 2 do own[sub(left, place, place + 1)] = true end
-    found[names[k]] = own or found[names[k]]
-    from = from + 2 + length
+  -- The trees that are not acked: the commit has failed them itself, or they are those that are left.
+  -- found: those that it has failed, and gets all. Slab -> packed index -> true. Bounded: by the trees of a
+  -- chunk.
+  function left_out.find(left, found, names)
+    if left == '' then return found end
+    local from = 1
+    for k = 1, #names do
+      local length = unpack_from('<I2', left, from)
+      local own = length > 0 and (found[names[k]] or {}) or nil
+      if sub(left, from + 2, from + length + 1) == '\255\255' then own = ALL end
+      for place = from + 2, own == ALL and 0 or from + length, 2 do
+        own[sub(left, place, place + 1)] = true
+      end
+      found[names[k]] = own or found[names[k]]
+      from = from + 2 + length
+    end
+    return found
   end
-  return found
-end
 
--- Takes what is for such trees out of all parts of a chunk. many: its slabs of many.
-local function leave_out(chunk, failed, many)
-  local counts, indexes, deltas, n, kept = {}, {}, {}, 0, 0
-  for k = 1, chunk.sparse do
-    local own, left = failed[many[k]] or {}, kept
-    for _ = 1, (unpack_from('<I2', chunk.counts, k * 2 - 1)) do
-      n = n + 1
-      local index = sub(chunk.indexes, n * 2 - 1, n * 2)
-      if not own[index] then
-        kept = kept + 1
-        indexes[kept], deltas[kept] = index, sub(chunk.deltas, n * 8 - 7, n * 8)
+  -- Takes what is for such trees out of all parts of a chunk. many: its slabs of many.
+  function left_out.take(chunk, failed, many)
+    local counts, indexes, deltas, n, kept = {}, {}, {}, 0, 0
+    for k = 1, chunk.sparse do
+      local own, left = failed[many[k]] or {}, kept
+      for _ = 1, (unpack_from('<I2', chunk.counts, k * 2 - 1)) do
+        n = n + 1
+        local index = sub(chunk.indexes, n * 2 - 1, n * 2)
+        if not own[index] then
+          kept = kept + 1
+          indexes[kept], deltas[kept] = index, sub(chunk.deltas, n * 8 - 7, n * 8)
+        end
+      end
+      counts[k] = pack('<I2', kept - left)
+    end
+    chunk.counts, chunk.indexes = table.concat(counts), table.concat(indexes)
+    chunk.deltas = table.concat(deltas)
+    local pieces = chunk.pieces
+    for k = 1, #pieces do
+      local own, hit = failed[many[chunk.sparse + k]] or {}, {}
+      for index in pairs(own) do
+        local number = unpack_from('<I2', index)
+        if number * 8 < #pieces[k] then hit[#hit + 1] = number end
+      end
+      table.sort(hit)
+      pieces[k] = own == ALL and words.none(#pieces[k] / 8) or words.clear(pieces[k], hit)
+    end
+    local singles, ones = {}, {}
+    for k = 1, #chunk.singles do
+      if not failed[chunk.singles[k]] then
+        singles[#singles + 1] = chunk.singles[k]
+        ones[#ones + 1] = sub(chunk.ones, k * 8 - 7, k * 8)
       end
     end
-    counts[k] = pack('<I2', kept - left)
+    chunk.singles, chunk.ones = singles, table.concat(ones)
   end
-  chunk.counts, chunk.indexes = table.concat(counts), table.concat(indexes)
-  chunk.deltas = table.concat(deltas)
-  local pieces = chunk.pieces
-  for k = 1, #pieces do
-    local own, hit = failed[many[chunk.sparse + k]] or {}, {}
-    for index in pairs(own) do
-      local number = unpack_from('<I2', index)
-      if number * 8 < #pieces[k] then hit[#hit + 1] = number end
-    end
-    table.sort(hit)
-    pieces[k] = own == ALL and words.none(#pieces[k] / 8) or words.clear(pieces[k], hit)
-  end
-  local singles, ones = {}, {}
-  for k = 1, #chunk.singles do
-    if not failed[chunk.singles[k]] then
-      singles[#singles + 1] = chunk.singles[k]
-      ones[#ones + 1] = sub(chunk.ones, k * 8 - 7, k * 8)
-    end
-  end
-  chunk.singles, chunk.ones = singles, table.concat(ones)
-end
+end)
 
 local function apply(chunk)
   local of_many, of_ones
@@ -164,9 +168,9 @@ local function apply(chunk)
     if by ~= '' and #counts == 2 * #many then
       of_many, of_ones = marks.acked(marks_at, by, chunk.tuples, many, counts, chunk.singles)
     end
-    local left = not_acked(chunk.left, all)
-    if left then
-      leave_out(chunk, left, many)
+    local failed = of_commit and made.failed(KEYS[OWN], all) or nil
+    if failed or chunk.left ~= '' then
+      left_out.take(chunk, left_out.find(chunk.left, failed or {}, all), many)
       of_ones = nil
     end
   end

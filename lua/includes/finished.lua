@@ -10,55 +10,55 @@
 -- Without a mask, or beside it, so many finished trees are walked over one by one: a 32nd of a slab.
 local MASK_SHARE = 32
 local MASK_WORD = rep('\255', 8)
-local finished = {}
-
--- The masks of slabs, false where there is none.
-function finished.masks(names)
-  return call('HMGET', FINISHED, unpack(names))
-end
-
-function finished.forget(slab)
-  call('HDEL', FINISHED, slab)
-end
-
--- How many words of the vector in SCRATCH, of which `bits` bits are set, are not zero. The vector is zero
--- where the mask, in OPERAND, is. A word has some 32 bits: few words are looked for one by one, of many
--- the zero ones of the mask.
-function finished.late(mask, bits)
-  local n, at = 0, 0
-  if bits > #mask / 8 then
-    n = call('BITCOUNT', OPERAND) / 64
-    call('BITOP', 'NOT', OPERAND, OPERAND)
-    call('BITOP', 'OR', OPERAND, OPERAND, SCRATCH)
-    local _, zeros = words.zeros(call('GET', OPERAND))
-    call('SET', OPERAND, mask)
-    return n - zeros
+local finished = lazy(function(finished)
+  -- The masks of slabs, false where there is none.
+  function finished.masks(names)
+    return call('HMGET', FINISHED, unpack(names))
   end
-  while at < #mask do
-    local first = call('BITPOS', SCRATCH, 1, at)
-    if first == -1 then break end
-    n = n + 1
-    at = floor(first / 64) * 8 + 8
-  end
-  return n
-end
 
--- Adds trees (ascending indexes) to the mask of a slab of `count`, if they are worth it.
-function finished.note(slab, mask, count, indexes)
-  local n = #indexes
-  if n * MASK_SHARE <= count then return end
-  mask = mask or words.none(count)
-  local pieces, p, at = {}, 0, 1
-  for i = 1, n do
-    local word = indexes[i] * 8 + 1
-    if word > at then
-      p = p + 1
-      pieces[p] = sub(mask, at, word - 1)
+  function finished.forget(slab)
+    call('HDEL', FINISHED, slab)
+  end
+
+  -- How many words of the vector in SCRATCH, of which `bits` bits are set, are not zero. The vector is zero
+  -- where the mask, in OPERAND, is. A word has some 32 bits: few words are looked for one by one, of many
+  -- the zero ones of the mask.
+  function finished.late(mask, bits)
+    local n, at = 0, 0
+    if bits > #mask / 8 then
+      n = call('BITCOUNT', OPERAND) / 64
+      call('BITOP', 'NOT', OPERAND, OPERAND)
+      call('BITOP', 'OR', OPERAND, OPERAND, SCRATCH)
+      local _, zeros = words.zeros(call('GET', OPERAND))
+      call('SET', OPERAND, mask)
+      return n - zeros
     end
-    p = p + 1
-    pieces[p] = MASK_WORD
-    at = word + 8
+    while at < #mask do
+      local first = call('BITPOS', SCRATCH, 1, at)
+      if first == -1 then break end
+      n = n + 1
+      at = floor(first / 64) * 8 + 8
+    end
+    return n
   end
-  pieces[p + 1] = sub(mask, at)
-  call('HSET', FINISHED, slab, table.concat(pieces))
-end
+
+  -- Adds trees (ascending indexes) to the mask of a slab of `count`, if they are worth it.
+  function finished.note(slab, mask, count, indexes)
+    local n = #indexes
+    if n * MASK_SHARE <= count then return end
+    mask = mask or words.none(count)
+    local pieces, p, at = {}, 0, 1
+    for i = 1, n do
+      local word = indexes[i] * 8 + 1
+      if word > at then
+        p = p + 1
+        pieces[p] = sub(mask, at, word - 1)
+      end
+      p = p + 1
+      pieces[p] = MASK_WORD
+      at = word + 8
+    end
+    pieces[p + 1] = sub(mask, at)
+    call('HSET', FINISHED, slab, table.concat(pieces))
+  end
+end)

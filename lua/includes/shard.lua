@@ -253,65 +253,67 @@ function vectors.drop(key, slab)
   end
 end
 
-local words = {cache = {}}
+local words = lazy(function(words)
+  words.cache = {}
 
--- A vector of zeros.
-function words.none(count)
-  local vector = words.cache[count]
-  if not vector then
-    vector = rep(ZERO, count)
-    words.cache[count] = vector
+  -- A vector of zeros.
+  function words.none(count)
+    local vector = words.cache[count]
+    if not vector then
+      vector = rep(ZERO, count)
+      words.cache[count] = vector
+    end
+    return vector
   end
-  return vector
-end
 
--- Indexes of the zero words of a vector and their number. A match between two words is passed over.
-function words.zeros(vector)
-  local indexes, n, at = {}, 0, 1
-  while true do
-    local start = find(vector, ZERO, at, true)
-    if not start then return indexes, n end
-    local over = (start - 1) % 8
-    if over == 0 then
-      n = n + 1
-      indexes[n] = (start - 1) / 8
-      at = start + 8
-    else
-      at = start + 8 - over
+  -- Indexes of the zero words of a vector and their number. A match between two words is passed over.
+  function words.zeros(vector)
+    local indexes, n, at = {}, 0, 1
+    while true do
+      local start = find(vector, ZERO, at, true)
+      if not start then return indexes, n end
+      local over = (start - 1) % 8
+      if over == 0 then
+        n = n + 1
+        indexes[n] = (start - 1) / 8
+        at = start + 8
+      else
+        at = start + 8 - over
+      end
     end
   end
-end
 
--- How many words of a vector are not zero.
-function words.count(vector)
-  local _, zeros = words.zeros(vector)
-  return #vector / 8 - zeros
-end
+  -- How many words of a vector are not zero.
+  function words.count(vector)
+    local _, zeros = words.zeros(vector)
+    return #vector / 8 - zeros
+  end
 
--- The indexes of the words of a vector of `length` words that are not among `zeros`.
-function words.others(zeros, length)
-  local indexes, n, z = {}, 0, 1
-  for index = 0, length - 1 do
-    if zeros[z] == index then
-      z = z + 1
-    else
-      n = n + 1
-      indexes[n] = index
+  -- The indexes of the words of a vector of `length` words that are not among `zeros`.
+  function words.others(zeros, length)
+    local indexes, n, z = {}, 0, 1
+    for index = 0, length - 1 do
+      if zeros[z] == index then
+        z = z + 1
+      else
+        n = n + 1
+        indexes[n] = index
+      end
     end
+    return indexes, n
   end
-  return indexes, n
-end
 
--- A copy of a vector with the words at `indexes` (ascending) made zero.
-function words.clear(vector, indexes)
-  local pieces, n, at = {}, 0, 1
-  for i = 1, #indexes do
-    local word = indexes[i] * 8 + 1
-    pieces[n + 1] = sub(vector, at, word - 1)
-    pieces[n + 2] = ZERO
-    n = n + 2
-    at = word + 8
+  -- A copy of a vector with the words at `indexes` (ascending) made zero.
+  function words.clear(vector, indexes)
+    local pieces, n, at = {}, 0, 1
+    for i = 1, #indexes do
+      local word = indexes[i] * 8 + 1
+      pieces[n + 1] = sub(vector, at, word - 1)
+      pieces[n + 2] = ZERO
+      n = n + 2
+      at = word + 8
+    end
+    pieces[n + 1] = sub(vector, at)
+    return table.concat(pieces)
   end
-  pieces[n + 1] = sub(vector, at)
-  return table.concat(pieces)
-end
+end)

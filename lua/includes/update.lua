@@ -118,269 +118,279 @@ function update.sparse(first, counts, indexes, deltas, headers)
   end
 end
 
--- XORs a vector in place.
-local function xor_vector(key, delta)
-  call('SET', SCRATCH, delta)
-  call('BITOP', 'XOR', key, key, SCRATCH)
-  update.scratch = true
-end
+local dense_part = lazy(function(dense_part)
+  -- XORs a vector in place.
+  local function xor_vector(key, delta)
+    call('SET', SCRATCH, delta)
+    call('BITOP', 'XOR', key, key, SCRATCH)
+    update.scratch = true
+  end
 
--- A vector with a word of ones for each tree that its mask has; the mask is in OPERAND.
-local function with_mask(key, mask, value)
-  if not mask then return value or call('GET', key) end
-  call('BITOP', 'OR', SCRATCH, key, OPERAND)
-  update.scratch = true
-  return call('GET', SCRATCH)
-end
+  -- A vector with a word of ones for each tree that its mask has; the mask is in OPERAND.
+  local function with_mask(key, mask, value)
+    if not mask then return value or call('GET', key) end
+    call('BITOP', 'OR', SCRATCH, key, OPERAND)
+    update.scratch = true
+    return call('GET', SCRATCH)
+  end
 
--- The members of `zeros` that are not in `before`; both ascend.
-local function completed_now(before, zeros)
-  if #before == 0 then return zeros, #zeros end
-  local completed, c, i = {}, 0, 1
-  for z = 1, #zeros do
-    if before[i] == zeros[z] then
-      i = i + 1
+  -- The members of `zeros` that are not in `before`; both ascend.
+  local function completed_now(before, zeros)
+    if #before == 0 then return zeros, #zeros end
+    local completed, c, i = {}, 0, 1
+    for z = 1, #zeros do
+      if before[i] == zeros[z] then
+        i = i + 1
+      else
+        c = c + 1
+        completed[c] = zeros[z]
+      end
+    end
+    return completed, c
+  end
+
+  -- Takes out of a delta what is for trees of a tracked slab that never were, or are finished and listed: it
+  -- is late.
+  local function without_late(delta, length, listed)
+    if #delta > length then
+      update.late = update.late + words.count(sub(delta, length + 1))
+      delta = sub(delta, 1, length)
+    end
+    local hit = {}
+    for f = 1, #listed do
+      local word = listed[f] * 8
+      if word < #delta and sub(delta, word + 1, word + 8) ~= ZERO then hit[#hit + 1] = listed[f] end
+    end
+    if #hit == 0 then return delta end
+    update.late = update.late + #hit
+    return words.clear(delta, hit)
+  end
+
+  -- Takes out of a vector again what was late: the words of trees of the mask, which were zero and are to be
+  -- so.
+  local function undo_late(key, mask)
+    call('BITOP', 'AND', SCRATCH, key, OPERAND)
+    local bits = call('BITCOUNT', SCRATCH)
+    if bits == 0 then return end
+    update.late = update.late + finished.late(mask, bits)
+    call('BITOP', 'XOR', key, key, SCRATCH)
+  end
+
+  -- `value` is the vector, or '' where there is a mask: it is not worth to be read then.
+  local function dense_tracked(key, slab, facts, value, mask, delta)
+    local count = facts.count
+    if not value then -- all its trees are finished
+      update.late = update.late + words.count(delta)
+      return
+    end
+    if mask then call('SET', OPERAND, mask) end
+    local before, f = words.zeros(with_mask(key, mask, value))
+    delta = without_late(delta, count * 8, before)
+    local complete, completed, c = value == delta, nil, count
+    if not complete then
+      xor_vector(key, delta)
+      if mask then undo_late(key, mask) end
+      complete = call('BITPOS', key, 1) == -1
+    end
+    if not complete then
+      local zeros = words.zeros(with_mask(key, mask))
+      completed, c = completed_now(before, zeros)
+      finished.note(slab, mask, count, zeros)
+    elseif mask then
+      completed, c = completed_now(before, (words.zeros(mask)))
+    elseif f > 0 then
+      completed, c = words.others(before, count)
+    end
+    if c > 0 then outcomes.add('acked', '', slab, facts, completed, c) end
+    if complete then finish_slab(key, slab, facts) end
+  end
+
+  -- How many words of a delta are for trees that have no word yet.
+  local function begun(value, delta)
+    local zeros, z = words.zeros(value)
+    local n = 0
+    for i = 1, z do
+      local at = zeros[i] * 8
+      if at < #delta and sub(delta, at + 1, at + 8) ~= ZERO then n = n + 1 end
+    end
+    if #delta > #value then n = n + words.count(sub(delta, #value + 1)) end
+    return n
+  end
+
+  -- A vector of deltas for a slab that waits, or that nobody knows of and where `facts` is nil.
+  local function wait_for_track_dense(key, slab, facts, value, delta)
+    local known
+    if not facts and not update.waits then
+      update.late = update.late + words.count(delta)
+      return
+    end
+    if facts or waiting.open(slab) then
+      known = waiting.room_for(key, slab, value or '', delta)
+      if known == false and facts then return slabs.refuse(slab) end
+    end
+    if not known then
+      update.orphaned = update.orphaned + words.count(delta)
+      return
+    end
+    update.unknown = update.unknown + begun(known, delta)
+    if known == '' then call('SET', key, delta) else xor_vector(key, delta) end
+  end
+
+  -- Dense: `deltas[k]` is a vector for `keys[k]`, from its tree 0 on; a zero word changes nothing. The work
+  -- is the server's own (BITOP, comparison of strings), not Lua's.
+  -- headers: of the slabs, behind `passed` others, where they were read before in the call.
+  -- Bounded by the caller: at most 16,384 words and 51 slabs a call, for each may be of 4,096 trees.
+  function dense_part.update(keys, deltas, headers, passed)
+    local names = {}
+    for k = 1, #keys do names[k] = slabs.name(keys[k]) end
+    local masks = finished.masks(names)
+    if headers then
+      headers = {unpack(headers, passed + 1, passed + #keys)}
     else
-      c = c + 1
-      completed[c] = zeros[z]
+      headers = call('HMGET', SLABS, unpack(names))
     end
-  end
-  return completed, c
-end
-
--- Takes out of a delta what is for trees of a tracked slab that never were, or are finished and listed: it
--- is late.
-local function without_late(delta, length, listed)
-  if #delta > length then
-    update.late = update.late + words.count(sub(delta, length + 1))
-    delta = sub(delta, 1, length)
-  end
-  local hit = {}
-  for f = 1, #listed do
-    local word = listed[f] * 8
-    if word < #delta and sub(delta, word + 1, word + 8) ~= ZERO then hit[#hit + 1] = listed[f] end
-  end
-  if #hit == 0 then return delta end
-  update.late = update.late + #hit
-  return words.clear(delta, hit)
-end
-
--- Takes out of a vector again what was late: the words of trees of the mask, which were zero and are to be
--- so.
-local function undo_late(key, mask)
-  call('BITOP', 'AND', SCRATCH, key, OPERAND)
-  local bits = call('BITCOUNT', SCRATCH)
-  if bits == 0 then return end
-  update.late = update.late + finished.late(mask, bits)
-  call('BITOP', 'XOR', key, key, SCRATCH)
-end
-
--- `value` is the vector, or '' where there is a mask: it is not worth to be read then.
-local function dense_tracked(key, slab, facts, value, mask, delta)
-  local count = facts.count
-  if not value then -- all its trees are finished
-    update.late = update.late + words.count(delta)
-    return
-  end
-  if mask then call('SET', OPERAND, mask) end
-  local before, f = words.zeros(with_mask(key, mask, value))
-  delta = without_late(delta, count * 8, before)
-  local complete, completed, c = value == delta, nil, count
-  if not complete then
-    xor_vector(key, delta)
-    if mask then undo_late(key, mask) end
-    complete = call('BITPOS', key, 1) == -1
-  end
-  if not complete then
-    local zeros = words.zeros(with_mask(key, mask))
-    completed, c = completed_now(before, zeros)
-    finished.note(slab, mask, count, zeros)
-  elseif mask then
-    completed, c = completed_now(before, (words.zeros(mask)))
-  elseif f > 0 then
-    completed, c = words.others(before, count)
-  end
-  if c > 0 then outcomes.add('acked', '', slab, facts, completed, c) end
-  if complete then finish_slab(key, slab, facts) end
-end
-
--- How many words of a delta are for trees that have no word yet.
-local function begun(value, delta)
-  local zeros, z = words.zeros(value)
-  local n = 0
-  for i = 1, z do
-    local at = zeros[i] * 8
-    if at < #delta and sub(delta, at + 1, at + 8) ~= ZERO then n = n + 1 end
-  end
-  if #delta > #value then n = n + words.count(sub(delta, #value + 1)) end
-  return n
-end
-
--- A vector of deltas for a slab that waits, or that nobody knows of and where `facts` is nil.
-local function wait_for_track_dense(key, slab, facts, value, delta)
-  local known
-  if not facts and not update.waits then
-    update.late = update.late + words.count(delta)
-    return
-  end
-  if facts or waiting.open(slab) then
-    known = waiting.room_for(key, slab, value or '', delta)
-    if known == false and facts then return slabs.refuse(slab) end
-  end
-  if not known then
-    update.orphaned = update.orphaned + words.count(delta)
-    return
-  end
-  update.unknown = update.unknown + begun(known, delta)
-  if known == '' then call('SET', key, delta) else xor_vector(key, delta) end
-end
-
--- Dense: `deltas[k]` is a vector for `keys[k]`, from its tree 0 on; a zero word changes nothing. The work
--- is the server's own (BITOP, comparison of strings), not Lua's.
--- headers: of the slabs, behind `passed` others, where they were read before in the call.
--- Bounded by the caller: at most 16,384 words and 51 slabs a call, for each may be of 4,096 trees.
-function update.dense(keys, deltas, headers, passed)
-  if #keys == 0 then return end
-  local names = {}
-  for k = 1, #keys do names[k] = slabs.name(keys[k]) end
-  local masks = finished.masks(names)
-  if headers then
-    headers = {unpack(headers, passed + 1, passed + #keys)}
-  else
-    headers = call('HMGET', SLABS, unpack(names))
-  end
-  for k = 1, #keys do
-    local key, slab, delta = keys[k], names[k], deltas[k]
-    local facts, mask = headers[k] and slabs.facts(headers[k]), masks[k]
-    if mask and not (facts and facts.tracked and #mask == facts.count * 8) then mask = false end
-    local value, length = '', mask and call('STRLEN', key)
-    if not mask then
-      value = call('GET', key)
-      length = #(value or '')
-    elseif length == 0 then
-      value = false
-    end
-    if facts and facts.tracked and (not value or length == facts.count * 8) then
-      dense_tracked(key, slab, facts, value, mask, delta)
-    elseif headers[k] and (not facts or facts.tracked) then
-      slabs.refuse(slab)
-    else
-      wait_for_track_dense(key, slab, facts, value, delta)
-    end
-  end
-end
-
--- The names of slabs of one whose headers are whole, and these; the others are refused.
-local function with_headers(names, headers)
-  local kept, whole, n = {}, {}, 0
-  for k = 1, #names do
-    if headers[k] and #headers[k] == HEADER_BYTES + 8 then
-      n = n + 1
-      kept[n], whole[n] = names[k], headers[k]
-    else
-      slabs.refuse(names[k])
-    end
-  end
-  return kept, table.concat(whole)
-end
-
--- The names that are not refused.
-local function without_refused(names)
-  local kept = {}
-  for k = 1, #names do
-    if not slabs.refused[names[k]] then kept[#kept + 1] = names[k] end
-  end
-  return kept
-end
-
--- Slabs of one whose tree is complete. Slabs that were tracked by one call have headers that begin alike.
--- found: their headers, where they were read before in the call.
-local function complete_ones(names, found)
-  found = found or call('HMGET', SLABS, unpack(names))
-  local all, headers = pcall(table.concat, found) -- it raises where there is no header
-  if not all or #headers ~= (HEADER_BYTES + 8) * #names then names, headers = with_headers(names, found) end
-  local begins, lists = items(headers, 'c' .. HEADER_BYTES .. 'xxxxxxxx', HEADER_BYTES + 8), {}
-  local last, list, n
-  for k = 1, #names do
-    local fixed = begins[k]
-    if fixed ~= last then
-      list = lists[fixed] or {}
-      lists[fixed], last, n = list, fixed, #list
-    end
-    n = n + 1
-    list[n] = names[k]
-  end
-  for fixed, complete in pairs(lists) do
-    local facts = slabs.facts_of(fixed)
-    if not facts then
-      for i = 1, #complete do slabs.refuse(complete[i]) end
-    elseif facts.tracked then -- one that waits stays, with no word
-      outcomes.add_slabs('acked', '', facts, complete)
-      slabs.leave_together(complete, facts.rotation)
-    end
-  end
-  if slabs.refusals ~= '' then names = without_refused(names) end
-  if #names > 0 then call('HDEL', ONES, unpack(names)) end
-end
-
--- Words of slabs of one as they are to be XORed: zero where there is none, or where it cannot be read.
--- Such a slab is refused.
-local function sound_words(names, values)
-  for k = 1, #names do
-    if values[k] and #values[k] ~= 8 then slabs.refuse(names[k]) end
-    if not values[k] or #values[k] ~= 8 then values[k] = ZERO end
-  end
-  return table.concat(values)
-end
-
--- Whether a delta for a slab of one that has no word waits as its word. All bytes of it were counted
--- already.
-local function one_may_wait(slab)
-  if slabs.refused[slab] then return false end
-  local facts = facts_of(slab)
-  if facts and not facts.tracked then
-    update.unknown = update.unknown + 1
-    return true
-  end
-  if facts ~= false then count_lost(facts) end
-end
-
--- Slabs of one: the n-th word of `deltas` is for the n-th of `names`. All are XORed at once.
--- headers: of the slabs, where they were read before in the call.
--- Bounded by the caller: at most 1,000 a call.
-function update.ones(names, deltas, headers)
-  local n = #deltas / 8
-  if n == 0 then return end
-  local values, zero = call('HMGET', ONES, unpack(names)), ZERO
-  local all, old = pcall(table.concat, values) -- it raises where there is no word
-  if not all or #old ~= #deltas then
-    all, old = false, sound_words(names, values)
-  elseif old == deltas then -- as when all are acked by one call
-    return complete_ones(names, headers)
-  end
-  local packed = xor(old, deltas)
-  local new, stores, s, gone, g = items(packed, 'c8', 8), {}, 0, {}, 0
-  if all and not find(packed, zero, 1, true) then
-    for k = 1, n do
-      stores[s + 1], stores[s + 2] = names[k], new[k]
-      s = s + 2
-    end
-  else
-    for k = 1, n do
-      if values[k] ~= zero or one_may_wait(names[k]) then
-        local word = new[k]
-        if word == zero then
-          g = g + 1
-          gone[g] = names[k]
-        else
-          stores[s + 1], stores[s + 2] = names[k], word
-          s = s + 2
-        end
+    for k = 1, #keys do
+      local key, slab, delta = keys[k], names[k], deltas[k]
+      local facts, mask = headers[k] and slabs.facts(headers[k]), masks[k]
+      if mask and not (facts and facts.tracked and #mask == facts.count * 8) then mask = false end
+      local value, length = '', mask and call('STRLEN', key)
+      if not mask then
+        value = call('GET', key)
+        length = #(value or '')
+      elseif length == 0 then
+        value = false
+      end
+      if facts and facts.tracked and (not value or length == facts.count * 8) then
+        dense_tracked(key, slab, facts, value, mask, delta)
+      elseif headers[k] and (not facts or facts.tracked) then
+        slabs.refuse(slab)
+      else
+        wait_for_track_dense(key, slab, facts, value, delta)
       end
     end
   end
-  if s > 0 then call('HSET', ONES, unpack(stores)) end
-  if g > 0 then complete_ones(gone, all and g == n and headers) end
+end)
+
+local ones_part = lazy(function(ones_part)
+  -- The names of slabs of one whose headers are whole, and these; the others are refused.
+  local function with_headers(names, headers)
+    local kept, whole, n = {}, {}, 0
+    for k = 1, #names do
+      if headers[k] and #headers[k] == HEADER_BYTES + 8 then
+        n = n + 1
+        kept[n], whole[n] = names[k], headers[k]
+      else
+        slabs.refuse(names[k])
+      end
+    end
+    return kept, table.concat(whole)
+  end
+
+  -- The names that are not refused.
+  local function without_refused(names)
+    local kept = {}
+    for k = 1, #names do
+      if not slabs.refused[names[k]] then kept[#kept + 1] = names[k] end
+    end
+    return kept
+  end
+
+  -- Slabs of one whose tree is complete. Slabs that were tracked by one call have headers that begin alike.
+  -- found: their headers, where they were read before in the call.
+  local function complete_ones(names, found)
+    found = found or call('HMGET', SLABS, unpack(names))
+    local all, headers = pcall(table.concat, found) -- it raises where there is no header
+    if not all or #headers ~= (HEADER_BYTES + 8) * #names then names, headers = with_headers(names, found) end
+    local begins, lists = items(headers, 'c' .. HEADER_BYTES .. 'xxxxxxxx', HEADER_BYTES + 8), {}
+    local last, list, n
+    for k = 1, #names do
+      local fixed = begins[k]
+      if fixed ~= last then
+        list = lists[fixed] or {}
+        lists[fixed], last, n = list, fixed, #list
+      end
+      n = n + 1
+      list[n] = names[k]
+    end
+    for fixed, complete in pairs(lists) do
+      local facts = slabs.facts_of(fixed)
+      if not facts then
+        for i = 1, #complete do slabs.refuse(complete[i]) end
+      elseif facts.tracked then -- one that waits stays, with no word
+        outcomes.add_slabs('acked', '', facts, complete)
+        slabs.leave_together(complete, facts.rotation)
+      end
+    end
+    if slabs.refusals ~= '' then names = without_refused(names) end
+    if #names > 0 then call('HDEL', ONES, unpack(names)) end
+  end
+
+  -- Words of slabs of one as they are to be XORed: zero where there is none, or where it cannot be read.
+  -- Such a slab is refused.
+  local function sound_words(names, values)
+    for k = 1, #names do
+      if values[k] and #values[k] ~= 8 then slabs.refuse(names[k]) end
+      if not values[k] or #values[k] ~= 8 then values[k] = ZERO end
+    end
+    return table.concat(values)
+  end
+
+  -- Whether a delta for a slab of one that has no word waits as its word. All bytes of it were counted
+  -- already.
+  local function one_may_wait(slab)
+    if slabs.refused[slab] then return false end
+    local facts = facts_of(slab)
+    if facts and not facts.tracked then
+      update.unknown = update.unknown + 1
+      return true
+    end
+    if facts ~= false then count_lost(facts) end
+  end
+
+  -- Slabs of one: the n-th word of `deltas` is for the n-th of `names`. All are XORed at once.
+  -- headers: of the slabs, where they were read before in the call.
+  -- Bounded by the caller: at most 1,000 a call.
+  function ones_part.update(names, deltas, headers)
+    local n = #deltas / 8
+    local values, zero = call('HMGET', ONES, unpack(names)), ZERO
+    local all, old = pcall(table.concat, values) -- it raises where there is no word
+    if not all or #old ~= #deltas then
+      all, old = false, sound_words(names, values)
+    elseif old == deltas then -- as when all are acked by one call
+      return complete_ones(names, headers)
+    end
+    local packed = xor(old, deltas)
+    local new, stores, s, gone, g = items(packed, 'c8', 8), {}, 0, {}, 0
+    if all and not find(packed, zero, 1, true) then
+      for k = 1, n do
+        stores[s + 1], stores[s + 2] = names[k], new[k]
+        s = s + 2
+      end
+    else
+      for k = 1, n do
+        if values[k] ~= zero or one_may_wait(names[k]) then
+          local word = new[k]
+          if word == zero then
+            g = g + 1
+            gone[g] = names[k]
+          else
+            stores[s + 1], stores[s + 2] = names[k], word
+            s = s + 2
+          end
+        end
+      end
+    end
+    if s > 0 then call('HSET', ONES, unpack(stores)) end
+    if g > 0 then complete_ones(gone, all and g == n and headers) end
+  end
+end)
+
+function update.dense(keys, deltas, headers, passed)
+  if #keys > 0 then dense_part.update(keys, deltas, headers, passed) end
+end
+
+function update.ones(names, deltas, headers)
+  if deltas ~= '' then ones_part.update(names, deltas, headers) end
 end
 
 function update.flush()
