@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -42,9 +42,11 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, follow
 from acker.ledger.settings import check_number
 from acker.store import keys
-from acker.store.operation import Operation, Reply
+from acker.store.operation import Operation, Reply, abreast
 from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
+from acker.streams.spouts.spout import Prepared, StreamSpout
+
+T = TypeVar("T")
 
 _TOGETHER = 1_024
 _SEGMENTS = 16
@@ -216,9 +218,10 @@ class Client:
         self._clear_doubts()
         name, doubt = self.function.name, Doubt(secrets.token_hex(8), [one.request for one in calls])
         try:
-            new = self._register(calls, doubt.caller)
-            while new and not self._emit(new, group, doubt):
-                new = self._register(new, doubt.caller)  # some were answered meanwhile, or are not known
+            new, prepared = self._register(calls, group, doubt.caller)
+            while new and not self._emit(new, group, doubt, prepared):
+                # Some were answered meanwhile, or are not known.
+                new, prepared = self._register(new, group, doubt.caller)
         except BaseException as error:
             # What was sent may yet reach the store: whoever asks again does not begin it a second time.
             self._doubts.append(doubt)
@@ -231,10 +234,18 @@ class Client:
                 ) from error
             raise
 
-    def _register(self, calls: Sequence[Call], caller: str) -> list[Call]:
-        """Begins calls; returns those that are the caller's to write. All others are answered elsewhere."""
+    def _register(
+        self, calls: Sequence[Call], group: int, caller: str
+    ) -> tuple[list[Call], Prepared | AckerError | None]:
+        """Begins calls; returns those that are the caller's to write. All others are answered elsewhere.
+
+        With them what was prepared of these for the spout, or why it cannot be; None: it is to be prepared.
+        """
         begun = set[str]()
-        replies = self.ledger.run(self._ask(calls, caller))
+        # Nearly always all of them are new: what there is to know for their rows is asked along.
+        preparing = self._spout(group).prepare(_rows(calls), _segments(group))
+        looks: list[Operation[Any]] = [self._ask(calls, caller), _outcome(preparing)]
+        replies, prepared = self.ledger.run(abreast(looks))
         if [b"full"] in replies and self.ledger.run(overdue(self.ledger.core, self.function)):
             replies = self.ledger.run(self._ask(calls, caller))
         new: list[Call] = []
@@ -250,24 +261,23 @@ class Client:
             elif reply[0] == b"new" and call.request not in begun:  # a key may be asked twice at once
                 begun.add(call.request)
                 new.append(call)
-        return new
+        return new, prepared if len(new) == len(calls) else None
 
-    def _emit(self, calls: Sequence[Call], group: int, doubt: Doubt) -> bool:
+    def _emit(
+        self, calls: Sequence[Call], group: int, doubt: Doubt, prepared: Prepared | AckerError | None
+    ) -> bool:
         """Writes calls as rows of the first step, where all of them are the caller's still."""
-        rows = pa.table([[one.request for one in calls], [one.args for one in calls]], CALL)
-        name, attempts = self.function.name, self.function.attempts
-        how = SpoutOptions(
-            name,
-            self.function.stream(0),
-            "request",
-            attempts=attempts,
-            line=name,
-            group=group,
-            letters=False,
-        )
-        spout = self._spouts.setdefault(group, StreamSpout(self.ledger, how))
+        if isinstance(prepared, AckerError):
+            raise prepared
         owned = lua.own_calls(self._own, doubt.caller, [one.request for one in calls])
-        return spout.write_if(rows, owned, doubt.writer, segments=_SEGMENTS if group == 1 else 1)
+        return self._spout(group).write_if(
+            _rows(calls), owned, doubt.writer, segments=_segments(group), prepared=prepared
+        )
+
+    def _spout(self, group: int) -> StreamSpout:
+        name, attempts, stream = self.function.name, self.function.attempts, self.function.stream(0)
+        how = SpoutOptions(name, stream, "request", attempts=attempts, line=name, group=group, letters=False)
+        return self._spouts.setdefault(group, StreamSpout(self.ledger, how))
 
     def _ask(self, calls: Sequence[Call], caller: str) -> Operation[list[Reply]]:
         most = self.function.max_pending
@@ -298,6 +308,22 @@ class Client:
                 self._doubts.append(doubt)
                 if not isinstance(error, AckerError) or isinstance(error, StoreUnavailable):
                     raise
+
+
+def _rows(calls: Sequence[Call]) -> pa.Table:
+    return pa.table([[one.request for one in calls], [one.args for one in calls]], CALL)
+
+
+def _segments(group: int) -> int:
+    return _SEGMENTS if group == 1 else 1
+
+
+def _outcome(operation: Operation[T]) -> Operation[T | AckerError]:
+    """What an operation returns, or the error that it raises."""
+    try:
+        return (yield from operation)
+    except AckerError as error:
+        return error
 
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()

@@ -4,6 +4,7 @@ import logging
 import secrets
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -11,7 +12,7 @@ from acker.errors import StoreUnavailable
 from acker.inspect.at_work import AtWork
 from acker.ledger.client import Ledger
 from acker.ledger.settings import check_number
-from acker.store.operation import Request
+from acker.store.operation import Operation, Request
 from acker.streams.commits import commit
 from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
@@ -23,6 +24,9 @@ from acker.streams.spouts.replays import emit_recorded
 
 MOST_SEGMENTS = 1_000
 _log = logging.getLogger(__name__)
+
+Prepared: TypeAlias = tuple[tuple[Roots, ...], Commit, Ready]
+"""The roots of rows, what emits them, and what is at hand for that."""
 
 
 class StreamSpout:
@@ -46,33 +50,43 @@ class StreamSpout:
         can work on them side by side. Raises ValidationError, SchemaMismatch, SpoutPendingFull and
         TrackRejected.
         """
-        return self._write(rows, timeout, segments, secrets.token_hex(16), None) or ()
+        return self._write(rows, timeout, segments, secrets.token_hex(16)) or ()
 
-    def write_if(self, rows: pa.Table, condition: Request, writer: str, *, segments: int = 1) -> bool:
+    def write_if(
+        self,
+        rows: pa.Table,
+        condition: Request,
+        writer: str,
+        *,
+        segments: int = 1,
+        prepared: Prepared | None = None,
+    ) -> bool:
         """As `write`, without a wait for room, where a condition holds; returns whether it did.
 
         condition: a script that is answered 1 or 0, and has the line `@chained`. writer: random, names the
         commit: who gets StoreUnavailable asks by it what became of that (`acker.streams.commits.commit`).
+        prepared: what `prepare` has returned for the rows just now.
         """
-        return self._write(rows, 0.0, segments, writer, condition) is not None
+        return self._write(rows, 0.0, segments, writer, condition, prepared) is not None
 
     def _write(
-        self, rows: pa.Table, timeout: float | None, segments: int, writer: str, condition: Request | None
+        self,
+        rows: pa.Table,
+        timeout: float | None,
+        segments: int,
+        writer: str,
+        condition: Request | None = None,
+        prepared: Prepared | None = None,
     ) -> tuple[Roots, ...] | None:
         check_number(segments, "segments", 1, MOST_SEGMENTS, int)
         core, asked = self.ledger.core, [] if condition is None else [condition]
         if not rows.num_rows:
             return ()
-        staging = replace(self._staging, rows=min(self._staging.rows, -(-rows.num_rows // segments)))
-        batches = rows.combine_chunks().to_batches()
         while True:
-            drawn, into = Drawn(), list[Request]()
-            made, staged = self.ledger.run(
-                emit_recorded(core, self.how, replace(staging, into=into), batches, drawn)
-            )
-            what = Commit((staged,), made)
-            last = [commit.forget(core, writer)]
-            ready = Ready(into, conditions=[*asked, *drawn.free], rows=drawn.rows, afterwards=last)
+            made, what, ready = prepared or self.ledger.run(self.prepare(rows, segments))
+            prepared = None
+            ready.conditions = [*asked, *ready.conditions]
+            ready.afterwards = [commit.forget(core, writer)]
             act = partial(commit.commit, core, writer, 0, what, ready=ready)
             if settler.with_room(self.ledger, lambda act=act: self.ledger.run(act()), timeout):  # type: ignore[misc]
                 break
@@ -83,3 +97,11 @@ class StreamSpout:
         except StoreUnavailable as error:  # the rows are written: who has written them is worth less
             _log.warning("spout %r is not registered: %s", self.how.spout, error)
         return made
+
+    def prepare(self, rows: pa.Table, segments: int = 1) -> Operation[Prepared]:
+        """Looks at all that `write` has to know for rows, of which there are some. Nothing is emitted yet."""
+        drawn, into = Drawn(), list[Request]()
+        most = min(self._staging.rows, -(-rows.num_rows // segments))
+        staging, batches = replace(self._staging, rows=most, into=into), rows.combine_chunks().to_batches()
+        made, staged = yield from emit_recorded(self.ledger.core, self.how, staging, batches, drawn)
+        return made, Commit((staged,), made), Ready(into, conditions=drawn.free, rows=drawn.rows)
