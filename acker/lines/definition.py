@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 import redis
 
@@ -99,6 +100,7 @@ def declare(core: Core, name: str, members: tuple[Gather, ...]) -> Operation[Def
     return found
 
 
+@lru_cache(LINES)
 def parse(name: str, stored: bytes) -> Definition:
     """A line as it is stored; UnreadableRecord for anything else."""
     number, _, record = stored.partition(b" ")
