@@ -21,6 +21,7 @@ import pyarrow as pa
 from acker import Topology
 from acker.drpc import LinearDRPC, Out
 from acker.embedded import EmbeddedServer
+from acker.errors import AckerError
 
 Graph = Mapping[str, Sequence[str]]
 TOPOLOGY = "reach"
@@ -134,11 +135,14 @@ def main() -> None:
     shared, followers = generated() if options.shared is None else (options.shared, options.followers)
     urls = list(dict.fromkeys(options.urls)) or sorted(shared)
     ask = partial(run, urls=urls, shared=shared, followers=followers, spark=options.spark)
-    if options.store:
-        found = ask(options.store)
-    else:
-        with tempfile.TemporaryDirectory() as directory, EmbeddedServer(Path(directory)) as server:
-            found = ask(server.url)
+    try:
+        if options.store:
+            found = ask(options.store)
+        else:
+            with tempfile.TemporaryDirectory() as directory, EmbeddedServer(Path(directory)) as server:
+                found = ask(server.url)
+    except AckerError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
     if options.json:
         print(json.dumps(found))
     else:

@@ -319,7 +319,8 @@ def _stage_rows(
     into: list[operation.Request],
 ) -> Operation[list[Staged]]:
     """Stages rows for a stream. Rows that it cannot have, found by halves, fail their requests."""
-    rows = [row for row in rows if row[ANCHORS] not in made.failed]
+    # Rows without a tree have 0 in common, and nothing else.
+    rows = [row for row in rows if not row[ANCHORS] or row[ANCHORS] not in made.failed]
     while rows:
         begun = len(into)
         stored, to = seen

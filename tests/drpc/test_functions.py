@@ -294,3 +294,15 @@ def test_the_example_counts_in_no_graph_of_which_half_is_made_up(
     said = capsys.readouterr()
     assert f"both are needed, or neither, got only {given}" in said.err
     assert said.out == ""
+
+
+def test_the_example_says_in_a_line_why_it_cannot_ask(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    LinearDRPC("reach").step("other", fan, columns=N).gather("count", Count).register(topology)
+    monkeypatch.setattr(sys, "argv", ["reach", "--url", topology.ledger.store.url, "a.com"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    [said] = capsys.readouterr().err.splitlines()
+    assert "function 'reach' is registered otherwise" in said

@@ -20,7 +20,7 @@ from acker.lines import Gather, Line, Out, columns
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store.client import Store
-from acker.streams import StreamReader, schemas
+from acker.streams import StreamReader, StreamWriter, schemas
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.servers import wait_until
@@ -283,3 +283,16 @@ def test_a_result_that_is_given_after_the_step_is_refused() -> None:
     out.end()
     with pytest.raises(ValidationError, match="a row or a result after that"):
         out.result(1)
+
+
+def test_a_row_without_a_tree_that_fails_costs_no_other_one(ledger: Ledger) -> None:
+    def copy(row: dict[str, Any], out: Out) -> None:
+        out.emit("made", {"id": row["id"] if row["id"] != "b" else object()})
+        if row["id"] == "c":
+            panic(FailedException("bad"))
+
+    worker = Worker(ledger, FunctionStep("copy", "asks", copy))
+    assert not worker.work()
+    StreamWriter(ledger, "asks").write(pa.table({"id": ["a", "b", "c", "d"]}))
+    assert worker.work() == 1
+    assert sorted(str(row["id"]) for row in StreamReader(ledger, "made").rows()) == ["a", "d"]
