@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from acker.drpc import lua
+from acker.drpc import lua, trees
 from acker.drpc.registry import Description
 from acker.errors import UnknownStream, UnknownSubscription
 from acker.inspect import pages
@@ -70,10 +70,8 @@ def see(core: Core, what: Description, request: str) -> Operation[Seen | None]:
         return ended(answer)
     if not waits:
         return None
-    page = yield from pages.find(core, request, limit=1)
-    steps = list[str]()
-    if page.trees:
-        steps = yield from waits_for(core, what, page.trees[0].anchor)
+    tree = yield from trees.tree(core, what, request)
+    steps = [] if tree is None else (yield from waits_for(core, what, tree.anchor))
     until = float(deadline) / 1000 if deadline else 0.0
     return Seen(Status.PENDING, deadline=until, steps=tuple(steps))
 

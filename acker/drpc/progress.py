@@ -4,10 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from acker.drpc import calls
+from acker.drpc import calls, trees
 from acker.drpc.calls import Status
 from acker.drpc.registry import Description
-from acker.inspect import failures, pages
+from acker.inspect import failures
 from acker.inspect.failure import Failure
 from acker.ledger.core import Core
 from acker.lines import overview
@@ -20,7 +20,6 @@ MOST = 500
 """Calls in a list."""
 _HEAD = 2_000
 """Bytes of an answer that are read to tell how it ended."""
-_TREES = 10
 
 
 class State(StrEnum):
@@ -143,12 +142,10 @@ def follow(core: Core, what: Description, request: str) -> Operation[Progress | 
     if who is None:
         return None
     head = CallHead(request, Status.PENDING, _begun(who), float(deadline) / 1000 if deadline else None)
-    page = yield from pages.find(core, request, limit=_TREES)
+    last = yield from trees.tree(core, what, request)
     idle = yield from calls.idle(core, what)
-    trees = [tree for tree in page.trees if tree.spout == what.name]  # of each attempt one
-    if not trees:
+    if last is None:
         return Progress(head, tuple(_before(what, idle)))
-    last = max(trees, key=lambda tree: tree.tracked_at)
     if isinstance((yield from failures.how_ended(core, last)), Failure):
         return Progress(head, tuple(_before(what, idle)))  # who works on it tries it again, or answers
     seen = yield from overview.request(core, last.anchor)

@@ -14,7 +14,8 @@ from acker.drpc.progress import CallHead, Progress, State
 from acker.drpc.registry import Description
 from acker.errors import DRPCFailed, DRPCTimeout, UnreadableRecord
 from acker.inspect import pages
-from acker.ledger import histogram, sections
+from acker.ledger import histogram, ids, sections
+from acker.ledger.slabs import NewSlab
 from acker.store import keys
 from acker.store.operation import command
 from tests.helpers.counting import Count, N, counting, fan, of_result
@@ -224,6 +225,46 @@ def test_a_call_that_has_failed_and_that_nobody_has_answered_has_no_step_done(to
     topology.ledger.fail([int(sections.within(np.array([tree.anchor]), one)[0]) for one in (1, 2)], "bad")
     # A worker has to try it again, or to answer.
     assert states(follow(topology, call.request)) == [("fan", State.NO_WORKERS), ("count", State.WAITING)]
+
+
+def test_a_call_is_followed_among_any_number_of_other_trees(topology: Topology) -> None:
+    counting().register(topology)
+    client = topology.drpc("count")
+    begun = [client.begin(2) for _ in range(8)]
+    for call in begun:
+        call.begun.result()
+    alone = [NewSlab(ids.new_anchors(1), ids.new_ids(1), [b"m"]) for _ in range(20_000)]
+    topology.ledger.track_slabs(alone, spout="others")
+    for call in begun:
+        assert states(follow(topology, call.request)) == [("fan", State.NO_WORKERS), ("count", State.WAITING)]
+        seen = topology.ledger.run(calls.see(topology.ledger.core, client.function, call.request))
+        assert seen is not None
+        assert seen.steps == ("fan",)
+        found = follow(topology, call.request).seen
+        assert found is not None
+        [tree] = [one.tree for one in found.sections[-1:]]
+        assert tree is not None
+        assert tree.message_id == call.request.encode()
+
+
+def test_calls_of_one_large_group_are_followed(topology: Topology) -> None:
+    function = counting()
+    function.register(topology)
+    client = topology.drpc("count")
+    thread = threading.Thread(
+        target=client.execute_many, args=(range(600),), kwargs={"return_exceptions": True}
+    )
+    thread.start()
+    while len(found := listed(topology, ended=False)) < 100:
+        pass
+    for one in found[::25]:
+        # Its trees are tracked one after the other.
+        while (now := follow(topology, one.request)).seen is None or states(now)[0][1] is State.FINISHED:
+            pass
+        assert states(now) == [("fan", State.NO_WORKERS), ("count", State.WAITING)]
+    with function.work(topology):
+        thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_a_step_of_a_spark_job_is_not_said_to_have_no_workers(topology: Topology) -> None:
