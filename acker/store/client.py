@@ -40,7 +40,7 @@ T = TypeVar("T")
 TIMEOUTS = (0.1, 300.0)
 """Seconds that a flight of requests may be given: the least and the most."""
 CONNECTIONS = 64
-"""Most connections of one process to one node."""
+"""Most connections of one process to one node, but for those on which somebody waits for what is to come."""
 _ROUND_TRIPS = 8
 CLIENTS = 64
 """Most addresses, users and time-outs of stores whose connections a process keeps."""
@@ -199,7 +199,7 @@ class _Client:
                 node = parcel.node
                 try:
                     pool = self._pools.get(node) or self._pool(node)
-                    sent.append(_Sent(parcel, expected, pool, pool.take()))
+                    sent.append(_Sent(parcel, expected, pool, pool.take(parcel.blocks)))
                     parcel.sent_at = time.monotonic()
                     sent[-1].connection.send(pieces)
                 except LOST as error:

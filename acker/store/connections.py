@@ -112,7 +112,8 @@ class Connection:
 class Connections:
     """The connections of one process to one server, `most` of them at most. For any thread.
 
-    kind, settings: of redis-py's connections.
+    Beside these are those on which somebody waits for what is to come: as many as threads do so. Else they
+    would keep all others from asking. kind, settings: of redis-py's connections.
     """
 
     def __init__(self, kind: type[Any], settings: dict[str, Any], most: int) -> None:
@@ -120,11 +121,13 @@ class Connections:
         self._idle: list[Connection] = []
         # By what lives: a thread that is interrupted just when it has taken one does not hold it for ever.
         self._all: WeakSet[Connection] = WeakSet()
+        self._waiting: WeakSet[Connection] = WeakSet()
         self._lock = threading.Lock()
 
-    def take(self) -> Connection:
+    def take(self, waits: bool = False) -> Connection:
         """A connection for the caller alone, which gives it back, or drops it.
 
+        waits: for what is to come, by a command for which the server holds its reply back.
         Raises what `acker.store.exchange` calls `LOST` and `REFUSED`; the former where too many are taken.
         """
         idle = self._idle
@@ -134,13 +137,17 @@ class Connections:
             except IndexError:
                 break  # another thread was quicker
             if not one.stirs():
+                if waits:
+                    self._note_waiting(one)
                 return one
             self.drop(one)
         with self._lock:
-            if len(self._all) >= self._most:
+            if not waits and len(self._all) - len(self._waiting) >= self._most:
                 raise redis.exceptions.MaxConnectionsError("Too many connections")
             one = Connection(self._kind(**self._settings), self._settings["socket_timeout"])
             self._all.add(one)
+        if waits:
+            self._note_waiting(one)
         try:
             one.connect()
         except BaseException:
@@ -148,8 +155,18 @@ class Connections:
             raise
         return one
 
+    def _note_waiting(self, one: Connection) -> None:
+        with self._lock:
+            self._waiting.add(one)
+
     def give(self, one: Connection) -> None:
         """Takes a connection back of which all replies were read."""
+        if self._waiting and one in self._waiting:
+            with self._lock:
+                self._waiting.discard(one)
+            if len(self._idle) >= self._most:
+                self.drop(one)
+                return
         self._idle.append(one)
 
     def drop(self, one: Connection) -> None:
@@ -157,6 +174,7 @@ class Connections:
         one.cut()
         with self._lock:
             self._all.discard(one)
+            self._waiting.discard(one)
 
     def close(self) -> None:
         """Ends those that nobody has taken."""

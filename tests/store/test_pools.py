@@ -13,7 +13,7 @@ import redis
 from acker.store.address import parse
 from acker.store.client import CONNECTIONS, Store, connecting
 from acker.store.connections import Connection, Connections
-from acker.store.operation import Reply, Request, command
+from acker.store.operation import Reply, Request, Word, command
 from tests.helpers.servers import wait_until
 
 MOST = 4
@@ -47,6 +47,31 @@ def test_what_is_given_back_is_taken_again(pool: Connections) -> None:
     known = number(one)
     pool.give(one)
     assert number(pool.take()) == known
+
+
+def test_who_waits_for_what_is_to_come_keeps_nobody_from_asking(pool: Connections) -> None:
+    waiting = [pool.take(waits=True) for _ in range(3 * MOST)]
+    taken = [pool.take() for _ in range(MOST)]
+    assert len({number(one) for one in waiting + taken}) == 4 * MOST
+    with pytest.raises(redis.exceptions.MaxConnectionsError):
+        pool.take()
+    for one in taken + waiting:
+        pool.give(one)
+    again = [pool.take(waits=True), *(pool.take() for _ in range(MOST - 1))]
+    assert {number(one) for one in again} == {number(one) for one in taken}  # the others were closed
+
+
+def test_a_store_answers_where_more_threads_wait_than_it_has_connections(url: str) -> None:
+    store = Store(url, timeout=5.0)
+    words: list[Word] = ["XREAD", "BLOCK", 2_000, "STREAMS", b"acker:{t}:nothing", "$"]
+    with ThreadPoolExecutor(2 * CONNECTIONS) as threads:
+        waiting = [
+            threads.submit(store.send, [Request(b"acker:{t}:nothing", words)]) for _ in range(2 * CONNECTIONS)
+        ]
+        with redis.Redis.from_url(url) as raw:
+            wait_until(lambda: raw.info("clients")["blocked_clients"] == 2 * CONNECTIONS)
+        assert store.send([command("EXISTS", b"acker:{t}:nothing")]) == [0]
+        assert [one.done() for one in waiting] == [False] * len(waiting)
 
 
 def test_no_more_are_taken_than_allowed_until_one_comes_back(pool: Connections) -> None:
