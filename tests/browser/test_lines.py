@@ -2,18 +2,26 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from playwright.sync_api import Page, expect
 
 from acker.collectors.topology import Topology
+from acker.drpc import LinearDRPC
 from acker.drpc.waiting import Call
-from acker.errors import DRPCFailed
+from acker.errors import DRPCFailed, FailedException
 from acker.inspect.removal import remove
+from acker.lines import Gather, Line, Out
+from acker.lines.steps import FunctionStep
+from acker.lines.workers import Worker
 from acker.streams import StreamReader, subscriptions
+from acker.streams.spouts.options import SpoutOptions
+from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.api import OPERATE, READ, TOKENS, serving
 from tests.helpers.browser import NewPage, World
-from tests.helpers.counting import counting
+from tests.helpers.counting import Count, N, counting
 from tests.helpers.line_job import Job
 
 WIDE = {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"}
@@ -177,3 +185,83 @@ def test_only_an_operator_cancels_and_a_broken_service_is_told(new_page: NewPage
             expect(page.locator(".steps li")).to_have_count(2)  # what was shown stays
         finally:
             topology.ledger.run(remove("calls", force=True))
+
+
+LONG = "IllegalStateException: /a/path/without/any/space" + "/and/so/on" * 40
+
+
+@pytest.mark.parametrize("options", [WIDE, PHONE])
+def test_in_many_lines_what_needs_a_look_is_found(
+    new_page: NewPage, world: World, axe: Callable[[Page], list[str]], options: dict[str, object]
+) -> None:
+    ledger = world.ledger("crowded", ackers=1, message_timeout=3600.0)
+    try:
+        for line in range(10):
+            streams = [f"a-stream-with-a-name-of-some-length-{line}-{place}" for place in range(7)]
+            Line(ledger, f"line-{line}", [Gather(stream) for stream in streams])
+        Line(ledger, "wide", [Gather("shares", tasks=64, by=("n",)), Gather("sums")])
+
+        def share(row: dict[str, Any], out: Out) -> None:
+            for n in range(2_000):
+                out.emit("shares", {"n": n})
+            out.emit("shraes", {"n": row["id"]})
+
+        worker = Worker(ledger, FunctionStep("share", "orders", share))
+        worker.work()
+        spout = StreamSpout(ledger, SpoutOptions("orders", "orders", "id", line="wide"))
+        [roots] = spout.write(pa.table({"id": [1]}))
+        worker.work()
+        page = new_page("/t/crowded/lines", **options)
+        unread = page.get_by_role("region", name="Streams that nobody reads").locator("tbody tr")
+        expect(unread).to_have_count(1)
+        expect(unread).to_contain_text("shraes")
+        expect(unread.locator("td[data-title=Rows]")).to_have_text("1")
+        gathers = page.get_by_role("region", name="Gathers of lines").locator("tbody tr")
+        expect(gathers).to_have_count(72)
+        page.get_by_role("button", name="Where rows wait").click()
+        expect(gathers).to_have_count(1)
+        expect(page).to_have_url(re.compile(r"\?shown=waiting$"))
+        fits(page, axe)
+        gathers.get_by_role("link").click()
+        sections = page.locator(".steps li")
+        expect(sections.nth(0)).to_contain_text("2,000 rows of its group wait there, for tasks 0 to 63")
+        ledger.fail(roots.anchors(1), LONG)  # the service coordinates
+        expect(sections.nth(2)).to_contain_text("It failed with the one that ends in shares.")
+        expect(sections.filter(has_text="IllegalStateException")).to_have_count(1)
+        expect(page.get_by_role("region", name="Facts")).to_contain_text(LONG)
+        fits(page, axe)
+    finally:
+        ledger.run(remove("crowded", force=True))
+
+
+@pytest.mark.parametrize("options", [WIDE, PHONE])
+def test_many_causes_do_not_hide_the_calls_of_a_function(
+    new_page: NewPage, world: World, axe: Callable[[Page], list[str]], options: dict[str, object]
+) -> None:
+    def fail(row: dict[str, Any], _: object) -> None:
+        raise FailedException(row["args"])
+
+    function = LinearDRPC("often-fails").step("fan", fail, columns=N).gather("count", Count)
+    with Topology(world.url, "causes", ackers=1, message_timeout=3600.0) as topology:
+        try:
+            with function.work(topology):
+                asked = [f"{name} {LONG}" for name in ("one", "two", "three", "four", "five", "six", "seven")]
+                topology.drpc("often-fails").execute_many(asked, return_exceptions=True)
+            page = new_page("/functions/often-fails?state=ended", **options)
+            causes = page.get_by_role("region", name="Causes").locator("tbody tr")
+            expect(causes).to_have_count(5)
+            fits(page, axe)
+            page.get_by_role("button", name="Show 2 more causes").click()
+            expect(causes).to_have_count(7)
+            fits(page, axe)
+            page.get_by_role("button", name="Show fewer").click()
+            expect(causes).to_have_count(5)
+            page.get_by_role("region", name="Answered last").get_by_role("link").first.click()
+            expect(page.get_by_role("region", name="Facts")).to_contain_text(LONG)
+            fits(page, axe)
+            page.goto(f"{world.address}/functions/nobody/{'0' * 32}")
+            expect(page.get_by_text("The store has no function of this name.")).to_be_visible()
+            page.locator("main").get_by_role("link", name="All functions").click()
+            expect(page.get_by_role("heading", level=1)).to_have_text("Functions")
+        finally:
+            topology.ledger.run(remove("causes", force=True))

@@ -1,4 +1,5 @@
 import type { ColumnDef } from "@tanstack/react-table";
+import { useState } from "react";
 import type { Schemas } from "../api/client";
 import { CALL_KINDS } from "../lib/functions";
 import { count, plural } from "../lib/format";
@@ -8,17 +9,30 @@ import { Reason } from "./Text";
 
 type Cause = Schemas["CallCause"];
 
-/** Why calls had no result, all causes of a time. */
+const SHOWN = 5;
+
+/** Why calls had no result: the most frequent causes of a time, and all of them on demand. */
 export function Causes({ of }: { of: Schemas["CallCounts"] }) {
+  const [all, setAll] = useState(false);
   if (of.causes.length === 0) return <p className="faint">None: every call had a result.</p>;
+  const shown = all ? of.causes : of.causes.slice(0, SHOWN);
   return (
-    <DataTable
-      caption="Causes"
-      rows={of.causes}
-      columns={COLUMNS}
-      id={(one) => `${one.status} ${one.steps.join()} ${one.cause}`}
-      stack
-    />
+    <>
+      <DataTable
+        caption="Causes"
+        rows={shown}
+        columns={COLUMNS}
+        id={(one) => `${one.status} ${one.steps.join()} ${one.cause}`}
+        stack
+      />
+      {of.causes.length > SHOWN && (
+        <div className="toolbar">
+          <button type="button" aria-expanded={all} onClick={() => setAll(!all)}>
+            {all ? "Show fewer" : `Show ${plural(of.causes.length - SHOWN, "more cause")}`}
+          </button>
+        </div>
+      )}
+    </>
   );
 }
 

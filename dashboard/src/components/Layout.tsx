@@ -50,13 +50,16 @@ export function Layout() {
             </span>
           )}
           {topology === undefined && (
-            <NavLink to="/functions" end className="where">
-              Functions
-            </NavLink>
-          )}
-          {name !== undefined && (
             <span className="where">
-              <span aria-hidden="true">/</span> <Link to={`/functions/${name}`}>{name}</Link>
+              <NavLink to="/functions" end>
+                Functions
+              </NavLink>
+              {name !== undefined && (
+                <>
+                  {" "}
+                  <span aria-hidden="true">/</span> <Link to={`/functions/${name}`}>{name}</Link>
+                </>
+              )}
             </span>
           )}
           <span className="spring" />

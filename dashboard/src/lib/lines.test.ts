@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Schemas } from "../api/client";
-import { isOfLine, requestPath, sectionOf, since, stands, waiting, within } from "./lines";
+import { failedWith, isOfLine, requestPath, sectionOf, since, stands, waiting, within } from "./lines";
 
 // As acker.ledger.sections makes them: line 1, a group, the request with index 2.
 const FIRST = ((3n << 61n) | (1n << 56n) | (12345n << 13n) | (2n << 1n) | 1n).toString();
@@ -69,4 +69,13 @@ test("rows that wait are added up, by the tasks that they are for", () => {
     tasks: "0, 2 and 3",
     age: 4,
   });
+  const tasks = (...numbers: number[]) => waiting(numbers.map((task) => of(task, 1, null))).tasks;
+  expect(tasks(0, 1)).toBe("0 and 1");
+  expect(tasks(...Array.from({ length: 64 }, (_, task) => 63 - task))).toBe("0 to 63");
+  expect(tasks(0, 1, 2, 3, 5, 7, 8)).toBe("0 to 3, 5, 7 and 8");
+});
+
+test("a section that failed with another one says with which", () => {
+  expect(failedWith("in section reach.distinct: in section rows: bad")).toBe("reach.distinct");
+  expect(failedWith("bad, in section rows: bad")).toBe("");
 });

@@ -54,17 +54,36 @@ export function since(sections: readonly Section[], place: number): string | nul
   return before === undefined ? (own.tree?.tracked_at ?? null) : before.released_at;
 }
 
+/** The section in which a request failed first, where a later one failed with it: its reason says so; else "". */
+export function failedWith(reason: string): string {
+  return /^in section ([A-Za-z0-9._-]+): /.exec(reason)?.[1] ?? "";
+}
+
+/** Numbers in ascending order, in few words: `0 to 3, 5 and 7`. */
+function ranges(numbers: readonly number[]): string {
+  const found: [number, number][] = [];
+  for (const number of numbers) {
+    const last = found.at(-1);
+    if (last !== undefined && number === last[1] + 1) last[1] = number;
+    else found.push([number, number]);
+  }
+  const parts = found.flatMap(([first, last]) =>
+    last - first > 1 ? [`${String(first)} to ${String(last)}`] : [...new Set([first, last])].map(String),
+  );
+  return parts.length > 1 ? `${parts.slice(0, -1).join(", ")} and ${parts.at(-1) ?? ""}` : (parts[0] ?? "");
+}
+
 /** Rows that wait, and for which tasks: `12 rows for task 0 and 3`. */
 export function waiting(gathered: readonly Schemas["Gathered"][]): {
   rows: number;
   tasks: string;
   age: number | null;
 } {
-  const tasks = gathered.map((one) => String(one.task));
+  const tasks = gathered.map((one) => one.task).sort((one, other) => one - other);
   const ages = gathered.flatMap((one) => (one.age === null ? [] : [one.age]));
   return {
     rows: gathered.reduce((sum, one) => sum + one.rows, 0),
-    tasks: tasks.length > 1 ? `${tasks.slice(0, -1).join(", ")} and ${tasks.at(-1) ?? ""}` : (tasks[0] ?? ""),
+    tasks: ranges(tasks),
     age: ages.length > 0 ? Math.max(...ages) : null,
   };
 }

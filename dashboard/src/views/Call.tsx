@@ -72,10 +72,16 @@ export function Call() {
               ? "The function knows no such call: there was none, or its answer was kept for long enough."
               : unknown.kind === "invalid-request"
                 ? "This is the id of no call: it has 32 hexadecimal digits."
-                : unknown.message}
+                : unknown.kind === "unknown-function"
+                  ? "The store has no function of this name."
+                  : unknown.message}
           </p>
           <p>
-            <Link to={`/functions/${name}`}>The function, and its calls</Link>
+            {unknown.kind === "unknown-function" ? (
+              <Link to="/functions">All functions</Link>
+            ) : (
+              <Link to={`/functions/${name}`}>The function, and its calls</Link>
+            )}
           </p>
         </Empty>
       ) : (

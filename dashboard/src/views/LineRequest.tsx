@@ -13,7 +13,7 @@ import { useUrl } from "../hooks/url";
 import { duration, instant, plural, stepBatch } from "../lib/format";
 import { findPath } from "../lib/records";
 import { callPath, REQUEST } from "../lib/functions";
-import { since, stands, waiting, type Stand } from "../lib/lines";
+import { failedWith, since, stands, waiting, type Stand } from "../lib/lines";
 import { Where } from "./Where";
 
 type Section = Schemas["SectionState"];
@@ -232,8 +232,14 @@ function SectionLine({
       </span>
       {outcome !== null && outcome.reason !== "" && (
         <span>
-          {outcome.step === "" ? "" : `By ${stepBatch(outcome)}: `}
-          <Reason text={outcome.reason} whole />
+          {failedWith(outcome.reason) !== "" ? (
+            `It failed with the one that ends in ${failedWith(outcome.reason)}.`
+          ) : (
+            <>
+              {outcome.step === "" ? "" : `By ${stepBatch(outcome)}: `}
+              <Reason text={outcome.reason} whole />
+            </>
+          )}
         </span>
       )}
       {!of.read && (

@@ -8,8 +8,13 @@ import { Status } from "../components/Mark";
 import { Empty, Loaded } from "../components/Notice";
 import { RefreshControl } from "../components/RefreshControl";
 import { useRefresh } from "../hooks/refresh";
+import { oneOf, useUrl } from "../hooks/url";
 import { count, duration, NOTHING } from "../lib/format";
 import { requestPath } from "../lib/lines";
+
+const SHOWN = ["all", "waiting"] as const;
+const SHOWN_NAMES = { all: "All gathers", waiting: "Where rows wait" } as const;
+const DEFAULTS = { shown: "all" };
 
 interface Row {
   line: string;
@@ -44,6 +49,8 @@ const UNREAD: ColumnDef<Unread>[] = [
 export function Lines() {
   const { topology = "" } = useParams();
   const refresh = useRefresh();
+  const [url, change] = useUrl(DEFAULTS);
+  const shown = oneOf(url.shown, SHOWN);
   const found = useQuery({
     queryKey: ["lines", topology],
     queryFn: ({ signal }) =>
@@ -52,6 +59,8 @@ export function Lines() {
   });
   const columns = useMemo(() => gatherColumns(topology), [topology]);
   const lines = found.data?.lines ?? [];
+  const gathers = lines.flatMap((line) => line.gathers.map((of): Row => ({ line: line.line, of })));
+  const rows = gathers.filter(({ of }) => shown === "all" || of.rows > 0 || of.groups > 0);
   const unread = lines.flatMap((line) => line.unread.map((of): Unread => ({ line: line.line, of })));
   return (
     <>
@@ -74,15 +83,6 @@ export function Lines() {
             </p>
           </Empty>
         )}
-        {lines.length > 0 && (
-          <DataTable
-            caption="Gathers of lines"
-            rows={lines.flatMap((line) => line.gathers.map((of): Row => ({ line: line.line, of })))}
-            columns={columns}
-            id={({ of }) => of.stream}
-            stack
-          />
-        )}
         {unread.length > 0 && (
           <section>
             <h2>Streams that nobody reads</h2>
@@ -98,6 +98,33 @@ export function Lines() {
               stack
             />
           </section>
+        )}
+        {lines.length > 0 && (
+          <>
+            <div className="segments two" role="group" aria-label="Which gathers">
+              {SHOWN.map((one) => (
+                <button
+                  key={one}
+                  type="button"
+                  aria-pressed={one === shown}
+                  onClick={() => change({ shown: one })}
+                >
+                  {SHOWN_NAMES[one]}
+                </button>
+              ))}
+            </div>
+            {rows.length === 0 ? (
+              <p className="faint">Nothing waits in any gather.</p>
+            ) : (
+              <DataTable
+                caption="Gathers of lines"
+                rows={rows}
+                columns={columns}
+                id={({ of }) => of.stream}
+                stack
+              />
+            )}
+          </>
         )}
       </Loaded>
     </>
