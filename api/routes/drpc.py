@@ -44,7 +44,7 @@ from api.service import Service, ServiceDep
 from api.streams.live import LiveDep
 
 _LOOK = 1.0
-"""Seconds after which it is seen that a caller has gone."""
+"""Seconds after which it is seen that a caller has gone, or that the service ends."""
 _RETRY_AFTER = {"Retry-After": "1"}
 
 router = APIRouter(prefix="/drpc", tags=["functions"])
@@ -171,11 +171,16 @@ async def call_function(
     note(request, function=what.name, key=idempotency_key)
     with live.place(request.state.client):
         call = await _begin(service, what, body, idempotency_key)
-        await _wait(call.future, min(body.wait, service.settings.stream_seconds), request.is_disconnected)
+
+        async def over() -> bool:
+            """Nobody wants the answer any more, or the service is to end."""
+            return live.closed or await request.is_disconnected()
+
+        await _wait(call.future, min(body.wait, service.settings.stream_seconds), over)
     if call.future.done():
         return Answered(request=call.request, result=_result(call.future.exception() or call.future.result()))
     where = {"Location": str(request.url.path).rstrip("/") + f"/{call.request}"}
-    if body.wait and not any(await _workers(service, what)):
+    if body.wait and not live.closed and not any(await _workers(service, what)):
         raise Refused(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "no-workers",
@@ -217,13 +222,13 @@ def _rung(*futures: "Future[Any]") -> asyncio.Event:
     return event
 
 
-async def _wait(future: "Future[Any]", seconds: float, gone: Callable[[], Awaitable[bool]]) -> None:
-    """Waits for an answer, as long as somebody wants it."""
+async def _wait(future: "Future[Any]", seconds: float, over: Callable[[], Awaitable[bool]]) -> None:
+    """Waits for an answer, until that is over."""
     until, rung = time.monotonic() + seconds, _rung(future)
     while not future.done() and (left := until - time.monotonic()) > 0:
         with suppress(TimeoutError):
             await asyncio.wait_for(rung.wait(), min(left, _LOOK))
-        if not future.done() and await gone():
+        if not future.done() and await over():
             return
 
 

@@ -13,10 +13,14 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
+from acker.collectors.topology import Topology
 from acker.embedded import EmbeddedServer
 from acker.ledger.client import open_ledger
+from acker.store import keys
 from acker.store.client import Store
+from acker.store.operation import command
 from tests.helpers import patient
+from tests.helpers.counting import counting
 from tests.helpers.ledgers import Trees
 from tests.helpers.serve import CLI, running
 from tests.helpers.servers import wait_until
@@ -57,6 +61,21 @@ def test_it_brings_its_own_store_ticks_and_ends_in_time_with_open_streams() -> N
                 pass  # the stream comes to its end, and is not cut: httpx would raise
         assert service.process.wait(60) == 0
         assert "exceeded" not in service.log.read_text()  # uvicorn, of its time for requests to end
+
+
+def test_calls_that_wait_are_told_where_to_ask_again_when_it_ends(valkey_url: str) -> None:
+    topology = Topology(valkey_url, "t", ackers=1)
+    counting().register(topology)  # nobody works on it
+    waiting = [command("HLEN", keys.Function("t", "count").calls)]
+    with running("--url", valkey_url) as service, ThreadPoolExecutor(1) as threads:
+        path = f"{service.address}/api/v1/drpc/count"
+        asked = threads.submit(patient.post, path, json={"args": 3, "wait": 300})
+        wait_until(lambda: topology.ledger.store.send(waiting) == [1])
+        assert service.end(signal.SIGTERM) == 0
+        answer = asked.result()
+        assert answer.status_code == 202
+        assert answer.headers["Location"] == f"/api/v1/drpc/count/{answer.json()['request']}"
+        assert "exceeded" not in service.log.read_text()
 
 
 def test_logs_are_json_lines_and_hold_no_secret(new_server: Callable[..., EmbeddedServer]) -> None:
