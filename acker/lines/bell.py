@@ -2,14 +2,18 @@
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 
 from acker.errors import AckerError
 from acker.store.client import Store
-from acker.store.operation import Operation, Request, Word, command
+from acker.store.operation import Operation, Reply, Request, Word, command
 
 _BLOCK = 0.5
 _POLL = 0.02
+_FEW = 32
+"""Entries of a stream that are read at a time."""
+_ASK = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -23,6 +27,8 @@ class Bell:
         self._store = store
         self._stop = stop
         self._last: dict[bytes, bytes] = {}
+        self._behind: Sequence[bytes] = ()
+        self._asked = -_ASK
         self._listeners: dict[bytes, list[threading.Event]] = {}
         self._events: list[threading.Event] = []
 
@@ -52,23 +58,40 @@ class Bell:
 
     def _ring(self) -> Operation[None]:
         names = list(self._last)
-        # Up to where each has come is asked behind what waits, in one flight.
-        asked = [command("XREVRANGE", key, "+", "-", "COUNT", 1) for key in names]
         if self._store.cluster:
             self._stop.wait(_POLL)
-            newest, rung = (yield asked), list[bytes]()
-        else:
-            block = round(min(_BLOCK, self._store.timeout / 4) * 1000)
-            words: list[Word] = ["XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *names, *self._last.values()]
-            come, *newest = yield [Request(names[0], words), *asked]
-            rung = [key for key, _ in come or ()]
+            self._wake(self._newest(names, (yield [_newest(key) for key in names])))
+            return
+        # Behind what waits it is asked, in the same flight, how far streams have come of which more has come
+        # than was read; now and then all of them, for the store may have been set back.
+        asked = self._behind
+        if time.monotonic() - self._asked >= _ASK:
+            self._asked, asked = time.monotonic(), names
+        block = round(min(_BLOCK, self._store.timeout / 4) * 1000)
+        words: list[Word] = ["XREAD", "COUNT", _FEW, "BLOCK", block, "STREAMS", *names, *self._last.values()]
+        come, *newest = yield [Request(names[0], words), *map(_newest, asked)]
+        rung, self._behind = list[bytes](), []
+        for key, entries in come or ():
+            self._last[key] = entries[-1][0]
+            rung.append(key)
+            if len(entries) == _FEW and key not in asked:
+                self._behind.append(key)
+        self._wake([*rung, *self._newest(asked, newest)])
+
+    def _newest(self, names: Sequence[bytes], newest: Sequence[Reply]) -> list[bytes]:
+        """Notes up to where streams have come; returns which of them were not known to be there."""
+        rung = []
         for key, entries in zip(names, newest, strict=True):
             if entries and entries[0][0] != self._last[key]:
                 self._last[key] = entries[0][0]
                 rung.append(key)
-        self._wake(rung)
+        return rung
 
     def _wake(self, rung: Sequence[bytes]) -> None:
         for key in rung:
             for event in self._listeners[key]:
                 event.set()
+
+
+def _newest(key: bytes) -> Request:
+    return command("XREVRANGE", key, "+", "-", "COUNT", 1)

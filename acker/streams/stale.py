@@ -34,6 +34,7 @@ MOST_LEFT = 100_000
 _ALL = np.ones(SLAB_TREES, dtype=np.bool_)
 _FIRST_OF_ONE = b"\x80"
 """Names of slabs of one are not below it; those of all others are."""
+_ZERO = bytes(8)
 _HEADER_BYTES = 27
 _WAITING, _TRACKED = 1, 2
 _FLIGHT = 64
@@ -204,7 +205,7 @@ def _look(
     for slab, header, vector in zip(slabs, headers, words, strict=True):
         if header is None or (_tracked(header) and vector is None) or _came_late(slab, header):
             ended[slab] = _ALL
-        elif _tracked(header) and len(vector) % 8 == 0:
+        elif _tracked(header) and _ZERO in vector and len(vector) % 8 == 0:
             done = np.frombuffer(vector, dtype="<u8") == 0
             if done.any():
                 ended[slab] = done
