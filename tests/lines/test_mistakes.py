@@ -84,7 +84,7 @@ def asked(ledger: Ledger, mistake: Callable[[Out], object]) -> tuple[int, str]:
         return sum(len(slab.indexes or (0,)) for entry in ended for slab in entry.slabs) == 3
 
     with made.work():
-        wait_until(over, timeout=10.0)
+        wait_until(over, timeout=60.0)
     [reason] = [entry.cause.reason for entry in ended if entry.status == "failed"]
     return len(good), reason
 
