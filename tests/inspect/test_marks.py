@@ -189,9 +189,13 @@ def test_the_marks_of_the_last_four_rotations_are_known_of_a_slab_that_is_reset_
 ) -> None:
     anchors = track(ledger, 50)
     for rotation in range(6):
+        ack(ledger, anchors, ids.new_ids(50), "always", rotation)
+        [(again, batch)] = [(one.step, one.batch) for one in seen(ledger, anchors[0]) if one.step == "always"]
+        assert (again, batch) == ("always", rotation)
         ack(ledger, anchors, ids.new_ids(50), f"s{rotation}", rotation)
         ledger.reset_timeout(anchors[:1])
-        known = [one.batch for one in seen(ledger, anchors[0]) if one.at is not None]
+        own = [one for one in seen(ledger, anchors[0]) if one.step != "always"]
+        known = [one.batch for one in own if one.at is not None]
         assert sorted(known) == list(range(max(0, rotation - 3), rotation + 1))
         ledger.tick(force=True)
 

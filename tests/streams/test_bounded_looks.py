@@ -12,7 +12,7 @@ from acker.ledger.client import Ledger
 from acker.ledger.ids import Ids
 from acker.store.operation import Request
 from acker.store.replies import seconds
-from acker.streams import Stream, retention
+from acker.streams import Stream, lua, retention
 from acker.streams.commits.contents import Commit
 from acker.streams.places import drops, place, reasons, search, why
 from tests.helpers.servers import wait_until
@@ -116,6 +116,23 @@ def test_a_drop_before_its_track_is_not_named_for_a_tree(ledger: Ledger) -> None
     ledger.update([anchor], ids.new_ids(1))
     answer = ask(ledger, anchor)
     assert (answer.complete, answer.rest) == (False, why.IN_NO_STREAM)
+
+
+def test_so_many_drops_of_a_stream_are_kept_the_latest_first(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lua, "MOST_DROPS", 3)
+    emit(ledger, 1)
+    Stream(ledger, "lines").limit(max_bytes=1)
+    for rows in (2, 3, 4, 5):
+        emit(ledger, rows)  # each drops the one before
+    assert [one.rows for one in ledger.run(drops.drops(ledger.core))] == [4, 3, 2]
+    Stream(ledger, "lines").subscribe("late")
+    Stream(ledger, "lines").unsubscribe("late")
+    kept = ledger.run(drops.drops(ledger.core))
+    assert [(one.rows, one.why) for one in kept] == [
+        (5, "subscription late was dropped"), (4, "over max_bytes"), (3, "over max_bytes"),
+    ]  # fmt: skip
 
 
 def now(ledger: Ledger) -> float:

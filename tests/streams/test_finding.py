@@ -239,6 +239,11 @@ def test_cursors_of_others_are_refused(ledger: Ledger) -> None:
             ledger.run(finding.find(ledger.core, "m", cursor=wrong))  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="cursor"):
         ledger.run(finding.find(ledger.core, "n", cursor=cursor))
+    ledger.fail(track(ledger, *["ended"] * 9), "bad")
+    confirm_all(ledger)
+    cursor = ledger.run(finding.find(ledger.core, "ended", limit=1)).cursor
+    with pytest.raises(ValidationError, match="cursor"):
+        ledger.run(finding.find(ledger.core, "n", cursor=cursor))
     for limit in (0, 101, True):
         with pytest.raises(ValidationError, match="limit"):
             ledger.run(finding.find(ledger.core, "m", limit=limit))

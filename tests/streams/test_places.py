@@ -91,6 +91,9 @@ def test_it_names_the_query_and_the_batch_that_have_taken_a_row_and_the_step_whe
     assert place.taken_by.text() == "query 5f0c (batch 17)"
     step = Step("split", "bolt", application="nightly", query_id="5f0c", query="words", reads=("lines",))
     ledger.run(steps.register(ledger.core, step))
+    # Of the steps of its query it is the one that reads the stream.
+    other = Step("other", "bolt", application="nightly", query_id="5f0c", query="words", reads=("more",))
+    ledger.run(steps.register(ledger.core, other))
     [place] = ask(ledger, anchor).places
     assert place.since is not None
     assert place.text().startswith("in stream lines for subscription default, published ")

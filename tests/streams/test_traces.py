@@ -229,8 +229,12 @@ def test_traces_are_bounded_and_one_that_cannot_be_written_hurts_nobody(
     ledger = open_ledger(Store(url), "t", ackers=1, traces=1)
     anchors = emit(ledger, 10)
     ledger.run(of_ledger.note(ledger.core, of_ledger.of(ledger.core, "tracked", "tracked", anchors)))
-    assert len(ledger.run(traces.traced(ledger.core))) == 3
-    [first, *_] = ledger.run(traces.traced(ledger.core))
+    begun = ledger.run(traces.traced(ledger.core))
+    assert len(begun) == len(list(raw.scan_iter("*trace:*"))) == 3
+    later = of_ledger.of(ledger.core, "tracked", "tracked", emit(ledger, 1))
+    ledger.run(of_ledger.note(ledger.core, later))
+    assert ledger.run(traces.traced(ledger.core)) == begun  # those that began first are told to their end
+    first = begun[0]
     for number in range(9):
         events = of_ledger.of(ledger.core, "acked", f"acked {number}", np.array([first.anchor]))
         ledger.run(of_ledger.note(ledger.core, events))
