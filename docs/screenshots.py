@@ -1,14 +1,17 @@
-"""Takes the screenshots of docs/ from a demo that runs: each view, light and dark, wide and as on a phone.
+"""Takes the screenshots of docs/: each view, light and dark, wide and as on a phone.
 
     uv run python docs/screenshots.py                                    starts a demo, and ends it afterwards
     uv run python docs/screenshots.py http://127.0.0.1:8080 TOPOLOGY     takes them of a service that runs
+    uv run python docs/screenshots.py functions                          those of lines and functions only
 
-A service with tokens gets the one of ACKER_TOKEN. It needs a Chromium on this machine.
+Lines and functions have a store of their own, where a request and a call stay half done. A service with
+tokens gets the one of ACKER_TOKEN. It needs a Chromium on this machine.
 """
 
 import base64
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -17,11 +20,22 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+import pyarrow as pa  # noqa: TID251 - as users of functions do
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from acker import Topology
+from acker.drpc import LinearDRPC, Out
+from acker.embedded import EmbeddedServer
+from acker.errors import FailedException
+from acker.ledger.client import Ledger
+from acker.lines import Gather, Line
+from acker.lines import Out as Emitted
+from acker.streams import SpoutOptions, Stream, StreamSpout
 
 DIRECTORY = Path(__file__).parent / "screenshots"
 VIEWS = {
@@ -31,9 +45,15 @@ VIEWS = {
     "failures": "/t/{topology}/outcomes",
     "dead-letters": "/t/{topology}/dead-letters",
 }
+FUNCTION_VIEWS = {
+    "line": "/t/web/lines",
+    "request": "/t/web/lines/{anchor}",
+    "function": "/functions/reach",
+    "call": "/functions/reach/{call}",
+}
 SIZES = {"": (1440, 900), "-phone": (390, 844)}
 THEMES = {"": "light", "-dark": "dark"}
-WHOLE = ("charts",)
+WHOLE = ("charts", "line", "request", "function", "call")
 """Views that are shown to their end: the others are lists."""
 DEMO = ["--lines", "0", "--max-spout-pending", "8000", "--poison-every", "1000"]
 """Enough text to last, and so little in flight that it flows evenly."""
@@ -61,21 +81,29 @@ _TO_WEBP = """async (png) => {
 
 def main(address: str = "", topology: str = "") -> None:
     """Writes a picture of each view, in each size and theme."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        sys.exit("no Chromium on PATH: apt-get install chromium")
+    if address.startswith("http"):
+        take({view: address + path.format(topology=topology) for view, path in VIEWS.items()})
+        return
     if not address:
         with demo() as (address, topology):
             time.sleep(SECONDS)
             main(address, topology)
-        return
+    with functions() as paths:
+        take(paths)
+
+
+def take(urls: Mapping[str, str]) -> None:
+    """Writes the pictures of some views."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        sys.exit("no Chromium on PATH: apt-get install chromium")
     DIRECTORY.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        for view, path in VIEWS.items():
+        for view, url in urls.items():
             for size in SIZES:
                 for theme in THEMES:
-                    shoot(browser, address + path.format(topology=topology), view, size, theme)
+                    shoot(browser, url, view, size, theme)
         browser.close()
 
 
@@ -99,6 +127,132 @@ def demo() -> Iterator[tuple[str, str]]:
         threading.Thread(target=process.stderr.read, daemon=True).start()
         with urllib.request.urlopen(f"{address}/api/v1/topologies") as answer:
             yield address, json.load(answer)["topologies"][0]["topology"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+@contextmanager
+def functions() -> Iterator[dict[str, str]]:
+    """A function that is called, and a line, both with something half done: the URLs of their views."""
+    stop = threading.Event()
+    with EmbeddedServer(append_only=False) as server, serve(server.url) as address:
+        topology = Topology(server.url, "web", ackers=4, message_timeout=3600.0)
+        with reach(stop).work(topology, threads=4), ExitStack() as stack:
+            stack.callback(stop.set)  # else the step that waits for it keeps the workers
+            client = topology.drpc("reach")
+            deadline = time.monotonic() + SECONDS
+            while time.monotonic() < deadline:
+                some = random.sample(sorted(SHARED), 3)
+                client.execute_many([*some, *some, "no-such.com"], return_exceptions=True)
+                time.sleep(0.5)
+            call = client.begin("slow.com")
+            call.begun.result()
+            anchor = half_done(topology.ledger)
+            yield {
+                view: address + path.format(anchor=anchor, call=call.request)
+                for view, path in FUNCTION_VIEWS.items()
+            }
+
+
+PEOPLE = [f"person-{number}" for number in range(40)]
+SHARED = {f"{name}.com": PEOPLE[: 2 + 5 * place] for place, name in enumerate(("foo", "bar", "baz", "qux"))}
+"""Who has shared each URL."""
+
+
+def reach(stop: threading.Event) -> LinearDRPC:
+    """The function of docs/drpc.md. One URL takes until `stop` is set."""
+
+    def sharers(row: dict[str, Any], out: Out) -> None:
+        if row["args"] == "no-such.com":
+            raise FailedException(f"{row['args']}: nobody knows this URL")
+        for person in SHARED.get(row["args"], PEOPLE):
+            out.emit({"person": person, "url": row["args"]})
+
+    def following(row: dict[str, Any], out: Out) -> None:
+        if row["url"] == "slow.com":
+            stop.wait()
+        for number in range(10):
+            out.emit({"follower": f"{row['person']}/{number % 7}"})
+
+    class Distinct:
+        def __init__(self, _: object) -> None:
+            self.names: set[str] = set()
+
+        def execute(self, row: dict[str, Any]) -> None:
+            self.names.add(row["follower"])
+
+        def finished(self, out: Out) -> None:
+            out.emit({"n": len(self.names)})
+
+    class Sum:
+        def __init__(self, _: object) -> None:
+            self.n = 0
+
+        def execute(self, row: dict[str, Any]) -> None:
+            self.n += row["n"]
+
+        def finished(self, out: Out) -> None:
+            out.result(self.n)
+
+    text = pa.string()
+    return (
+        LinearDRPC("reach", idempotent=True, timeout=600.0)
+        .step("sharers", sharers, columns={"person": text, "url": text})
+        .step("following", following, columns={"follower": text})
+        .gather("distinct", Distinct, tasks=6, by=["follower"], columns={"n": pa.int64()})
+        .gather("sum", Sum)
+    )
+
+
+def half_done(ledger: Ledger) -> str:
+    """A line of which nobody works on `look-up`: the anchor of its first request, which waits for that."""
+    line = Line(ledger, "audience", [Gather("followers", tasks=4, by=("name",)), Gather("counts")])
+
+    @line.step("fan-out", reads="urls")
+    def fan_out(row: dict[str, Any], out: Emitted) -> None:
+        for person in SHARED[row["url"]]:
+            out.emit("followers", {"name": person})
+        out.emit("strangers", {"name": row["url"]})
+
+    @line.step("look-up", reads="strangers")
+    def look_up(row: dict[str, Any], out: Emitted) -> None:
+        out.emit("followers", {"name": row["name"]})
+
+    workers = line.workers()
+    for worker in workers:
+        worker.work()
+    for stream, name in (("followers", "distinct"), ("counts", "sum")):
+        Stream(ledger, stream).subscribe(name)
+    spout = StreamSpout(ledger, SpoutOptions("requests", "urls", "url", line="audience", group=1))
+    roots = [spout.write(pa.table({"url": [url]}))[0] for url in sorted(SHARED)]
+    workers[0].work()
+    return str(roots[0].anchors(1)[0])
+
+
+@contextmanager
+def serve(url: str) -> Iterator[str]:
+    """The service of a store: its address."""
+    command = [
+        sys.executable,
+        "-c",
+        "from acker.cli import main; main()",
+        "serve",
+        "--port",
+        "0",
+        "--url",
+        url,
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        for line in process.stderr:
+            if found := re.search(r"http://\S+", line):
+                break
+        else:
+            sys.exit("the service has ended")
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield found[0].rstrip("/")
     finally:
         process.send_signal(signal.SIGINT)
         process.wait()
@@ -128,7 +282,7 @@ def shoot(browser: Browser, url: str, view: str, size: str, theme: str) -> None:
 def settle(page: Page) -> None:
     """Waits until the view shows its data, and the charts are drawn."""
     page.wait_for_selector("[data-state=live]")
-    page.wait_for_function("!document.body.innerText.includes('Loading')")
+    expect(page.locator("body")).not_to_contain_text("Loading", timeout=30_000)
     if page.locator(".charts").count():
         page.wait_for_selector("[data-connection=live]", state="attached")
 

@@ -1,9 +1,13 @@
 """The programs that the guide begins with, run as they are printed."""
 
+import ast
+import builtins
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.helpers.guide import DOCS
 
@@ -43,3 +47,26 @@ def test_the_line_of_the_guide_counts(valkey_url: str, tmp_path: Path) -> None:
     finally:
         program.kill()
         program.wait()
+
+
+@pytest.mark.parametrize("page", ["lines.md", "drpc.md"])
+def test_later_examples_use_no_names_but_those_of_earlier_ones_and_of_a_sentence(page: str) -> None:
+    text = (DOCS / page).read_text()
+    [sentence] = re.findall(
+        r"Later examples on\s+this page go on from this one\. In them (.*?)\.\n", text, re.DOTALL
+    )
+    known = set(dir(builtins)) | set(re.findall(r"`(\w+)`(?: is)? (?:an?|the)\b", sentence))
+    programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(programs) > 2
+    for program in programs:
+        used = set[str]()
+        for node in ast.walk(ast.parse(program)):
+            if isinstance(node, ast.Name):
+                (used if isinstance(node.ctx, ast.Load) else known).add(node.id)
+            elif isinstance(node, ast.arg):
+                known.add(node.arg)
+            elif isinstance(node, ast.alias):
+                known.add(node.asname or node.name)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                known.add(node.name)
+        assert used <= known

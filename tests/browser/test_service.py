@@ -100,6 +100,7 @@ def test_it_says_that_the_store_is_away_and_what_an_empty_one_holds(
         server.close()
         expect(page.locator("[data-state=stale]")).to_be_visible()
         expect(page.get_by_role("alert")).to_contain_text("its store is away")
+        expect(page.get_by_role("alert")).not_to_contain_text("..")
         expect(page.get_by_text("healthy")).to_have_count(0)
         assert page.get_by_role("article").bounding_box() == top, "nothing moves when it is shown"
         page.goto(f"{address}/t/words")

@@ -19,7 +19,7 @@ export function Empty({ children }: { children: ReactNode }) {
 function explain(error: Error): string {
   if (error instanceof Unreachable) return "The service does not answer. It is tried again by itself.";
   if (error instanceof Problem && error.status === 503)
-    return `The service runs, and its store is away: ${error.message}. It is tried again by itself.`;
+    return `The service runs, and its store is away: ${error.message.replace(/\.+$/, "")}. It is tried again by itself.`;
   return error.message;
 }
 
