@@ -56,8 +56,7 @@ local function wait_for_track(key, slab, indexes, deltas)
   update.unknown, update.orphaned = update.unknown + unknown, update.orphaned + orphaned
 end
 
--- The n-th of `counts` (u16) says how many of `indexes` (u16) and `deltas` (words) are for the n-th key
--- from
+-- The n-th of `counts` (u16) says how many of `indexes` (u16) and `deltas` (words) are for the n-th key from
 -- `first` on. Touches only the words named: the cost does not depend on the size of the slabs. A record is
 -- read where it matters: for words that are zero, or become zero. Where it cannot be, the slab is passed
 -- over from there on.
@@ -166,8 +165,7 @@ local dense_part = lazy(function(dense_part)
     return words.clear(delta, hit)
   end
 
-  -- Takes out of a vector again what was late: the words of trees of the mask, which were zero and are to be
-  -- so.
+  -- Takes out of a vector again what was late: words of trees of the mask, which were zero and are to be so.
   local function undo_late(key, mask)
     call('BITOP', 'AND', SCRATCH, key, OPERAND)
     local bits = call('BITCOUNT', SCRATCH)
