@@ -3,6 +3,7 @@
 The requests of such rows go no further, and end when their time is over.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ _MOST = 100
 """Streams without a reader that are looked at."""
 _SEGMENTS = 10
 """Segments of each that are looked at, to tell of which line its rows are."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,13 @@ def _alone(core: Core) -> Operation[list[StreamTotals]]:
         for name, (slots, gather, there) in zip(names, replies, strict=True)
         if not slots and gather is None and there not in (None, b"0")
     ]
-    totals = yield from stream_totals(core, alone[:_MOST])
-    return [one for one in totals if one.subscriptions and one.subscriptions[0].rows_behind > 0]
+    found = list[StreamTotals]()
+    for name in alone[:_MOST]:
+        try:
+            found += yield from stream_totals(core, [name])
+        except UnreadableRecord as error:  # the lines are worth more than one of these
+            _log.error("%s: %s", core.config.name, error)
+    return [one for one in found if one.subscriptions and one.subscriptions[0].rows_behind > 0]
 
 
 def _line(core: Core, one: StreamTotals, known: Mapping[int, Definition]) -> Operation[int | None]:

@@ -12,6 +12,8 @@ from acker.lines import Out
 from acker.lines.overview import overview, request
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
+from acker.store import keys
+from acker.store.operation import command
 from acker.streams import Stream, StreamWriter
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
@@ -97,6 +99,17 @@ def test_a_stream_that_nobody_reads_is_told_with_the_line_whose_rows_it_has(
     assert others() == [("asks", 1), ("rosw", 2)]
     Stream(ledger, "rosw").subscribe("late")
     assert others() == [("asks", 1)]
+
+
+def test_a_stream_that_cannot_be_read_hides_no_line(job: Job) -> None:
+    ledger = job.ledger
+    Stream(ledger, "asks").unsubscribe("fan")
+    job.ask(3)
+    [line] = ledger.run(overview(ledger.core))
+    assert [one.stream for one in line.unread] == ["asks"]
+    ledger.store.send([command("HSET", keys.Stream("t", "asks").subscriptions, "rows:1", "many")])
+    [line] = ledger.run(overview(ledger.core))
+    assert ([one.gather.stream for one in line.gathers], line.unread) == (["rows", "counts"], ())
 
 
 def test_what_is_dropped_waits_no_more(job: Job) -> None:
