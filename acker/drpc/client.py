@@ -218,10 +218,10 @@ class Client:
         self._clear_doubts()
         name, doubt = self.function.name, Doubt(secrets.token_hex(8), [one.request for one in calls])
         try:
-            new, prepared = self._register(calls, group, doubt.caller)
-            while new and not self._emit(new, group, doubt, prepared):
+            new, rows, prepared = self._register(calls, group, doubt.caller)
+            while new and not self._emit(new, rows, group, doubt, prepared):
                 # Some were answered meanwhile, or are not known.
-                new, prepared = self._register(new, group, doubt.caller)
+                new, rows, prepared = self._register(new, group, doubt.caller)
         except BaseException as error:
             # What was sent may yet reach the store: whoever asks again does not begin it a second time.
             self._doubts.append(doubt)
@@ -236,14 +236,15 @@ class Client:
 
     def _register(
         self, calls: Sequence[Call], group: int, caller: str
-    ) -> tuple[list[Call], Prepared | AckerError | None]:
+    ) -> tuple[list[Call], pa.Table, Prepared | AckerError | None]:
         """Begins calls; returns those that are the caller's to write. All others are answered elsewhere.
 
-        With them what was prepared of these for the spout, or why it cannot be; None: it is to be prepared.
+        With them their rows, and what was prepared of these for the spout, or why it cannot be; None: it is
+        to be prepared.
         """
-        begun = set[str]()
+        begun, rows = set[str](), _rows(calls)
         # Nearly always all of them are new: what there is to know for their rows is asked along.
-        preparing = self._spout(group).prepare(_rows(calls), _segments(group))
+        preparing = self._spout(group).prepare(rows, _segments(group))
         looks: list[Operation[Any]] = [self._ask(calls, caller), _outcome(preparing)]
         replies, prepared = self.ledger.run(abreast(looks))
         if [b"full"] in replies and self.ledger.run(overdue(self.ledger.core, self.function)):
@@ -261,20 +262,29 @@ class Client:
             elif reply[0] == b"new" and call.request not in begun:  # a key may be asked twice at once
                 begun.add(call.request)
                 new.append(call)
-        return new, prepared if len(new) == len(calls) else None
+        if len(new) < len(calls):
+            return new, _rows(new), None
+        return new, rows, prepared
 
     def _emit(
-        self, calls: Sequence[Call], group: int, doubt: Doubt, prepared: Prepared | AckerError | None
+        self,
+        calls: Sequence[Call],
+        rows: pa.Table,
+        group: int,
+        doubt: Doubt,
+        prepared: Prepared | AckerError | None,
     ) -> bool:
         """Writes calls as rows of the first step, where all of them are the caller's still."""
         if isinstance(prepared, AckerError):
             raise prepared
         owned = lua.own_calls(self._own, doubt.caller, [one.request for one in calls])
         return self._spout(group).write_if(
-            _rows(calls), owned, doubt.writer, segments=_segments(group), prepared=prepared
+            rows, owned, doubt.writer, segments=_segments(group), prepared=prepared
         )
 
     def _spout(self, group: int) -> StreamSpout:
+        if (known := self._spouts.get(group)) is not None:
+            return known
         name, attempts, stream = self.function.name, self.function.attempts, self.function.stream(0)
         how = SpoutOptions(name, stream, "request", attempts=attempts, line=name, group=group, letters=False)
         return self._spouts.setdefault(group, StreamSpout(self.ledger, how))

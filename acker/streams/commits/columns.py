@@ -33,10 +33,17 @@ def bad(named: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.fill_null(pc.greater(pc.binary_length(named), MESSAGE_ID_BYTES), fill_value=True)
 
 
+def sound(named: pa.ChunkedArray) -> bool:
+    """Whether no message id is null or too long."""
+    if named.null_count:
+        return False
+    return bool(named.nbytes <= MESSAGE_ID_BYTES or bad(named).index(True).as_py() < 0)
+
+
 def message_ids(rows: pa.Table, column: str) -> pa.ChunkedArray:
     """The message ids of rows, as text or bytes: one that is too long is cut, for null there is none."""
     found = named(rows, column)
-    if not bad(found).index(True).as_py() >= 0:
+    if sound(found):
         return found
     texts = found.cast(pa.large_binary()).to_pylist()
     return pa.chunked_array([pa.array([_shortened(text or b"") for text in texts], pa.binary())])
@@ -50,7 +57,7 @@ def _shortened(text: bytes) -> bytes:
 
 def trackable(rows: pa.Table, column: str) -> bool:
     """Whether all rows have a message id that can be tracked. Raises ValidationError for no such column."""
-    return bool(bad(named(rows, column)).index(True).as_py() < 0)
+    return sound(named(rows, column))
 
 
 def refusals(rows: pa.Table, column: str) -> list[str]:

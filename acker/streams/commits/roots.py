@@ -260,14 +260,14 @@ def _prepared(how: SpoutOptions, piece: Sequence[pa.RecordBatch], number: int) -
     """Rows, with the number of their attempt where it is wanted: those with a message id, and the others."""
     rows = pa.Table.from_batches(piece)
     anchored_schema(attempts.visible(rows.schema), how)
-    bad = columns.bad(columns.named(rows, how.message_id))
+    named = columns.named(rows, how.message_id)
     if how.attempt:
         column = pa.array(np.full(rows.num_rows, number, dtype=np.int32))
         rows = rows.drop_columns([how.attempt]) if how.attempt in rows.column_names else rows
         rows = rows.append_column(how.attempt, column)
-    if bad.index(True).as_py() < 0:
+    if columns.sound(named):
         return rows.combine_chunks(), rows.slice(0, 0)
-    places = bad.to_numpy()
+    places = columns.bad(named).to_numpy()
     good, other = np.flatnonzero(~places), np.flatnonzero(places)
     return rows.take(pa.array(good)).combine_chunks(), rows.take(pa.array(other)).combine_chunks()
 
