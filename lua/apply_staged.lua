@@ -5,7 +5,7 @@
 --       1 made        of a commit that needs something (includes/made.lua), else left out
 --       2 step_counts, 3 mark, 4 mark, 5 mark, 6 mark  where it is known who acks (includes/marks.lua),
 --                   else left out
---       ... staged, vectors  of each chunk: a hash (lua/stage.lua), and the vector of each of its slabs that
+--       ... staged, [vectors]  of each chunk: a hash (lua/stage.lua), and the vector of each of its slabs that
 --                   is not of one; no slab twice in a chunk
 -- ARGV  1 spouts
 --       2 to          state the chunks are to reach: 1 applied, 2 acked
@@ -13,7 +13,7 @@
 --       4 needed      what `made` must hold before the commit's inputs are acked (made.holds); empty without
 --                     `made`
 --       5 by          who acks, as of includes/marks.lua; empty where that is not known
---       ... number, many, ones, left, slabs  of each chunk:
+--       ... number, many, ones, left, [slabs]  of each chunk:
 --           number      0 ..., in its hash; no chunk twice
 --           many, ones  how many vectors it has among KEYS, and how many slabs of one
 --           left        what is not acked with the chunk though it is staged in it: for each of its slabs,

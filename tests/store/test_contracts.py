@@ -1,7 +1,7 @@
 """Each script has one function, which gives it as many keys and arguments as its header says.
 
 A header numbers its KEYS and ARGV; after them stand, with dots, what there is of each member of a list, and
-as `last` keys that come after those.
+as `last` keys that come after those. In brackets stands a list that each member has.
 """
 
 import inspect
@@ -38,7 +38,7 @@ FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     for name, function in vars(module).items()
     if inspect.isfunction(function) and function.__module__ == module.__name__ and name[0] != "_"
 ]
-ENTRY = re.compile(r"(\d+) |last (?=\w)|\.\.\. (\w+(?:, \w+)*)(?:  |$)")
+ENTRY = re.compile(r"(\d+) |last (?=\w)|\.\.\. (\[?\w+\]?(?:, \[?\w+\]?)*)(?:  |$)")
 
 
 def sample(kind: Any, members: int, number: int = 1) -> Any:
@@ -61,15 +61,18 @@ def sample(kind: Any, members: int, number: int = 1) -> Any:
     return kind(**{name: sample(of, members) for name, of in get_type_hints(kind).items()})
 
 
-def declared(text: str, what: str) -> tuple[int, int]:
-    """How many KEYS or ARGV a header has in any case, and how many more for each member of its lists."""
+def declared(text: str, what: str) -> tuple[int, int, int]:
+    """How many KEYS or ARGV a header has in any case, and how many more for each member of its lists.
+
+    And how many for each member of a list that such a member has.
+    """
     block = re.search(rf"^-- {what}  (.*\n(?:--  .*\n)*)", text, re.MULTILINE)
     assert block is not None, "the header does not say it"
-    alone = each = number = 0
+    alone = each = nested = number = 0
     first, *lines = block[1].splitlines()
     if shared := re.match(r"those of includes/(\w+)\.lua(, then)?$", first):
         include = Path(__file__).parents[2] / "lua" / "includes" / f"{shared[1]}.lua"
-        alone, _ = declared(include.read_text(), what)
+        alone, *_ = declared(include.read_text(), what)
     else:
         lines.insert(0, first)
     for line in (re.sub("^-- {6,7}(?! )", "", line) for line in lines):
@@ -79,14 +82,16 @@ def declared(text: str, what: str) -> tuple[int, int]:
                 f"neither an entry nor more about one: {line!r}"
             )
         elif entry[2]:
-            each += len(entry[2].split(", "))
+            names = entry[2].split(", ")
+            nested += sum(name[0] == "[" for name in names)
+            each += sum(name[0] != "[" for name in names)
         elif entry[1] is None:
             alone += 1
         else:
             assert int(entry[1]) == number + 1, f"out of turn: {line!r}"
             for found in re.finditer(r"(?:^|, )(\d+) ", line.partition("  ")[0]):
                 number += int(found[1]) == number + 1
-    return alone + number, each
+    return alone + number, each, nested
 
 
 def test_each_script_has_one_function_of_its_name() -> None:
@@ -107,5 +112,5 @@ def test_a_function_gives_its_script_what_the_header_declares(
             made = Core(CONFIG).request(made)
         assert made.script.name == name
         for what, given in (("KEYS", made.keys), ("ARGV", made.args)):
-            alone, each = declared(text, what)
-            assert len(given) == alone + each * members, what
+            alone, each, nested = declared(text, what)
+            assert len(given) == alone + each * members + nested * members**2, what
