@@ -15,6 +15,7 @@ from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs
 
 _SHARDS = 64
+_KINDS = "tracked", "emitted", "reset", "acked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,12 @@ def trace(core: Core, anchor: int) -> Operation[list[TraceEvent]]:
     [stored] = yield [command("HGETALL", shard.trace(anchor))]
     named = {0: marks.OTHERS, **(yield from marks.numbers(core))} if stored else {}
     found = [_parse(value, named) for key, value in pairs(stored).items() if key != EXPORTED.encode()]
-    return sorted((one for one in found if one is not None), key=lambda one: (one.at, one.kind != "tracked"))
+    return sorted((one for one in found if one is not None), key=_order)
+
+
+def _order(event: TraceEvent) -> tuple[float, int]:
+    """When it was; of one millisecond, what comes first in the life of a tuple."""
+    return event.at, _KINDS.index(event.kind) if event.kind in _KINDS else len(_KINDS)
 
 
 def with_end(events: list[TraceEvent], ended: Failure | None) -> list[TraceEvent]:

@@ -242,7 +242,7 @@ def test_many_causes_do_not_hide_the_calls_of_a_function(
         raise FailedException(row["args"])
 
     function = LinearDRPC("often-fails").step("fan", fail, columns=N).gather("count", Count)
-    with Topology(world.url, "causes", ackers=1, message_timeout=3600.0) as topology:
+    with Topology(world.url, "many-causes", ackers=1, message_timeout=3600.0) as topology:
         try:
             with function.work(topology):
                 asked = [f"{name} {LONG}" for name in ("one", "two", "three", "four", "five", "six", "seven")]
@@ -264,4 +264,4 @@ def test_many_causes_do_not_hide_the_calls_of_a_function(
             page.locator("main").get_by_role("link", name="All functions").click()
             expect(page.get_by_role("heading", level=1)).to_have_text("Functions")
         finally:
-            topology.ledger.run(remove("causes", force=True))
+            topology.ledger.run(remove("many-causes", force=True))

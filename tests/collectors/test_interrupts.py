@@ -119,6 +119,6 @@ def test_an_interrupt_at_any_line_leaves_collectors_that_go_on_and_are_exact(
         work.end()
         assert topology.outbox.unsent == 0, moment
         held = [valkey_raw.hget(key, "held") for key in valkey_raw.scan_iter("*counters")]
-        assert held == [b"0", b"0"], (moment, held)
+        assert {*held} == {b"0"}, (moment, held)  # of each shard that had a tree yet
     assert struck > 200
     topology.close()

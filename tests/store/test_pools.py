@@ -10,6 +10,7 @@ import hiredis
 import pytest
 import redis
 
+from acker.store import keys
 from acker.store.address import parse
 from acker.store.client import CONNECTIONS, Store, connecting
 from acker.store.connections import Connection, Connections
@@ -62,16 +63,16 @@ def test_who_waits_for_what_is_to_come_keeps_nobody_from_asking(pool: Connection
 
 
 def test_a_store_answers_where_more_threads_wait_than_it_has_connections(url: str) -> None:
-    store = Store(url, timeout=5.0)
-    words: list[Word] = ["XREAD", "BLOCK", 2_000, "STREAMS", b"acker:{t}:nothing", "$"]
-    with ThreadPoolExecutor(2 * CONNECTIONS) as threads:
-        waiting = [
-            threads.submit(store.send, [Request(b"acker:{t}:nothing", words)]) for _ in range(2 * CONNECTIONS)
-        ]
-        with redis.Redis.from_url(url) as raw:
-            wait_until(lambda: raw.info("clients")["blocked_clients"] == 2 * CONNECTIONS)
-        assert store.send([command("EXISTS", b"acker:{t}:nothing")]) == [0]
+    store = Store(url, timeout=120.0)
+    stream = keys.Stream("t", "nothing").entries
+    words: list[Word] = ["XREAD", "BLOCK", 50_000, "STREAMS", stream, "$"]
+    with ThreadPoolExecutor(2 * CONNECTIONS) as threads, redis.Redis.from_url(url) as raw:
+        waiting = [threads.submit(store.send, [Request(stream, words)]) for _ in range(2 * CONNECTIONS)]
+        wait_until(lambda: raw.info("clients")["blocked_clients"] == 2 * CONNECTIONS)
+        assert store.send([command("EXISTS", stream)]) == [0]
         assert [one.done() for one in waiting] == [False] * len(waiting)
+        raw.xadd(stream, {"n": 1})
+    assert all(one.result()[0] for one in waiting)
 
 
 def test_no_more_are_taken_than_allowed_until_one_comes_back(pool: Connections) -> None:

@@ -1,5 +1,6 @@
 """Traces: what became of one tree in N, event by event."""
 
+import json
 from itertools import count
 from typing import Any
 
@@ -16,7 +17,7 @@ from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.journal import Messages
 from acker.store.client import Store
-from acker.store.operation import Request
+from acker.store.operation import Request, command
 from acker.store.replies import milliseconds
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
@@ -53,6 +54,18 @@ def test_a_trace_tells_what_became_of_a_tree_from_end_to_end(url: str) -> None:
         "acked 1 row of stream lines by split, batch 7",
         "acked 3 rows of stream words",
     ]
+
+
+def test_events_of_one_millisecond_stand_in_the_order_of_a_tuples_life(url: str) -> None:
+    ledger = traced(url)
+    anchor = int(ids.new_anchors(1)[0])
+    shard = ledger.core.shards[ids.shard_of(ids.slab_of(anchor), 2)]
+    for kind in ("failed", "acked", "reset", "emitted", "tracked"):
+        value = b"7 " + json.dumps({"kind": kind}).encode()
+        ledger.store.send([command("HSET", shard.trace(anchor), kind, value)])
+    ledger.store.send([command("EXPIRE", shard.trace(anchor), 60)])
+    found = ledger.run(traces.trace(ledger.core, anchor))
+    assert [one.kind for one in found] == ["tracked", "emitted", "reset", "acked", "failed"]
 
 
 def test_a_trace_tells_an_end_that_only_the_ledger_knows(url: str) -> None:
