@@ -14,10 +14,10 @@ export function messageIdQuery(text: string): MessageIdQuery {
   return bytes ? { message_id_base64: (bytes[1] ?? "").trim() } : { message_id: text };
 }
 
-/** The same as text for the box; bytes where it is no text, or would be taken for something else. */
+/** The same as text for the box; bytes where it is no text, would be taken for something else, or has lines: a box has one. */
 export function messageIdText(of: { message_id: string | null; message_id_base64: string | null }): string {
   const { message_id: text, message_id_base64: bytes } = of;
-  return text !== null && text !== "" && !/^\s*base64:/.test(text) ? text : `base64:${bytes ?? ""}`;
+  return text !== null && text !== "" && !/^\s*base64:|[\r\n]/.test(text) ? text : `base64:${bytes ?? ""}`;
 }
 
 /** A text that begins as bytes do, as a message id that is this very text; null for every other text. */
