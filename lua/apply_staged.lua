@@ -5,8 +5,8 @@
 --       1 made        of a commit that needs something (includes/made.lua), else left out
 --       2 step_counts, 3 mark, 4 mark, 5 mark, 6 mark  where it is known who acks (includes/marks.lua),
 --                   else left out
---       ... staged, [vectors]  of each chunk: a hash (lua/stage.lua), and the vector of each of its slabs that
---                   is not of one; no slab twice in a chunk
+--       ... staged, [vectors]  of each chunk: a hash (lua/stage.lua), and the vector of each of its slabs
+--                   that is not of one; no slab twice in a chunk
 -- ARGV  1 spouts
 --       2 to          state the chunks are to reach: 1 applied, 2 acked
 --       3 limit       of the bytes that wait for their track
