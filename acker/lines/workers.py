@@ -217,22 +217,15 @@ class Worker:
             self._leased = True
             return (yield from claim)
         left, self._left = self._left, []
-        looks: list[Operation[Any]] = [lease, claim, commits.is_done(core, self.reader, self._number - 1)]
+        both: list[Operation[Any]] = [lease, claim]
         try:
-            _, end, done, *_ = yield from abreast(looks + left)
+            _, end, *_ = yield from abreast(both + left)
         except AckerError as error:
             self._forgotten = False
             if not isinstance(error, ReaderFenced):
                 raise
             yield from leases.end(core, stream, slot, self.reader)  # what the claim has taken all the same
             raise
-        if self._number and not done:
-            if not self._once:  # else its lease ends, and what it had begun then is not begun again
-                yield from leases.end(core, stream, slot, self.reader)
-            raise ReaderFenced(
-                f"the store was set back to before the last commit of worker {self.reader} of stream "
-                f"{stream!r}: others have what it had taken by then. It begins anew"
-            )
         return int(end)
 
     def renew(self) -> None:

@@ -27,9 +27,7 @@ from acker.streams.commits import at_once as commits_at_once
 from acker.streams.spouts import settler
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
-from tests.helpers.cuts import before_script
 from tests.helpers.line_job import Job
-from tests.helpers.streaming import counters
 from tests.helpers.turns import Moment, moment, set_back, tag
 
 ROWS = 3
@@ -59,6 +57,25 @@ def losing(
         with contextlib.suppress(AckerError):  # it is tried again
             act()
     return number > after
+
+
+def before_script(
+    monkeypatch: pytest.MonkeyPatch, name: str, instead: Callable[[], object], act: Callable[[], object]
+) -> None:
+    """Does something, and something else just before its first script of a name goes to the store."""
+    send, left, own = Store.send, [instead], threading.get_ident()
+
+    def stopped(store: Store, requests: Sequence[Asked]) -> list[Reply]:
+        if threading.get_ident() == own and name in [one.script.name for one in requests if one.script]:
+            while left:
+                left.pop()()
+        return send(store, requests)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "send", stopped)
+        with contextlib.suppress(AckerError):
+            act()
+    assert not left
 
 
 def losing_its_record(
@@ -198,25 +215,3 @@ def test_a_store_that_is_set_back_in_a_commit_finishes_no_request_without_all_it
             assert set(job.sums) == {ROWS}, (first, lost)
             first, tried = first + 1, tried + 1
     assert tried > (10 if at_once else 8 * FARTHEST)
-
-
-@pytest.mark.parametrize("who", ["fan", "count", "add"])
-def test_a_worker_works_again_on_what_it_had_acked_when_the_store_was_set_back(
-    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, who: str
-) -> None:
-    """While it lives nobody else has what it took: its requests would wait until they expire."""
-    job = Job(open_ledger(Store(valkey_url), "t", ackers=3))
-    before = list[Moment]()
-    for _ in range(2):  # by its second batch it has a commit that the store knows of
-        job.ask(2, 3)
-        for name, worker in job.workers.items():
-            if name == who and len(job.sums) == 2:
-                before_script(monkeypatch, "chain", lambda: before.append(moment(valkey_raw)), worker.work)
-            worker.work()
-            job.coordinate()
-    set_back(valkey_raw, before.pop())
-    for _ in range(2):
-        job.work()
-    assert sorted(job.sums[2:])[-1] == 3
-    assert counters(job.ledger)["acked"] == 4 * 3  # trees: each request has three
-    assert job.workers[who].work() == 0
