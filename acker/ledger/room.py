@@ -32,10 +32,6 @@ class Room:
             self._seen.clear()
         self._seen[stream] = monotonic(), left // _SHARE
 
-    def forget(self, stream: str) -> None:
-        """Has somebody look before more is written: the limits of a stream are others now."""
-        self._seen.pop(stream, None)
-
     def __getstate__(self) -> dict[str, object]:
         return {}
 

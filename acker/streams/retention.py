@@ -47,7 +47,6 @@ def limit(
         fields += ["max_bytes", max_bytes]
     if fields:
         yield [command("HSET", keys.Stream(core.config.name, stream).subscriptions, *fields)]
-        core.room.forget(stream)
 
 
 def retain(core: Core, stream: str) -> Operation[int]:
