@@ -20,7 +20,6 @@ from acker.ledger.ages import Ages
 from acker.ledger.config import MAX_SPOUTS, Settings, TopologyConfig, check_name
 from acker.ledger.ids import Ids
 from acker.ledger.marks import Mark
-from acker.ledger.room import Room
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import HORIZON, Call, Failed, Submission, Updated, Writers, sums
 from acker.store import keys
@@ -41,7 +40,6 @@ class Core:
     spouts: frozenset[str] = frozenset()
     writers: Writers = field(default_factory=Writers)
     ages: Ages = field(default_factory=Ages, compare=False)
-    room: Room = field(default_factory=Room, compare=False)
     shards: list[keys.Shard] = field(init=False)
     registries: dict[int, bytes] = field(default_factory=dict)
     """The spouts that a shard tells outcomes to, as it has said last (acker/ledger/registries.py)."""

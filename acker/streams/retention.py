@@ -7,8 +7,6 @@ subscription ends that.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from acker.errors import UnknownSubscription, UnreadableRecord, ValidationError
@@ -87,7 +85,6 @@ def retain(core: Core, stream: str) -> Operation[int]:
             doomed.append(one)
             over -= one.segment.bytes
         if not doomed:
-            core.room.see(stream, -over)
             return dropped
         if gathers:
             limit = f"{most:,} bytes" if why == "over max_bytes" else f"{max_age:,.0f} s"
@@ -110,14 +107,6 @@ def retain(core: Core, stream: str) -> Operation[int]:
         dropped += gone
         if not gone:  # it was released meanwhile, or somebody else has dropped it
             return dropped
-
-
-def retain_what_grew(core: Core, members: Sequence[tuple[str, Segment]]) -> list[Operation[int]]:
-    """`retain` of the streams that have got segments, but where there was room for far more a moment ago."""
-    sizes: Counter[str] = Counter()
-    for stream, segment in members:
-        sizes[stream] += segment.bytes
-    return [retain(core, stream) for stream, size in sizes.items() if not core.room.take(stream, size)]
 
 
 class _Kept(NamedTuple):

@@ -2,16 +2,12 @@
 
 from collections import Counter
 
-import pyarrow as pa
 import pytest
 
 from acker.errors import ValidationError
 from acker.inspect import failures
 from acker.ledger import tick
 from acker.ledger.client import Ledger
-from acker.ledger.core import Core
-from acker.ledger.room import Room
-from acker.store.operation import Operation
 from acker.streams import Stream, retention
 from acker.streams.commits import commit as commits
 from acker.streams.commits import publishing
@@ -20,8 +16,6 @@ from acker.streams.commits.vectors import Made
 from acker.streams.places.drops import drops
 from acker.streams.places.reasons import explain
 from acker.streams.places.why import why
-from acker.streams.spouts.options import SpoutOptions
-from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.servers import raw_client, wait_until
 from tests.helpers.streaming import (
     ack,
@@ -121,28 +115,6 @@ def test_a_stream_over_its_size_drops_the_oldest_and_their_trees_expire(ledger: 
     assert ended.cause.reason.endswith(": over max_bytes")
     assert not kept(url, b"staged")
     assert not kept(url, b"owed")
-
-
-def test_who_saw_room_a_moment_ago_writes_without_a_look_and_never_over_the_limit(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spout = StreamSpout(ledger, SpoutOptions("asks", "lines", "id"))
-    spout.write(pa.table({"id": ["0"]}))
-    stream, looks, retain = Stream(ledger, "lines"), list[str](), retention.retain
-    most = 20 * stream.totals().bytes
-    stream.limit(max_bytes=most)
-    ledger.core.room = Room()
-
-    def looking(core: Core, name: str) -> Operation[int]:
-        looks.append(name)
-        return retain(core, name)
-
-    monkeypatch.setattr(retention, "retain", looking)
-    for n in range(1, 40):
-        spout.write(pa.table({"id": [str(n)]}))
-        assert stream.totals().bytes <= most
-    assert stream.totals().dropped > 0
-    assert 1 < len(looks) < 39 or ledger.store.cluster, "who commits phase by phase looks each time"
 
 
 def test_rows_that_a_drop_has_taken_are_acked_by_nobody_wherever_the_drop_was_cut(ledger: Ledger) -> None:

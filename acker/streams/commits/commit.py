@@ -122,7 +122,7 @@ def _leave(
     left: list[Operation[Any]] = [
         late.note(core, ended.acked, ended.emitted.unknown),
         at_once.end_late(core, ended.late),
-        *retention.retain_what_grew(core, what.segments()),
+        *(retention.retain(core, stream) for stream in dict.fromkeys(one for one, _ in what.segments())),
         *ready.afterwards,
     ]
     if ready.later is not None:
