@@ -98,6 +98,15 @@ test("a message id of several lines is asked for by its bytes, which stay whole 
     expect(messageIdText({ message_id: text, message_id_base64: bytes })).toBe(`base64:${bytes}`);
 });
 
+test("of a filter that has the text alone the bytes are made", () => {
+  for (const [text, bytes] of [
+    ["a\nb", "YQpi"],
+    ["base64:x", "YmFzZTY0Ong="],
+    ["", ""],
+  ] as const)
+    expect(messageIdText({ message_id: text, message_id_base64: "" })).toBe(`base64:${bytes}`);
+});
+
 test("a text that begins as bytes do may be a message id itself", () => {
   expect(literally("base64:AAé")).toBe("base64:YmFzZTY0OkFBw6k=");
   expect(literally(" base64:")).toBe("base64:IGJhc2U2NDo=");

@@ -14,17 +14,26 @@ export function messageIdQuery(text: string): MessageIdQuery {
   return bytes ? { message_id_base64: (bytes[1] ?? "").trim() } : { message_id: text };
 }
 
-/** The same as text for the box; bytes where it is no text, would be taken for something else, or has lines: a box has one. */
+/**
+ * The same as text for the box; bytes where it is no text, would be taken for something else, or has lines: a box
+ * has one. Who knows the text alone may leave the bytes out.
+ */
 export function messageIdText(of: { message_id: string | null; message_id_base64: string | null }): string {
   const { message_id: text, message_id_base64: bytes } = of;
-  return text !== null && text !== "" && !/^\s*base64:|[\r\n]/.test(text) ? text : `base64:${bytes ?? ""}`;
+  return text !== null && text !== "" && !/^\s*base64:|[\r\n]/.test(text)
+    ? text
+    : `base64:${bytes || encoded(text ?? "")}`;
 }
 
 /** A text that begins as bytes do, as a message id that is this very text; null for every other text. */
 export function literally(text: string): string | null {
   if (!/^\s*base64:/.test(text)) return null;
+  return `base64:${encoded(text)}`;
+}
+
+function encoded(text: string): string {
   const bytes = new TextEncoder().encode(text);
-  return `base64:${btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""))}`;
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 }
 
 /** Where a record is looked for. */
