@@ -15,7 +15,7 @@ from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs
 
 _SHARDS = 64
-_KINDS = "tracked", "emitted", "reset", "acked"
+_KINDS = "tracked", "emitted", "acked", "reset"
 
 
 @dataclass(frozen=True, slots=True)

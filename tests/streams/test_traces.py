@@ -60,12 +60,12 @@ def test_events_of_one_millisecond_stand_in_the_order_of_a_tuples_life(url: str)
     ledger = traced(url)
     anchor = int(ids.new_anchors(1)[0])
     shard = ledger.core.shards[ids.shard_of(ids.slab_of(anchor), 2)]
-    for kind in ("failed", "acked", "reset", "emitted", "tracked"):
+    for kind in ("failed", "reset", "acked", "emitted", "tracked"):
         value = b"7 " + json.dumps({"kind": kind}).encode()
         ledger.store.send([command("HSET", shard.trace(anchor), kind, value)])
     ledger.store.send([command("EXPIRE", shard.trace(anchor), 60)])
     found = ledger.run(traces.trace(ledger.core, anchor))
-    assert [one.kind for one in found] == ["tracked", "emitted", "reset", "acked", "failed"]
+    assert [one.kind for one in found] == ["tracked", "emitted", "acked", "reset", "failed"]
 
 
 def test_a_trace_tells_an_end_that_only_the_ledger_knows(url: str) -> None:
