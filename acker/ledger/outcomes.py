@@ -234,18 +234,6 @@ class OutcomeReader:
         return found
 
 
-def checks(core: Core, spout: str, entries: Sequence[Entry]) -> list[Request]:
-    """Requests that are answered 1 where the store still has the outcomes of a shard, else 0."""
-    by_shard: dict[int, list[tuple[bytes, bytes]]] = {}
-    for entry in entries:
-        by_shard.setdefault(entry.receipt.shard, []).append((entry.receipt.id, entry.receipt.digest))
-    return [
-        lua.check_outcomes(core.shards[shard].outcomes(spout), own[at : at + CONFIRM_ENTRIES])
-        for shard, own in by_shard.items()
-        for at in range(0, len(own), CONFIRM_ENTRIES)
-    ]
-
-
 def confirm(core: Core, spout: str, entries: Sequence[Receipt]) -> Operation[int]:
     """Confirms entries; returns how many trees. Confirming again changes nothing."""
     trees, most = 0, CONFIRM_ENTRIES

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.ledger import ids, once, outcomes, sections, slabs
+from acker.ledger import lua as ledger_lua
 from acker.ledger.causes import Cause
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
@@ -218,7 +219,17 @@ def _fail_others(core: Core, arrived: Sequence[_Arrived]) -> Operation[None]:
 
 def _there(core: Core, entries: Sequence[Entry]) -> Operation[bool]:
     """Whether the store still has the outcomes: one that was set back since they were read may not."""
-    return all((yield outcomes.checks(core, SPOUT, entries)))
+    return all((yield _looks(core, entries)))
+
+
+def _looks(core: Core, entries: Sequence[Entry]) -> list[Request]:
+    """Requests that are answered 1 where the store still has the outcomes of a shard, else 0."""
+    by_shard: dict[int, list[tuple[bytes, bytes]]] = {}
+    for entry in entries:
+        by_shard.setdefault(entry.receipt.shard, []).append((entry.receipt.id, entry.receipt.digest))
+    return [
+        ledger_lua.check_outcomes(core.shards[shard].outcomes(SPOUT), own) for shard, own in by_shard.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +291,7 @@ def _release(
         made = yield from abreast(stages)
         gates = [_gates(core, one, acked, staging) for one, acked in going]
         afterwards = [] if dropped else list(last)
-        at_hand = Ready(staging, conditions=outcomes.checks(core, SPOUT, entries), afterwards=afterwards)
+        at_hand = Ready(staging, conditions=_looks(core, entries), afterwards=afterwards)
         what = Commit(tuple(made), gates=tuple(gates))
         if not (yield from commits.commit(core, WRITER, number, what, ready=at_hand)):
             return None

@@ -13,8 +13,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.spark import settling
 from acker.store import keys
 from acker.store.client import Store
-from acker.store.operation import Operation
-from acker.streams.spouts import kept, lost, replays, settler
+from acker.streams.spouts import kept, lost, settler
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import Stepped
 from acker.streams.spouts.settler import Settler
@@ -159,34 +158,3 @@ def test_a_settler_follows_a_topology_that_was_made_anew(ledger: Ledger) -> None
     consume(anew, "lines-b")
     assert each.step() == 40
     assert pending(anew, "b") == 0
-
-
-def test_who_has_read_outcomes_before_another_settled_them_replays_nothing(ledger: Ledger) -> None:
-    """What a flight asks may be answered in any order: here the outcomes first, the spout's number last."""
-    spout(ledger, "a").write(lines(3))
-    ledger.fail([rows(ledger, "lines-a")[0]["_acker"]], "bad")
-    slow = replays.step(ledger.core, "a")
-    asked = next(slow)
-    read = ledger.store.send(asked)
-    while not any(request.args[0] == "XRANGE" for request in asked):
-        asked = slow.send(read)
-        read = ledger.store.send(asked)
-    assert settler.settle(ledger) == Stepped(replayed=1)
-    late = ledger.store.send(asked)
-    numbers = {place for place, request in enumerate(asked) if request.args[0] == "HGETALL"}
-    assert numbers, "the number of the spout's next commit is asked along"
-
-    mixed = [late[place] if place in numbers else reply for place, reply in enumerate(read)]
-
-    assert ledger.run(going_on(slow, mixed)) == Stepped()
-    assert pending(ledger, "a") == 3
-    assert len(rows(ledger, "lines-a")) == 4, "three, and one of them again"
-
-
-def going_on(operation: Operation[Any], replies: list[Any]) -> Operation[Any]:
-    """An operation from where it is."""
-    try:
-        while True:
-            replies = yield operation.send(replies)
-    except StopIteration as end:
-        return end.value

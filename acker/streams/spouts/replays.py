@@ -4,7 +4,7 @@ What a spout keeps for it is in the store, so any process may do it, any number 
 needs to know the spout: see `acker.streams.spouts.settler`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -86,22 +86,15 @@ def step(
     process dies, they are reported again. Raises DeadLettersFull, before that; what is not settled waits,
     unconfirmed.
     """
+    number = yield from commits.next_number(core, writer_of(spout))
     reading = reading or SettleProgress(core, spout)
     names = dict[bytes, list[bytes]]()
-    looks: list[Operation[Any]] = [
-        commits.next_number(core, writer_of(spout)),
-        _read(core, spout, reading, None if on_outcomes is None else names),
-    ]
-    number, (entries, known) = yield from abreast(looks)
+    entries, known = yield from _read(core, spout, reading, None if on_outcomes is None else names)
     if not entries:
         reading.finish(entries)
         return Stepped()
     unreadable = yield from kept.look_at_dead(core, spout, entries, known)
     wanted = any(place.roots.how.outcomes for place in known.values())
-    more = wanted or any(place.fate(entry) != "acked" for entry, place in _places(entries, known))
-    # The number is older than this look. So whoever has settled them since had it, or one after it.
-    if more and not all((yield outcomes.checks(core, spout, entries))):
-        return Stepped()
     table = None
     if wanted or on_outcomes is not None:
         table = yield from _table(core, entries, known, names if on_outcomes is not None else None)
@@ -168,11 +161,6 @@ def _read(
         if len(due) == len(found) or trees >= STEP_TREES or bad >= STEP_REPLAYS:
             break  # only what waits for its time is passed over
     return list(taken.values()), known
-
-
-def _places(entries: Sequence[Entry], known: dict[bytes, KeptSlab]) -> Iterator[tuple[Entry, KeptSlab]]:
-    for entry in entries:
-        yield from ((entry, known[outcome.slab]) for outcome in entry.slabs if outcome.slab in known)
 
 
 def _stepped(entries: Sequence[Entry], known: dict[bytes, KeptSlab], unreadable: set[str]) -> Stepped:
