@@ -303,7 +303,7 @@ def test_streams_that_drop_what_they_have_no_room_for_finish_no_request_without_
     flow = Flow(valkey_url, turns, (1, 2, 3)[seed % 3], pause=10**6, ackers=1 + seed % 2)
 
     def limit() -> None:
-        narrow = not turns.calm and turns.chance.random() < 0.5
+        narrow = not turns.calm and turns.chance.random() < 0.7
         for stream in ("rows", "counts"):
             flow.ledger.run(retention.limit(flow.ledger.core, stream, max_bytes=500 if narrow else 10**9))
 
