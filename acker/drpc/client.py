@@ -41,6 +41,7 @@ from acker.errors import (
 from acker.ledger import ids
 from acker.ledger.client import Ledger, follow
 from acker.ledger.settings import check_number
+from acker.lines import columns
 from acker.store import keys
 from acker.store.operation import Operation, Reply, abreast
 from acker.streams.spouts.options import SpoutOptions
@@ -73,6 +74,7 @@ class Client:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
+        columns.load_pandas()
         self._own = keys.Function(self.ledger.config.name, self.function.name)
         self._lock = threading.Lock()
         self._asked: list[Call] = []

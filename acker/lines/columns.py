@@ -10,6 +10,14 @@ from acker.errors import ValidationError, shown
 from acker.streams.segments import ANCHORS
 
 
+def load_pandas() -> None:
+    """Has pyarrow load pandas now, and not by the first array that some thread makes.
+
+    It holds a lock meanwhile, for which a process that is forked just then would wait for ever.
+    """
+    pa.array([])
+
+
 def table(rows: Sequence[Mapping[str, Any]], known: pa.Schema | None) -> pa.Table:
     """Rows with the columns that the stream has, and with new ones, but for new ones without a value.
 

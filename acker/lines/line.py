@@ -13,7 +13,7 @@ from acker.ledger.config import check_name
 from acker.ledger.outcomes import READ_ENTRIES, OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.ledger.settings import check_number
-from acker.lines import coordinator, definition, leases
+from acker.lines import columns, coordinator, definition, leases
 from acker.lines.bell import Bell
 from acker.lines.definition import Gather
 from acker.lines.steps import FunctionStep, GatherStep, WorkOptions, worked
@@ -132,6 +132,7 @@ class Line:
     def working(self, threads: int, stop: threading.Event) -> Iterator[None]:
         """As `work`. stop: is set where the workers stop, for the line was declared otherwise since."""
         check_number(threads, "threads", 1, THREADS, int)
+        columns.load_pandas()
         bell = Bell(self.ledger.store, stop)
         workers = [worker for _ in range(threads) for worker in self.workers()]
         running = [self._thread(_run, worker, stop, self._listening(bell, worker)) for worker in workers]
