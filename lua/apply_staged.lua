@@ -59,7 +59,10 @@ local function take()
   states[staged] = states[staged] or call('HGET', staged, 'state')
   local at, state = tonumber(number) + 1, states[staged]
   local was = state and sub(state, at, at)
-  if not state or was >= to then return counters.add('duplicates', 1) end
+  -- Where it is noted that the commit has applied it, a late copy of the call that staged it has staged it
+  -- again, since it was acked.
+  local again = state and of_commit and not acking and call('HEXISTS', KEYS[OWN], staged) == 1
+  if not state or was >= to or again then return counters.add('duplicates', 1) end
   if not holds then
     lost = lost + 1
     return

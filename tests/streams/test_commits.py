@@ -1,5 +1,6 @@
 """Commits of what was staged: once, whole, and in their order."""
 
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -147,6 +148,31 @@ def test_a_late_copy_of_a_stage_call_does_not_undo_what_happened_since(ledger: L
     ledger.store.send(sent)
     consume(ledger, "words")
     assert counters(ledger) == {"tracked": 10, "acked": 10}
+
+
+def test_what_a_late_copy_stages_again_is_not_emitted_again_by_who_finishes_the_commit(url: str) -> None:
+    """Who commits is paused, its rows are acked, and a copy of the call that staged their vectors comes."""
+    read = 0
+    for after in count():
+        ledger = open_ledger(Store(url), f"cut{after}", ackers=2)
+        anchors, sent = emit(ledger, 10), list[Any]()
+        staged = record_requests(ledger, partial(stage, ledger, anchors), sent)
+        what = Commit((staged,), (take(ledger, "lines"),))
+        cut = run_cut(ledger, commits.commit(ledger.core, "writer", 0, what), after)
+        published = len(rows(ledger, "words")) == 10
+        if published:
+            consume(ledger, "words")
+            ledger.store.send(sent)
+        commit(ledger, 0, what)
+        if not published:
+            consume(ledger, "words")
+        total = counters(ledger)
+        total.pop("duplicates", None)
+        assert total == {"tracked": 10, "acked": 10}, after
+        read += published
+        if not cut:
+            break
+    assert read > 3
 
 
 def test_reasons_of_their_own_take_no_writers_of_their_own(ledger: Ledger) -> None:
