@@ -282,7 +282,7 @@ def _release(
             going.append((one, acked))
         else:
             dropped.append(one)
-    if going:
+    while going:
         staging = list[Request]()
         stages = [
             _stage_last(core, Staging(one.stream, to=waits.staged_for[one.stream], into=staging), one, acked)
@@ -291,15 +291,42 @@ def _release(
         made = yield from abreast(stages)
         gates = [_gates(core, one, acked, staging) for one, acked in going]
         afterwards = [] if dropped else list(last)
-        at_hand = Ready(staging, conditions=_looks(core, entries), afterwards=afterwards)
+        conditions = _looks(core, entries) + _over(core, going)
+        at_hand = Ready(staging, conditions=conditions, afterwards=afterwards)
         what = Commit(tuple(made), gates=tuple(gates))
-        if not (yield from commits.commit(core, WRITER, number, what, ready=at_hand)):
+        if (yield from commits.commit(core, WRITER, number, what, ready=at_hand)):
+            if afterwards:
+                last.clear()
+            break
+        over = (yield from _each_over(core, going)) if at_hand.refused else []
+        if all(over):
             return None
-        if afterwards:
-            last.clear()
+        # The outcomes of the others come yet, and let their groups go then.
+        going = [one for one, its in zip(going, over, strict=True) if its]
     for one in dropped:
         yield from waiting.close(core, one.stream, one.group, _tasks(one))
     return int(bool(going))
+
+
+def _over(core: Core, going: Sequence[tuple[_Arrived, Ids]]) -> list[Request]:
+    """Requests that are answered 1 where requests of a group are over as was noted before, else 0.
+
+    A coordinator may have noted what the store had lost since it read that. What arrives now needs no such
+    look: its outcomes are there.
+    """
+    return [
+        ledger_lua.check_over(own.slabs, own.vector(one.slab), one.slab, acked.astype("<u2").tobytes())
+        for one, acked in going
+        if not np.isin(acked, one.acked).all()
+        for own in [core.shards[ids.shard_of(one.slab, core.config.ackers)]]
+    ]
+
+
+def _each_over(core: Core, going: Sequence[tuple[_Arrived, Ids]]) -> Operation[list[bool]]:
+    """For each group whether its requests are over as was noted before."""
+    asked = [_over(core, [one]) for one in going]
+    replies = iter((yield [one for its in asked for one in its]) if any(asked) else ())
+    return [all(next(replies) == 1 for _ in its) for its in asked]
 
 
 def _tasks(one: _Arrived) -> int:

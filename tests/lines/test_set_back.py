@@ -15,8 +15,8 @@ from acker.errors import AckerError
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
-from acker.lines import Request, coordinator
-from acker.lines.steps import FunctionStep
+from acker.lines import Gather, Line, Out, Request, coordinator
+from acker.lines.steps import FunctionStep, GatherStep
 from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
@@ -177,6 +177,53 @@ def test_rows_whose_hold_alone_was_lost_are_held_again(
     job.work()
     assert sorted(job.sums) == [ROWS] * 4
     assert settler.settle(job.ledger, "asks").acked == 4
+
+
+def test_a_request_that_was_over_before_a_loss_is_not_taken_for_over_when_others_of_its_group_are(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is set back when the coordinator has read an outcome, and before it notes that."""
+    ledger = open_ledger(Store(valkey_url), "t", ackers=1)
+    Line(ledger, "line", [Gather("rows")])
+
+    def fan(row: dict[str, Any], out: Out) -> None:
+        out.emit(row["id"], {"id": row["id"]})
+
+    def pass_on(row: dict[str, Any], out: Out) -> None:
+        out.emit("rows", {"id": row["id"]})
+
+    found = list[list[str]]()
+
+    class Note:
+        def __init__(self, _: Request) -> None:
+            self.rows: list[str] = []
+
+        def execute(self, row: dict[str, Any]) -> None:
+            self.rows.append(row["id"])
+
+        def finished(self, _: Out) -> None:
+            found.append(self.rows)
+
+    workers = [Worker(ledger, FunctionStep("fan", "asks", fan))]
+    workers += [Worker(ledger, FunctionStep(name, name, pass_on)) for name in ("a", "b")]
+    workers.append(Worker(ledger, GatherStep("note", "rows", Note)))
+    for one in workers:
+        assert not one.work()
+    reader = OutcomeReader(ledger.core, SPOUT)
+    coordinate = partial(ledger.run, coordinator.step(ledger.core, reader))
+    how = SpoutOptions("asks", "asks", "id", line="line", group=2)
+    StreamSpout(ledger, how).write(pa.table({"id": ["a", "b"]}))
+    assert workers[0].work()
+    before = moment(valkey_raw)
+    assert workers[1].work()
+    before_script(monkeypatch, "note_arrivals", lambda: set_back(valkey_raw, before), coordinate)
+    assert workers[2].work()
+    for _ in range(4):
+        ledger.run(coordinator.step(ledger.core, reader))
+        for one in workers[1:]:
+            one.work()
+    assert sorted(found) == [["a"], ["b"]]
+    assert settler.settle(ledger, "asks").acked == 2
 
 
 def settle_all(job: Job) -> None:
