@@ -2,11 +2,18 @@
 --
 -- KEYS  1 workers  hash (lua/lease.lua)
 -- ARGV  1 reader
+--       2 lease    ms for which a worker counts as alive at most
 -- Returns {1, what it has begun, or empty}; {0} where it counts as alive, or is not known any more.
 local found, begun = unpack(redis.call('HMGET', KEYS[1], ARGV[1], '!' .. ARGV[1]))
 if not found then return {0} end
-local now = redis.call('TIME')
+local instant = redis.call('TIME')
+local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
 -- A value that is no number was not written by a worker, so none lives by it.
-if (tonumber(found) or 0) >= now[1] * 1000 + math.floor(now[2] / 1000) then return {0} end
+local till, most = tonumber(found) or 0, now + tonumber(ARGV[2])
+if till >= now then
+  -- The clock was set back since: one that has died would count as alive until it has come there again.
+  if till > most then redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', most)) end
+  return {0}
+end
 redis.call('HSET', KEYS[1], ARGV[1], 0)
 return {1, begun or ''}

@@ -67,14 +67,16 @@ def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]
     What one has begun, where it noted that, is not worked on again: its commit is finished where there is
     one, else its trees fail.
     """
-    core, back = ledger.core, 0
+    core, back, lease = ledger.core, 0, max(0, round(LEASE * 1000))
     workers = keys.Stream(core.config.name, stream).workers(slot)
     [known, instant] = yield [command("HGETALL", workers), Request(workers, ["TIME"])]
     for field, until in pairs(known).items():
         reader = field.decode("utf-8", "replace")
-        if reader.startswith(BEGUN) or _lives(until, milliseconds(instant)):
+        now = milliseconds(instant)
+        # One that counts as alive for longer than any worker does so by a clock that was set back since.
+        if reader.startswith(BEGUN) or (_lives(until, now) and not _lives(until, now + lease + 1)):
             continue
-        [(dead, *begun)] = yield [lua.end_lease(workers, reader)]
+        [(dead, *begun)] = yield [lua.end_lease(workers, reader, lease)]
         if dead:
             if begun[0]:
                 yield from _end_begun(ledger, stream, slot, reader, step, begun[0])

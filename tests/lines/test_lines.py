@@ -29,6 +29,7 @@ from acker.streams.spouts import settler
 from acker.streams.stream import Stream
 from tests.helpers.leaks import assert_settled
 from tests.helpers.line_job import Job
+from tests.helpers.servers import wait_until
 from tests.helpers.streaming import counters, take
 
 
@@ -235,6 +236,25 @@ def test_a_worker_that_is_taken_for_dead_commits_nothing_any_more(
     assert given == [1]
     monkeypatch.undo()
     job.work()
+    assert job.sums == [4]
+
+
+def test_a_dead_worker_loses_its_rows_also_where_the_clock_of_the_store_was_set_back(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.ask(4)
+    [dead, other] = [Worker(job.ledger, job.workers["fan"].step) for _ in range(2)]
+    monkeypatch.setattr(dead.step, "run", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        dead.work()
+    monkeypatch.undo()
+    workers = keys.Stream("t", "asks").workers(dead._slot)
+    # As it stands there when the clock has gone back by an hour.
+    job.ledger.store.send([command("HINCRBY", workers, dead.reader, 3_600_000)])
+    monkeypatch.setattr(leases, "LEASE", 0.1)
+    other.work()
+    wait_until(other.recover)
+    wait_until(lambda: job.work() or job.sums)  # its own workers count as dead by then, and begin anew
     assert job.sums == [4]
 
 
