@@ -36,6 +36,7 @@ from acker.ledger.client import Ledger
 from acker.lines import Gather, Line
 from acker.lines import Out as Emitted
 from acker.streams import SpoutOptions, Stream, StreamSpout
+from examples.reach import Distinct, Sum
 
 DIRECTORY = Path(__file__).parent / "screenshots"
 VIEWS = {
@@ -174,26 +175,6 @@ def reach(stop: threading.Event) -> LinearDRPC:
             stop.wait()
         for number in range(10):
             out.emit({"follower": f"{row['person']}/{number % 7}"})
-
-    class Distinct:
-        def __init__(self, _: object) -> None:
-            self.names: set[str] = set()
-
-        def execute(self, row: dict[str, Any]) -> None:
-            self.names.add(row["follower"])
-
-        def finished(self, out: Out) -> None:
-            out.emit({"n": len(self.names)})
-
-    class Sum:
-        def __init__(self, _: object) -> None:
-            self.n = 0
-
-        def execute(self, row: dict[str, Any]) -> None:
-            self.n += row["n"]
-
-        def finished(self, out: Out) -> None:
-            out.result(self.n)
 
     text = pa.string()
     return (
