@@ -144,9 +144,9 @@ def check_outcomes(outcomes: bytes, entries: Sequence[tuple[bytes, bytes]]) -> R
     return script("check_outcomes", [outcomes], [word for entry in entries for word in entry])
 
 
-def check_over(slabs: bytes, vector: bytes, slab: bytes, indexes: bytes) -> Request:
-    """Tells whether trees of a slab of many are over. indexes: u16 each."""
-    return script("check_over", [slabs, vector], [slab, indexes])
+def check_over(slabs: bytes, vector: bytes, slab: bytes) -> Request:
+    """Tells whether all trees of a slab of many are over."""
+    return script("check_over", [slabs, vector], [slab])
 
 
 def open_topology(config: TopologyConfig, fields: Mapping[str, int | str]) -> Request:

@@ -91,10 +91,15 @@ def step(core: Core, reader: OutcomeReader, gone: list[bytes] | None = None) -> 
         reader.position = before
         return len(entries)
     few = arrived[:_RELEASE]
-    looks = [_noted(core, arrived), _waiting(core, few)]
-    replies, waits = yield from abreast(looks)
+    looks = [_noted(core, arrived), _over(core, arrived), _waiting(core, few)]
+    replies, over, waits = yield from abreast(looks)
     yield from _fail_others(core, arrived)
-    ready = [(one, _indexes(reply)) for one, reply in zip(arrived, replies, strict=True) if reply is not None]
+    # A store that was set back may have a note of an outcome that it has lost: of who had read that before.
+    ready = [
+        (one, _indexes(reply))
+        for one, reply, ended in zip(arrived, replies, over, strict=True)
+        if reply is not None and ended
+    ]
     places = [entry.receipt for entry in entries]
     last: list[Operation[Any]] = [outcomes.confirm(core, SPOUT, places)]
     for first in range(0, len(ready), _RELEASE):
@@ -244,6 +249,24 @@ def _noted(core: Core, arrived: Sequence[_Arrived]) -> Operation[list[Reply]]:
     return (yield [_noting(core, one) for one in arrived])
 
 
+def _over(core: Core, arrived: Sequence[_Arrived]) -> Operation[list[bool]]:
+    """Of groups whether the ledger says that all their requests are over in a section."""
+    asked = _partial(arrived)
+    replies = yield [_ended(core, one) for one in asked]
+    pending = {one.slab for one, reply in zip(asked, replies, strict=True) if reply != 1}
+    return [one.slab not in pending for one in arrived]
+
+
+def _partial(arrived: Sequence[_Arrived]) -> list[_Arrived]:
+    """Groups of which other requests were over before; of the rest, the outcomes that arrive say it all."""
+    return [one for one in arrived if len(np.unique(one.over)) < one.count]
+
+
+def _ended(core: Core, one: _Arrived) -> Request:
+    own = core.shards[ids.shard_of(one.slab, core.config.ackers)]
+    return ledger_lua.check_over(own.slabs, own.vector(one.slab), one.slab)
+
+
 def _waiting(core: Core, ready: Sequence[_Arrived]) -> Operation[_Waits]:
     streams = list(dict.fromkeys(one.stream for one in ready))
     looks: list[Operation[Any]] = [_lengths(core, ready)]
@@ -264,8 +287,8 @@ def _release(
 ) -> Operation[int | None]:
     """Releases groups by one commit; returns how many it took, None where another coordinator was quicker.
 
-    entries: the outcomes that it goes by; None, too, where the store has them no more. last: what is to be
-    done when all is released; emptied where that was done.
+    entries: the outcomes that it goes by; None, too, where the store has them no more, or a request is not
+    over any more. last: what is to be done when all is released; emptied where that was done.
     """
     going: list[tuple[_Arrived, Ids]] = []
     dropped: list[_Arrived] = []
@@ -282,7 +305,7 @@ def _release(
             going.append((one, acked))
         else:
             dropped.append(one)
-    while going:
+    if going:
         staging = list[Request]()
         stages = [
             _stage_last(core, Staging(one.stream, to=waits.staged_for[one.stream], into=staging), one, acked)
@@ -291,42 +314,19 @@ def _release(
         made = yield from abreast(stages)
         gates = [_gates(core, one, acked, staging) for one, acked in going]
         afterwards = [] if dropped else list(last)
-        conditions = _looks(core, entries) + _over(core, going)
+        conditions = [
+            *_looks(core, entries),
+            *(_ended(core, one) for one in _partial([one for one, _ in going])),
+        ]
         at_hand = Ready(staging, conditions=conditions, afterwards=afterwards)
         what = Commit(tuple(made), gates=tuple(gates))
-        if (yield from commits.commit(core, WRITER, number, what, ready=at_hand)):
-            if afterwards:
-                last.clear()
-            break
-        over = (yield from _each_over(core, going)) if at_hand.refused else []
-        if all(over):
+        if not (yield from commits.commit(core, WRITER, number, what, ready=at_hand)):
             return None
-        # The outcomes of the others come yet, and let their groups go then.
-        going = [one for one, its in zip(going, over, strict=True) if its]
+        if afterwards:
+            last.clear()
     for one in dropped:
         yield from waiting.close(core, one.stream, one.group, _tasks(one))
     return int(bool(going))
-
-
-def _over(core: Core, going: Sequence[tuple[_Arrived, Ids]]) -> list[Request]:
-    """Requests that are answered 1 where requests of a group are over as was noted before, else 0.
-
-    A coordinator may have noted what the store had lost since it read that. What arrives now needs no such
-    look: its outcomes are there.
-    """
-    return [
-        ledger_lua.check_over(own.slabs, own.vector(one.slab), one.slab, acked.astype("<u2").tobytes())
-        for one, acked in going
-        if not np.isin(acked, one.acked).all()
-        for own in [core.shards[ids.shard_of(one.slab, core.config.ackers)]]
-    ]
-
-
-def _each_over(core: Core, going: Sequence[tuple[_Arrived, Ids]]) -> Operation[list[bool]]:
-    """For each group whether its requests are over as was noted before."""
-    asked = [_over(core, [one]) for one in going]
-    replies = iter((yield [one for its in asked for one in its]) if any(asked) else ())
-    return [all(next(replies) == 1 for _ in its) for its in asked]
 
 
 def _tasks(one: _Arrived) -> int:

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from acker.errors import AckerError
-from acker.ledger.client import open_ledger
+from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.lines import Gather, Line, Out, Request, coordinator
@@ -20,7 +20,7 @@ from acker.lines.steps import FunctionStep, GatherStep
 from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
-from acker.store.operation import Reply
+from acker.store.operation import Operation, Reply
 from acker.store.operation import Request as Asked
 from acker.streams import StreamReader
 from acker.streams.commits import at_once as commits_at_once
@@ -218,6 +218,8 @@ def test_a_request_that_was_over_before_a_loss_is_not_taken_for_over_when_others
     assert workers[1].work()
     before_script(monkeypatch, "note_arrivals", lambda: set_back(valkey_raw, before), coordinate)
     assert workers[2].work()
+    assert ledger.run(coordinator.step(ledger.core, reader)) == 1
+    assert ledger.run(coordinator.step(ledger.core, reader)) == 0  # it is noted, and keeps nobody waiting
     for _ in range(4):
         ledger.run(coordinator.step(ledger.core, reader))
         for one in workers[1:]:
@@ -262,3 +264,58 @@ def test_a_store_that_is_set_back_in_a_commit_finishes_no_request_without_all_it
             assert set(job.sums) == {ROWS}, (first, lost)
             first, tried = first + 1, tried + 1
     assert tried > (10 if at_once else 8 * FARTHEST)
+
+
+class Stepping:
+    """An operation that is run step by step, one exchange each."""
+
+    def __init__(self, ledger: Ledger, operation: Operation[object]) -> None:
+        self._ledger, self._operation = ledger, operation
+        self._asked: Sequence[Asked] = next(operation)
+
+    def go_on(self, exchanges: int = 1_000) -> None:
+        """Goes on, to the end or for so many exchanges."""
+        with contextlib.suppress(StopIteration):
+            for _ in range(exchanges):
+                self._asked = self._operation.send(self._ledger.store.send(self._asked))
+
+    def until(self, script: str) -> None:
+        """Goes on until it would send a script of a name."""
+        while script not in [one.script.name for one in self._asked if one.script]:
+            self._asked = self._operation.send(self._ledger.store.send(self._asked))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_group_is_not_released_without_a_request_whose_outcome_was_just_lost(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """What another coordinator has noted of it had completed the group."""
+    if not at_once:
+        monkeypatch.setattr(commits_at_once, "MOST", 0)
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=2), group=2)
+    core = job.ledger.core
+    for name in "ab":  # the requests of a group come apart
+        job.line.step(name, reads=name)(job._fan)
+    job.workers |= {one.step.name: one for one in job.line.workers() if one.step.name in "ab"}
+    step = FunctionStep("fan", "asks", lambda row, out: out.emit(row["id"], {"n": row["n"]}))
+    apart = Worker(job.ledger, step)
+    for one in (apart, job.workers["a"], job.workers["b"]):
+        assert not one.work()
+    job.spout.write(pa.table({"id": ["a", "b"], "n": [ROWS, ROWS]}))
+    assert apart.work() == 1
+    assert job.workers["a"].work() == 1
+    before = moment(valkey_raw)
+    going = Stepping(job.ledger, coordinator.step(core, job.reader))
+    going.until("note_arrivals")
+    assert job.workers["b"].work() == 1
+    other = Stepping(job.ledger, coordinator.step(core, OutcomeReader(core, SPOUT)))
+    other.until("note_arrivals")
+    other.go_on(1)  # and ends
+    going.until("chain" if at_once else "stage")
+    set_back(valkey_raw, before)
+    going.go_on()
+    job.coordinate()
+    job.workers["b"] = Worker(job.ledger, job.workers["b"].step)
+    job.work()
+    assert job.sums == [ROWS, ROWS]
+    assert settler.settle(job.ledger, "asks").acked == 2
