@@ -93,8 +93,8 @@ class Worker:
             if self.step.fair_by:
                 yield from fairness.declare(core, stream, self.step.fair_by, slot)
             self._slot = slot
-        told = Told()
-        end = yield from self._claim(told)
+        told, looked = Told(), dict[str, Look]()
+        end = yield from self._claim(told, looked)
         self.more = told.more
         if end == self._at:
             return 0
@@ -106,13 +106,17 @@ class Worker:
             raise subscriptions.fenced(stream, self.reader)
         members = [one.segment for one in found]
         heads = dict[bytes, Reply]()
-        looks: list[Operation[Any]] = [
-            payload_of(self.ledger, stream, members),
-            stale.judge(core, members, self._slot, heads),
-            downtime.take_up(core, stream, self._slot, found),
-            look_at(core, self._emits),
-        ]
-        payloads, judged, _, looked = yield from abreast(looks)
+        if len(told.looks) == len(members) and segments.UNREAD not in members:
+            payloads = [one[0] for one in told.looks]
+            judged = stale.judge_seen(core, members, self._slot, told.looks, heads)
+            yield from downtime.take_up(core, stream, self._slot, found, told.now)
+        else:
+            looks: list[Operation[Any]] = [
+                payload_of(self.ledger, stream, members),
+                stale.judge(core, members, self._slot, heads),
+                downtime.take_up(core, stream, self._slot, found),
+            ]
+            payloads, judged, _ = yield from abreast(looks)
         acked = _acked(core, self._slot, members, heads)
         gone = {one.token for one, payload in zip(members, payloads, strict=True) if payload is None}
         plan = yield from stale.planned(core, stream, members, gone, judged)
@@ -203,10 +207,11 @@ class Worker:
             yield from subscriptions.forget(self.ledger.core, replace(what, start=0))
         self._forgotten = True
 
-    def _claim(self, told: Told) -> Operation[int]:
+    def _claim(self, told: Told, looked: dict[str, Look]) -> Operation[int]:
         """Takes what there is; the number of the last segment that the worker has then.
 
-        told: gets all that it has taken, where that is not much, and whether there may be more.
+        told: gets all that it has taken, where that is not much, and whether there may be more. looked: gets
+        what the streams are like that it emits to.
         """
         core, stream, slot = self.ledger.core, self.step.reads, self._slot
         lease = leases.beat(core, stream, slot, self.reader, new=not self._leased)
@@ -215,17 +220,19 @@ class Worker:
             # Before it takes anything: who has taken and is not known to live would keep that for ever.
             yield from lease
             self._leased = True
+            looked |= yield from look_at(core, self._emits)
             return (yield from claim)
         left, self._left = self._left, []
-        both: list[Operation[Any]] = [lease, claim]
+        all_three: list[Operation[Any]] = [lease, claim, look_at(core, self._emits)]
         try:
-            _, end, *_ = yield from abreast(both + left)
+            _, end, found, *_ = yield from abreast(all_three + left)
         except AckerError as error:
             self._forgotten = False
             if not isinstance(error, ReaderFenced):
                 raise
             yield from leases.end(core, stream, slot, self.reader)  # what the claim has taken all the same
             raise
+        looked |= found
         return int(end)
 
     def renew(self) -> None:

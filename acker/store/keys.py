@@ -261,6 +261,11 @@ class Function:
         return self._prefix + b"result:" + anchor.encode()
 
 
+def before_shard(topology: str) -> bytes:
+    """What the keys of all shards begin with, before the shard's number (lua/claim_and_look.lua)."""
+    return f"acker:{{{topology}:".encode()
+
+
 class Shard:
     """The keys of one shard of a topology (lua/includes/shard.lua says what each holds)."""
 

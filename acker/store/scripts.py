@@ -17,8 +17,9 @@ from pathlib import Path
 from acker.errors import AckerError
 from acker.store import rights
 
+_SCRIPT = re.compile(r'^--- @script "(\w+)"$', re.MULTILINE)
 _INCLUDE = re.compile(r'^--- @include "(\w+)"$', re.MULTILINE)
-_HEADER = re.compile(r"(?:(?:#|--(?!- @(?:include|chained_scripts))).*\n)*")
+_HEADER = re.compile(r"(?:(?:#|--(?!- @(?:include|script|chained_scripts))).*\n)*")
 _CHAINED = re.compile(r"^--- @chained (.+)$", re.MULTILINE)
 _CHAINED_SCRIPTS = "--- @chained_scripts\n"
 
@@ -53,14 +54,17 @@ def _names(folder: Traversable) -> list[str]:
 
 
 def _parts(folder: Traversable, name: str) -> tuple[str, str]:
-    """A script's header, and its code with the shared pieces put in."""
+    """A script's header, and its code with the shared pieces put in, and other scripts as functions."""
 
     def include(match: re.Match[str]) -> str:
         return (folder / "includes" / f"{match[1]}.lua").read_text("utf-8")
 
+    def script(match: re.Match[str]) -> str:
+        return _FUNCTION.format(name=match[1], code=_parts(folder, match[1])[1])
+
     own = (folder / f"{name}.lua").read_text("utf-8")
     begins = _HEADER.match(own).end()  # type: ignore[union-attr]
-    return own[:begins], _INCLUDE.sub(include, own[begins:])
+    return own[:begins], _SCRIPT.sub(script, _INCLUDE.sub(include, own[begins:]))
 
 
 def _chained(folder: Traversable) -> str:
@@ -76,6 +80,11 @@ def _chained(folder: Traversable) -> str:
     return "".join(made)
 
 
+_FUNCTION = """\
+local function {name}(KEYS, ARGV)
+{code}
+end
+"""
 _CHAIN = """\
 -- Whether all of a list, from a place on, are one of some values.
 local function only(list, first, one, other)

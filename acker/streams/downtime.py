@@ -74,17 +74,19 @@ def keep(core: Core) -> Operation[int]:
     return (yield from _send_back(found, 2))
 
 
-def take_up(core: Core, stream: str, slot: int, taken: Sequence[Taken]) -> Operation[int]:
+def take_up(core: Core, stream: str, slot: int, taken: Sequence[Taken], now: int = 0) -> Operation[int]:
     """Starts the clock anew for what a reader begins to work on, where that has waited longer than a tick.
 
     What waited may stand right before its end, for `keep` moves it no sooner. Returns how many slabs were
     sent back to the nursery. A batch that is planned again sends them back again, but none that is older than
-    the topology's `downtime`: a query that ends each time it is started keeps nothing for ever.
+    the topology's `downtime`: a query that ends each time it is started keeps nothing for ever. now: the
+    server's time (ms), where it has just said it.
     """
     if not core.config.downtime or not core.shards or not taken:
         return 0
-    [instant] = yield [Request(keys.Stream(core.config.name, stream).entries, ["TIME"])]
-    now = milliseconds(instant)
+    if not now:
+        [instant] = yield [Request(keys.Stream(core.config.name, stream).entries, ["TIME"])]
+        now = milliseconds(instant)
     young = (max(0, now - core.config.tick_ms), 0)
     oldest = (max(0, now - core.config.downtime * 1000), 0)
     found = _Found(core)

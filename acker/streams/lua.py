@@ -129,6 +129,24 @@ def claim_segments(
     return script("claim_segments", own, [slot, reader, at, rows, segments, end, ttl, shown])
 
 
+def claim_and_look(
+    topology: str,
+    stream: Stream,
+    slot: int,
+    reader: str,
+    at: int,
+    rows: int,
+    segments: int,
+    end: str,
+    ttl: int,
+    shown: int,
+) -> Request:
+    """As `claim_segments`, and reads what a worker wants to know of segments. A cluster answers None."""
+    claim = claim_segments(stream, slot, reader, at, rows, segments, end, ttl, shown)
+    args = [*claim.args, stream.payload(""), keys.before_shard(topology)]
+    return Request(claim.key, args, scripts.get("claim_and_look"), claim.keys, one_server=True)
+
+
 def note_segments(
     config: TopologyConfig,
     stream: Stream,

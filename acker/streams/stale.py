@@ -113,6 +113,29 @@ def judge(
                 heads[key] = reply
     rest = {shard: names - guessed[shard] for shard, names in by_shard.items()}
     yield from _look_at_slabs(core, rest, ended)
+    return _judged(named, ended)
+
+
+def judge_seen(
+    core: Core, members: Sequence[Segment], slot: int, looks: Sequence[Reply], heads: dict[bytes, Reply]
+) -> Skipped:
+    """As `judge`, by what was read along with a claim (`acker.streams.subscriptions.Told`)."""
+    named: dict[str, list[bytes]] = {}
+    ended: dict[bytes, npt.NDArray[np.bool_]] = {}
+    for one, (_, *shards) in zip(members, looks, strict=True):
+        named[one.token] = []
+        for (key, _), head, trees in zip(
+            vectors.keys_of(core, one, slot), shards[::2], shards[1::2], strict=True
+        ):
+            heads[key] = head
+            names = [slab for _, chunk in vectors.chunks(key, head) for slab in chunk]
+            named[one.token] += names
+            for slab, header, word in zip(names, trees[::2], trees[1::2], strict=True):
+                _note(slab, header, word, ended)
+    return _judged(named, ended)
+
+
+def _judged(named: Mapping[str, Sequence[bytes]], ended: Mapping[bytes, npt.NDArray[np.bool_]]) -> Skipped:
     packed = {slab: skipped.ALL if done is _ALL else _packed(done) for slab, done in ended.items()}
     over, parts, count = set[str](), dict[str, Left](), 0
     for token, slabs in named.items():
@@ -203,12 +226,20 @@ def _look(
         *(command("GET", own.vector(slab)) for slab in slabs),
     ]
     for slab, header, vector in zip(slabs, headers, words, strict=True):
-        if header is None or (_tracked(header) and vector is None) or _came_late(slab, header):
+        _note(slab, header, vector, ended)
+
+
+def _note(slab: bytes, header: Reply, vector: Reply, ended: dict[bytes, npt.NDArray[np.bool_]]) -> None:
+    """Notes which trees of a slab are over; of a slab of one none, where its word is there."""
+    if ids.is_one(slab):
+        if vector is None and (header is None or _tracked(header)):
             ended[slab] = _ALL
-        elif _tracked(header) and _ZERO in vector and len(vector) % 8 == 0:
-            done = np.frombuffer(vector, dtype="<u8") == 0
-            if done.any():
-                ended[slab] = done
+    elif header is None or (_tracked(header) and vector is None) or _came_late(slab, header):
+        ended[slab] = _ALL
+    elif _tracked(header) and _ZERO in vector and len(vector) % 8 == 0:
+        done = np.frombuffer(vector, dtype="<u8") == 0
+        if done.any():
+            ended[slab] = done
 
 
 def _look_at_ones(
@@ -220,8 +251,7 @@ def _look_at_ones(
     if gone:
         [headers] = yield [command("HMGET", own.slabs, *gone)]
         for slab, header in zip(gone, headers, strict=True):
-            if header is None or _tracked(header):
-                ended[slab] = _ALL
+            _note(slab, header, None, ended)
 
 
 def _came_late(slab: bytes, header: Reply) -> bool:

@@ -21,7 +21,7 @@ from acker.ledger.config import check_name
 from acker.ledger.core import Core
 from acker.ledger.settings import check_number
 from acker.store import keys, records
-from acker.store.operation import Operation, Request, command
+from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds, whole
 from acker.streams import lua, segments
 from acker.streams.segments import UNREAD, Segment
@@ -170,10 +170,16 @@ def find(core: Core, stream: str, name: str) -> Operation[int]:
 
 @dataclass(slots=True)
 class Told:
-    """What a claim tells: segments that the reader has, and whether the stream may have more for it."""
+    """What a claim tells: segments that the reader has, and whether the stream may have more for it.
+
+    now: the server's time (ms), and looks: what it read of each of them along with that
+    (lua/claim_and_look.lua); 0 and none where it did not.
+    """
 
     taken: list[Taken] = field(default_factory=list)
     more: bool = True
+    now: int = 0
+    looks: list[Reply] = field(default_factory=list)
 
 
 def claim(
@@ -198,7 +204,15 @@ def claim(
     own = keys.Stream(core.config.name, stream)
     while True:
         shown = 0 if told is None else _TOLD
-        [reply] = yield [lua.claim_segments(own, slot, reader, at, rows, segments, end, HOLD_TTL, shown)]
+        words = slot, reader, at, rows, segments, end, HOLD_TTL, shown
+        reply: Reply = None
+        if told is not None:
+            [reply] = yield [lua.claim_and_look(core.config.name, own, *words)]
+            if isinstance(reply, list):
+                reply, *looks = reply
+                told.now, told.looks = (milliseconds(looks[0]), looks[1:]) if looks else (0, [])
+        if reply is None:
+            [reply] = yield [lua.claim_segments(own, *words)]
         if isinstance(reply, redis.ResponseError) and str(reply) == "ACKER FENCED":
             raise fenced(stream, reader)
         if isinstance(reply, redis.ResponseError):

@@ -101,13 +101,13 @@ def test_a_worker_that_was_taken_for_dead_before_it_began_does_not_begin(
     topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dying = Dying(topology, monkeypatch)
-    judge, given = stale.judge, list[int]()
+    judge, given = stale.judge_seen, list[int]()
 
     def paused(*args: Any) -> Any:
         given.append(dying.find_out())
         return judge(*args)
 
-    monkeypatch.setattr(stale, "judge", paused)
+    monkeypatch.setattr(stale, "judge_seen", paused)
     monkeypatch.setattr(leases, "LEASE", -1.0)
     while not given:
         assert dying.dead.work() == 0
