@@ -200,7 +200,10 @@ def work(
     timeout: Timeout = 10.0,
 ) -> None:
     """Work on a function until it is stopped."""
+    with needing_pyarrow("to work on functions"):
+        from acker.lines.line import check_threads
     function = _found(where)
+    check_threads(threads)  # before the topology is made
     ledger = open_ledger(options.store(url, timeout), topology)
     stop = stop_on_signals()
     with ExitStack() as stack:

@@ -22,6 +22,7 @@ from acker.ledger.config import check_name
 from acker.ledger.sections import SECTIONS
 from acker.ledger.settings import check_number
 from acker.lines import Gather, Line
+from acker.lines.line import check_threads
 from acker.lines.steps import FunctionStep, GatherStep, WorkOptions, worked
 from acker.store import keys
 from acker.store.operation import Operation, command
@@ -290,8 +291,9 @@ class LinearDRPC:
         """Registers the function, and works on its calls, each step in `threads`, until it is left.
 
         Gives an event that is set where its workers stop before: somebody has registered the function
-        otherwise. The log says how.
+        otherwise. The log says how. Raises ValidationError, and what `register` does.
         """
+        check_threads(threads)
         line = self.register(topology)
         stop = threading.Event()
         what = self.description(topology.ledger.config.name)

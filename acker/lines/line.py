@@ -131,7 +131,7 @@ class Line:
     @contextmanager
     def working(self, threads: int, stop: threading.Event) -> Iterator[None]:
         """As `work`. stop: is set where the workers stop, for the line was declared otherwise since."""
-        check_number(threads, "threads", 1, THREADS, int)
+        check_threads(threads)
         columns.load_pandas()
         bell = Bell(self.ledger.store, stop)
         workers = [worker for _ in range(threads) for worker in self.workers()]
@@ -155,6 +155,11 @@ class Line:
     @staticmethod
     def _thread(target: Callable[..., object], *args: object) -> threading.Thread:
         return threading.Thread(target=target, args=args, daemon=True)
+
+
+def check_threads(threads: int) -> None:
+    """Raises ValidationError where so many threads cannot work on a step."""
+    check_number(threads, "threads", 1, THREADS, int)
 
 
 def coordinate(ledger: Ledger, stop: threading.Event, woken: threading.Event) -> None:

@@ -163,3 +163,13 @@ def test_a_command_whose_function_is_registered_otherwise_meanwhile_ends(
         assert run(["drpc", "work", "counted_by_hand:function", "--topology", "t"]) == 1
         other.result(60)
     assert "function 'count' was registered otherwise" in capsys.readouterr().err
+
+
+def test_threads_that_cannot_be_are_refused_before_the_topology_is_made(
+    valkey_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drpc, "_found", lambda _: counting())
+    assert run(["drpc", "work", "m:f", "--topology", "t", "--threads", "0", "--url", valkey_url]) == 2
+    assert "threads: expected int from 1 to 64, got 0" in capsys.readouterr().err
+    assert run(["topologies", "--json", "--url", valkey_url]) == 0
+    assert json.loads(capsys.readouterr().out) == []

@@ -223,6 +223,15 @@ def test_each_mistake_has_its_own_message(make: Callable[[], object], said: str)
         make()
 
 
+@pytest.mark.parametrize("threads", [0, 65, "2"])
+def test_a_number_of_threads_that_cannot_be_is_refused_before_anything_is_registered(
+    topology: Topology, threads: Any
+) -> None:
+    with pytest.raises(ValidationError, match="threads: expected int from 1 to 64"):
+        counting().work(topology, threads).__enter__()
+    assert topology.ledger.store.send([command("EXISTS", keys.FUNCTIONS, keys.lines("t"))]) == [0]
+
+
 def test_a_function_has_sixteen_steps_of_which_seven_gather() -> None:
     function = base()
     for number in range(15):
