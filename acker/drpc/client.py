@@ -202,7 +202,7 @@ class Client:
                 call.begun.set_result(None)
         except Exception as error:  # noqa: BLE001 - whoever waits is to know
             for call in calls:
-                self._waiting.end(call.request, error)
+                self._waiting.fail(call, error)
 
     def _follow(self) -> None:
         """Looks now and then whether the topology was configured or made anew."""

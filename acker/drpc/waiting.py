@@ -165,6 +165,15 @@ class Waiting:
         for _, future in waiting:
             _give(future, result)
 
+    def fail(self, call: Call, error: Exception) -> None:
+        """Gives a call that was not begun its error. Others that wait for its request go on."""
+        with self._lock:
+            waiting = self._pending.pop(call.request, [])
+            if others := [one for one in waiting if one[1] is not call.future]:
+                self._pending[call.request] = others
+        if len(others) < len(waiting):
+            _give(call.future, error)
+
     def _expire(self) -> None:
         """Ends what is over by the caller's own clock: the store was away, or has forgotten it."""
         now, over = time.monotonic(), list[Future[Any]]()

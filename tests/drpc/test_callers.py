@@ -238,6 +238,21 @@ def test_a_call_is_worked_out_once_under_its_key_also_where_the_store_did_not_an
     assert topology.ledger.store.send(calls_left) == [0]
 
 
+def test_who_waits_for_a_key_goes_on_where_the_same_is_asked_again_and_the_store_does_not_answer(
+    valkey_url: str, topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held()
+    with held.function.work(topology):
+        client = Topology(valkey_url, "t", timeout=9.0).drpc("count")
+        first = client.begin(2, key="k", timeout=60.0)
+        first.begun.result(30)
+        Unanswered(monkeypatch, "call", "never")
+        with pytest.raises(StoreUnavailable):
+            client.execute(2, key="k", timeout=60.0)
+        held.go.set()
+        assert first.future.result(30) == 2
+
+
 def test_a_call_that_was_answered_before_it_was_written_leaves_the_others_alone(
     valkey_url: str, topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
