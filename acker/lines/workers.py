@@ -19,9 +19,10 @@ from acker.lines.steps import FunctionStep, GatherStep, Made, Read, stage_made
 from acker.store.operation import Operation, Reply, Request, abreast
 from acker.streams import downtime, fairness, segments, stale, subscriptions
 from acker.streams.commits import commit as commits
-from acker.streams.commits import inputs, vectors
+from acker.streams.commits import inputs, skipped, vectors
 from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.skipped import ALL, Left, Skipped
 from acker.streams.gathers import LAST
 from acker.streams.reader import payload_of
 from acker.streams.segments import ANCHORS, Segment
@@ -131,13 +132,19 @@ class Worker:
         # A lost segment has lost its vectors, too, and was not acked for that.
         missing = [set[int]() if lost else its for its, (_, lost) in zip(acked, decoded, strict=True)]
         read: list[Read] = []
+        out = dict[str, Left]()
         for segment, (rows, lost), shards in zip(members, decoded, _by_bundle(members, missing), strict=True):
+            if left := _left_out(rows, shards.all | shards.some, core.config.ackers):
+                out[segment.token] = left
             rows = yield from stale.fresh(core, stream, segment, self._slot, rows, plan.left)
             broken = shards.some if segment.to.startswith(LAST) else frozenset[int]()
             without = (shards.all | shards.some) - broken
             rows = [_split(one, without, core.config.ackers)[0] for one in rows] if without else rows
             ended = [_split(one, broken, core.config.ackers)[1] for one in rows] if broken else []
             read.append(Read(segment, rows, lost, frozenset(anchor for one in ended for anchor in one)))
+        if out:  # a store that is set back may have it to be acked again, and nobody has worked on it then
+            token = yield from skipped.note(core, stream, Skipped(parts=out))
+            what = replace(what, skipped=f"{what.skipped} {token}".strip())
         if self._once:
             begun = f"{what.start} {what.end} {self._number}"
             yield from leases.beat(core, stream, self._slot, self.reader, begun=begun)
@@ -288,6 +295,15 @@ def _by_bundle(members: Sequence[Segment], acked: Sequence[set[int]]) -> list[_A
         if not segment.to or segment.to.startswith(LAST):
             bundle, left = _Acked(), set[int]()
     return found
+
+
+def _left_out(rows: Sequence[pa.RecordBatch], shards: Set[int], ackers: int) -> Left:
+    """The slabs of what `_split` takes out of rows."""
+    numbers = set[int]()
+    for one in rows if shards else ():
+        anchors = np.array(_split(one, shards, ackers)[1], np.int64)
+        numbers.update(np.unique(ids.split(anchors)[0]).tolist())
+    return {number.to_bytes(8, "big"): ALL for number in numbers}
 
 
 def _split(rows: pa.RecordBatch, shards: Set[int], ackers: int) -> tuple[pa.RecordBatch, list[int]]:

@@ -160,6 +160,36 @@ def test_rows_of_a_plain_stream_are_published_by_one_of_two_after_a_loss(
     assert sorted(rows) == ["a", "b"]
 
 
+def test_what_a_batch_finds_acked_is_not_acked_by_it_where_the_store_forgets_that_meanwhile(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit is cut when it has acked its rows; they are not worked on again, and then it never was."""
+    monkeypatch.setattr(commits_at_once, "MOST", 0)
+    ledger = open_ledger(Store(valkey_url), "t", ackers=1)
+    worker = Worker(ledger, FunctionStep("pass", "asks", lambda row, out: out.emit("made", row)))
+    assert not worker.work()
+    StreamSpout(ledger, SpoutOptions("asks", "asks", "id", attempts=9)).write(pa.table({"id": ["a", "b"]}))
+    before = list[Moment]()
+
+    def cut() -> None:
+        raise AckerError("the store does not answer")
+
+    def begin() -> None:
+        before_script(monkeypatch, "note_segments", cut, worker.work)
+
+    before_script(monkeypatch, "begin_commit", lambda: before.append(moment(valkey_raw)), begin)
+    before_script(monkeypatch, "begin_commit", lambda: set_back(valkey_raw, before.pop()), worker.work)
+    reader, made, acked = StreamReader(ledger, "made"), list[str](), 0
+    for _ in range(8):
+        worker.work()
+        made += [row["id"] for table in reader.tables() for row in table.to_pylist()]
+        reader.ack_all()
+        acked += settler.settle(ledger, "asks").acked
+        ledger.tick(force=True)
+    assert acked == 2
+    assert sorted(made) == ["a", "b"]
+
+
 def test_rows_whose_hold_alone_was_lost_are_held_again(
     valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
