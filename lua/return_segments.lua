@@ -15,7 +15,7 @@
 --       ... number     of each segment among the taken
 -- Returns {how many there were to take back; then field and value of each commit that has segments}. A reader
 -- that has none any more is forgotten.
--- Bounded by the caller: at most 500 segments a call, and the few commits that one reader is in.
+-- Bounded by the caller: at most 500 segments a call, in the order of their numbers, and the few commits that one reader is in.
 local call, back, kept, first = redis.call, 0, false, 6 + 2 * tonumber(ARGV[5])
 local highest = tonumber(call('HGET', KEYS[4], 'given_back') or 0)
 if ARGV[3] == '1' and string.sub(call('HGET', KEYS[3], ARGV[2]) or '1', 1, 1) == '1' then return {0} end
@@ -34,6 +34,10 @@ for k = 5, #KEYS do
   local number = ARGV[first + k - 5]
   local id = number .. '-0'
   local one = call('XRANGE', KEYS[1], id, id)[1]
+  -- A bundle is given whole, and stays so: a store that was set back may have numbered anew what is bound.
+  if one and tonumber(number) <= last and one[2][7] == 'bundle' then
+    last = math.max(last, number + (tonumber(string.match(one[2][8], '^%d+')) or 0))
+  end
   local open = one and call('HGET', KEYS[k], ARGV[1]) == '1'
   if open and tonumber(number) <= last then
     kept = true

@@ -22,8 +22,9 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Operation, Reply
 from acker.store.operation import Request as Asked
-from acker.streams import StreamReader
+from acker.streams import StreamReader, subscriptions, taking_back
 from acker.streams.commits import at_once as commits_at_once
+from acker.streams.commits import giving_back
 from acker.streams.spouts import settler
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
@@ -188,6 +189,26 @@ def test_what_a_batch_finds_acked_is_not_acked_by_it_where_the_store_forgets_tha
         ledger.tick(force=True)
     assert acked == 2
     assert sorted(made) == ["a", "b"]
+
+
+def test_what_is_bound_up_to_the_middle_of_a_bundle_is_given_back_as_a_whole(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    """A copy of the call that binds a reader comes late, and its segments have other numbers by now."""
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=1))
+    job.ask(ROWS)
+    assert job.workers["fan"].work()
+    job.coordinate()
+    core, run = job.ledger.core, job.ledger.run
+    slot = run(subscriptions.find(core, "rows", "count"))
+    assert run(subscriptions.claim(core, "rows", slot, "dead", 0)) == 4, "of each task rows, and a last word"
+    valkey_raw.hset(keys.Stream("t", "rows").bound(slot, "dead"), "dead 0", "1 attempt")
+    back, bound = run(taking_back.take_back(core, "rows", slot, "dead"))
+    assert (back, len(bound)) == (2, 1)
+    assert job.workers["count"].work() == 2
+    assert run(giving_back.give_back(core, "rows", slot, "dead")) == 2
+    job.work()
+    assert job.sums == [ROWS]
 
 
 def test_rows_whose_hold_alone_was_lost_are_held_again(
