@@ -30,12 +30,15 @@ from acker.errors import (
     AckerError,
     DRPCFull,
     SpoutPendingFull,
+    StoreError,
     StoreUnavailable,
     TrackRejected,
     UnknownFunction,
     UnknownLine,
     UnknownTopology,
+    UnreadableRecord,
     ValidationError,
+    WritersFull,
     shown,
 )
 from acker.ledger import ids
@@ -308,7 +311,11 @@ class Client:
         )
 
     def _clear_doubts(self) -> None:
-        """Finds out what became of calls that were not begun as they should. Raises StoreUnavailable."""
+        """Finds out what became of calls that were not begun as they should.
+
+        Raises StoreUnavailable and StoreError where the store does not let it, as one without memory. Who asked
+        again would wait for calls that nobody has begun.
+        """
         for _ in range(len(self._doubts)):
             try:
                 doubt = self._doubts.popleft()
@@ -318,7 +325,10 @@ class Client:
                 self.ledger.run(doubts.clear(self.ledger.core, self.function, doubt))
             except BaseException as error:
                 self._doubts.append(doubt)
+                lasting = isinstance(error, UnreadableRecord | WritersFull)
                 if not isinstance(error, AckerError) or isinstance(error, StoreUnavailable):
+                    raise
+                if isinstance(error, StoreError) and not lasting:
                     raise
 
 

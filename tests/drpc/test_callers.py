@@ -11,15 +11,17 @@ from multiprocessing import get_context
 from typing import Any
 
 import pytest
+import redis
 
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out, calls, waiting
 from acker.drpc.steps import as_json
-from acker.errors import DRPCTimeout, StoreUnavailable, UnreadableRecord, ValidationError
+from acker.errors import DRPCTimeout, StoreError, StoreUnavailable, UnreadableRecord, ValidationError
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Request, command
 from tests.helpers.counting import Count, N, counting, fan
+from tests.helpers.new_server import NewServer
 
 
 class Held:
@@ -251,6 +253,34 @@ def test_who_waits_for_a_key_goes_on_where_the_same_is_asked_again_and_the_store
             client.execute(2, key="k", timeout=60.0)
         held.go.set()
         assert first.future.result(30) == 2
+
+
+def test_a_call_that_a_store_without_memory_did_not_take_is_worked_out_when_it_is_asked_again(
+    new_server: NewServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has none when the call is written, and none when it is asked what became of that."""
+    server, send, refused = new_server(append_only=False), Store.send, ["withdraw_calls", "chain"]
+
+    def full(store: Store, asked: Sequence[Request]) -> list[Any]:
+        named = [one.script.name for one in asked if one.script is not None]
+        if store.timeout != 9.0 or not refused or refused[-1] not in named:
+            return send(store, asked)
+        refused.pop()
+        raw.config_set("maxmemory", 1)
+        try:
+            return send(store, asked)
+        finally:
+            raw.config_set("maxmemory", 0)
+
+    with redis.Redis.from_url(server.url) as raw, Topology(server.url, "t", ackers=2) as topology:
+        with counting().work(topology):
+            client = Topology(server.url, "t", timeout=9.0).drpc("count")
+            monkeypatch.setattr(Store, "send", full)
+            for _ in range(2):
+                with pytest.raises(StoreError, match="maxmemory"):
+                    client.execute(3, key="k", timeout=3.0)
+            assert client.execute(3, key="k", timeout=30.0) == 3
+    assert not refused
 
 
 def test_a_call_that_was_answered_before_it_was_written_leaves_the_others_alone(
