@@ -313,8 +313,8 @@ class Client:
     def _clear_doubts(self) -> None:
         """Finds out what became of calls that were not begun as they should.
 
-        Raises StoreUnavailable and StoreError where the store does not let it, as one without memory. Who asked
-        again would wait for calls that nobody has begun.
+        Raises StoreUnavailable and StoreError where the store does not let it, as one without memory. Who
+        asked again would wait for calls that nobody has begun.
         """
         for _ in range(len(self._doubts)):
             try:

@@ -272,14 +272,17 @@ def test_a_call_that_a_store_without_memory_did_not_take_is_worked_out_when_it_i
         finally:
             raw.config_set("maxmemory", 0)
 
-    with redis.Redis.from_url(server.url) as raw, Topology(server.url, "t", ackers=2) as topology:
-        with counting().work(topology):
-            client = Topology(server.url, "t", timeout=9.0).drpc("count")
-            monkeypatch.setattr(Store, "send", full)
-            for _ in range(2):
-                with pytest.raises(StoreError, match="maxmemory"):
-                    client.execute(3, key="k", timeout=3.0)
-            assert client.execute(3, key="k", timeout=30.0) == 3
+    with (
+        redis.Redis.from_url(server.url) as raw,
+        Topology(server.url, "t", ackers=2) as topology,
+        counting().work(topology),
+    ):
+        client = Topology(server.url, "t", timeout=9.0).drpc("count")
+        monkeypatch.setattr(Store, "send", full)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="maxmemory"):
+                client.execute(3, key="k", timeout=3.0)
+        assert client.execute(3, key="k", timeout=30.0) == 3
     assert not refused
 
 
