@@ -15,7 +15,8 @@
 --       ... number     of each segment among the taken
 -- Returns {how many there were to take back; then field and value of each commit that has segments}. A reader
 -- that has none any more is forgotten.
--- Bounded by the caller: at most 500 segments a call, in the order of their numbers, and the few commits that one reader is in.
+-- Bounded by the caller: at most 500 segments a call, in the order of their numbers, and the few commits that
+-- one reader is in.
 local call, back, kept, first = redis.call, 0, false, 6 + 2 * tonumber(ARGV[5])
 local highest = tonumber(call('HGET', KEYS[4], 'given_back') or 0)
 if ARGV[3] == '1' and string.sub(call('HGET', KEYS[3], ARGV[2]) or '1', 1, 1) == '1' then return {0} end
