@@ -93,6 +93,19 @@ def end(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:
     return back
 
 
+def end_set_back(core: Core, stream: str, slot: int, reader: str, at: int, cause: Cause) -> Operation[None]:
+    """Ends a worker that had acked what it took up to number `at`, as the store does not know any more.
+
+    What of that is not acked fails: nobody works on it a second time, for nodes of a cluster may have kept
+    what came of it, and a new attempt has trees of its own. What it has not worked on is given back.
+    """
+    yield from commits.next_number(core, reader)  # finishes what the store has the middle of
+    what = Range(stream, slot, reader, 0, at)
+    yield from inputs.consume(core, what, cause.text())
+    yield from subscriptions.forget(core, what)
+    yield from end(core, stream, slot, reader)
+
+
 def _end_begun(
     ledger: Ledger, stream: str, slot: int, reader: str, step: str, begun: bytes
 ) -> Operation[None]:

@@ -11,6 +11,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 
 from acker.errors import AckerError, ReaderFenced, UnknownSubscription
 from acker.ledger import ids
+from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
 from acker.lines import leases
@@ -230,9 +231,10 @@ class Worker:
             looked |= yield from look_at(core, self._emits)
             return (yield from claim)
         left, self._left = self._left, []
-        all_three: list[Operation[Any]] = [lease, claim, look_at(core, self._emits)]
+        looks: list[Operation[Any]] = [lease, claim, look_at(core, self._emits)]
+        looks.append(commits.is_done(core, self.reader, self._number - 1))
         try:
-            _, end, found, *_ = yield from abreast(all_three + left)
+            _, end, found, done, *_ = yield from abreast(looks + left)
         except AckerError as error:
             self._forgotten = False
             if not isinstance(error, ReaderFenced):
@@ -240,6 +242,17 @@ class Worker:
             yield from leases.end(core, stream, slot, self.reader)  # what the claim has taken all the same
             raise
         looked |= found
+        if self._number and not done:
+            cause = Cause(
+                f"the store was set back to before {self.step.name} had acked it",
+                self.step.name,
+                retry=not self._once,
+            )
+            yield from leases.end_set_back(core, stream, slot, self.reader, self._at, cause)
+            raise ReaderFenced(
+                f"the store was set back to before the last commit of worker {self.reader} of stream "
+                f"{stream!r}: requests fail that it has lost with that. The worker begins anew"
+            )
         return int(end)
 
     def renew(self) -> None:

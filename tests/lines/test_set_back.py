@@ -370,3 +370,29 @@ def test_a_group_is_not_released_without_a_request_whose_outcome_was_just_lost(
     job.work()
     assert job.sums == [ROWS, ROWS]
     assert settler.settle(job.ledger, "asks").acked == 2
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("who", ["fan", "count", "add"])
+def test_requests_that_a_worker_had_acked_fail_at_once_where_the_store_knows_that_no_more(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, who: str, *, once: bool
+) -> None:
+    """While it lives nobody else has what it took: they would wait until their time is over."""
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=3), attempts=2)
+    job.workers[who] = Worker(job.ledger, job.workers[who].step, once=once)
+    before = list[Moment]()
+    for _ in range(2):  # by its second batch it has a commit that the store knows of
+        job.ask(2, 3)
+        for name, worker in job.workers.items():
+            if name == who and len(job.sums) == 2:
+                before_script(monkeypatch, "chain", lambda: before.append(moment(valkey_raw)), worker.work)
+            worker.work()
+            job.coordinate()
+    set_back(valkey_raw, before.pop())
+    settled = Counter[str]()
+    for _ in range(3):
+        job.work()
+        found = settler.settle(job.ledger, "asks")
+        settled.update(acked=found.acked, replayed=found.replayed, dead=found.dead)
+    assert +settled == ({"acked": 2, "dead": 2} if once else {"acked": 4, "replayed": 2})
+    assert once or sorted(job.sums[-2:]) == [2, 3]

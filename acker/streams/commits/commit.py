@@ -182,6 +182,12 @@ def known(core: Core, writer: str, number: int) -> Operation[bool]:
     return bool(state)
 
 
+def is_done(core: Core, writer: str, number: int) -> Operation[bool]:
+    """Whether a commit of a writer is done, and the store knows of it."""
+    [state] = yield [command("HGET", keys.commits(core.config.name, writer), f"{number}:state")]
+    return bool(state == b"done")
+
+
 def forget(core: Core, writer: str) -> Operation[None]:
     """Forgets the commits of a writer whose name nobody has any more, when the last of them is done.
 
