@@ -21,7 +21,9 @@
 --       4 most       requests in `answers`, about
 --       5 none, 6 two  answers where there is no result, or where there are two
 --       7 cause      "<steps> <cause>", of an answer that is no result
--- Returns whether it was answered now. The same again changes nothing.
+--       8 sure       0: "r" alone does not answer where no result is kept
+-- Returns 1 where it was answered now, 2 where no result is kept and it was not answered for that, else 0.
+-- The same again changes nothing.
 local KEPT, MOST, SHORT = 10, 50, 256
 local sub = string.sub
 local answer, cause, found = ARGV[2], ARGV[7], redis.call('GET', KEYS[5])
@@ -29,6 +31,7 @@ redis.call('UNLINK', KEYS[5])
 local known = redis.call('HGET', KEYS[1], ARGV[1])
 if not known then return 0 end
 
+if answer == 'r' and not found and ARGV[8] == '0' then return 2 end
 if answer == 'r' then
   if found and found ~= '' then
     answer = 'r ' .. found

@@ -7,6 +7,7 @@ number may do this side by side, and may die at any point.
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.drpc import calls
 from acker.drpc.registry import Description
 from acker.errors import AckerError
+from acker.inspect import trees
 from acker.ledger import ids, once, sections
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
@@ -22,7 +24,7 @@ from acker.ledger.core import Core
 from acker.ledger.outcomes import READ_ENTRIES, OutcomeReader
 from acker.lines.bell import Bell
 from acker.store import keys
-from acker.store.operation import Operation, Request, command
+from acker.store.operation import Operation, command
 from acker.streams.spouts import settler
 from acker.streams.spouts.backoff import SettleProgress
 
@@ -74,8 +76,11 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
 
 
 def answer_outcomes(ledger: Ledger, what: Description, table: pa.Table) -> None:
-    """Answers the requests whose outcomes are final."""
-    found = []
+    """Answers the requests whose outcomes are final.
+
+    Raises AckerError where the store has lost one since it was read, with the result: it comes again.
+    """
+    found: list[tuple[int, str, str]] = []
     columns = ("final", "message_id", "reason", "status", "step", "anchor")
     rows = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
     for final, name, reason, status, step, anchor in rows:
@@ -83,8 +88,23 @@ def answer_outcomes(ledger: Ledger, what: Description, table: pa.Table) -> None:
             request = name.decode("utf-8", "replace")
             why = _without_section(what, reason or status)
             text = "r" if status == "acked" else f"f{step} {why}"
-            found.append(calls.answer(ledger.core, what, request, text, str(anchor)))
-    ledger.run(_send(found))
+            found.append((anchor, request, text))
+    ledger.run(_answer(ledger.core, what, found))
+
+
+def _answer(core: Core, what: Description, found: Sequence[tuple[int, str, str]]) -> Operation[None]:
+    if not found:
+        return
+    replies = yield [
+        calls.answer(core, what, request, text, str(anchor), sure=False) for anchor, request, text in found
+    ]
+    without = [one for one, reply in zip(found, replies, strict=True) if reply == 2]
+    if not without:
+        return
+    found_in = yield from trees.trees_at(core, [anchor for anchor, _, _ in without])
+    if any(one.state == "pending" for one in found_in):
+        raise AckerError("the store was set back to before a result that it had: it is worked out again")
+    yield [calls.answer(core, what, request, text, str(anchor)) for anchor, request, text in without]
 
 
 def _without_section(what: Description, reason: str) -> str:
@@ -92,11 +112,6 @@ def _without_section(what: Description, reason: str) -> str:
     for place in range(len(what.steps)):
         reason = reason.removeprefix(f"in section {what.stream(place)}: ")
     return reason
-
-
-def _send(requests: list[Request]) -> Operation[None]:
-    if requests:
-        yield requests
 
 
 def look_after(core: Core, what: Description) -> Operation[None]:

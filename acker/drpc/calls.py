@@ -92,14 +92,19 @@ def cancel(core: Core, what: Description, request: str) -> Operation[bool]:
     return bool(first)
 
 
-def answer(core: Core, what: Description, request: str, text: str, anchor: str = "0") -> Request:
-    """Answers a request, where it has no answer. text: the answer, as lua/answer.lua takes it."""
+def answer(
+    core: Core, what: Description, request: str, text: str, anchor: str = "0", *, sure: bool = True
+) -> Request:
+    """Answers a request, where it has no answer. text: the answer, as lua/answer.lua takes it.
+
+    sure: also where a result is asked for that is not there; else the reply is 2 then, and nothing is done.
+    """
     own = keys.Function(core.config.name, what.name)
     last = what.steps[-1].name
     without = f"f{last} {last} gave no result", f"f{last} {last} gave two results"
     steps, _, reason = text[1:].partition(" ")
     why = f"{steps} {letter_filter.cause(reason)[:_CAUSE]}"
-    return lua.answer(core.config, own, request, anchor, text, why, round(what.keep), without)
+    return lua.answer(core.config, own, request, anchor, text, why, round(what.keep), without, sure)
 
 
 def overdue(core: Core, what: Description) -> Operation[int]:

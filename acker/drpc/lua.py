@@ -38,7 +38,10 @@ def answer(
     cause: str,
     ttl: int,
     without: tuple[str, str],
+    sure: bool,
 ) -> Request:
     """Answers a request. without: the answers where there is no result, or where there are two."""
     keys = [own.calls, own.deadlines, own.answers, own.answer(request), own.result(anchor), own.counted]
-    return script("answer", keys, [request, answer, ttl, MOST_ANSWERS, *without, cause], config.wait)
+    return script(
+        "answer", keys, [request, answer, ttl, MOST_ANSWERS, *without, cause, int(sure)], config.wait
+    )

@@ -1,18 +1,28 @@
 """Who works on a function goes on with the topology as it is: lost with its store, made anew, configured."""
 
+from concurrent.futures import Future
+from functools import partial
+
 import pyarrow as pa
 import pytest
+import redis
 
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, calls
+from acker.drpc import answers as answers_module
 from acker.drpc import client as client_module
 from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownFunction
 from acker.inspect import configuring
-from acker.lines import Gather, Line, leases
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.sections import SPOUT
+from acker.lines import Gather, Line, coordinator, leases
 from acker.store import keys
 from acker.store.operation import Request, command
+from acker.streams.spouts import settler
 from tests.helpers.counting import Count, counting, fan
+from tests.helpers.cuts import before_script
 from tests.helpers.servers import wait_until
+from tests.helpers.turns import Moment, moment, set_back
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +110,43 @@ def test_a_function_with_rows_that_its_streams_cannot_have_is_not_there_for_call
         other.register(topology)
     with pytest.raises(UnknownFunction):
         topology.drpc("count")
+
+
+def test_a_result_that_a_store_has_lost_is_worked_out_again_and_not_told_as_missing(
+    topology: Topology, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who answers has read that the request was acked, and the store is set back before it says so."""
+    line = counting(idempotent=True).register(topology)
+    ledger, client, before = line.ledger, topology.drpc("count"), list[Moment]()
+    reader, workers = OutcomeReader(ledger.core, SPOUT), line.workers()
+    answered = partial(answers_module.answer_outcomes, ledger, client.function)
+
+    def work() -> None:
+        for one in workers:
+            one.work()
+            ledger.run(coordinator.step(ledger.core, reader))
+
+    def settle() -> None:
+        settler.settle(ledger, "count", answered)
+
+    def count_one(back: bool) -> Future[int]:
+        call = client.begin(3)
+        call.begun.result(30)
+        workers[0].work()
+        ledger.run(coordinator.step(ledger.core, reader))
+        before_script(monkeypatch, "chain", lambda: before.append(moment(valkey_raw)), workers[1].work)
+        if back:
+            before_script(monkeypatch, "answer", lambda: set_back(valkey_raw, before.pop()), settle)
+            assert not call.future.done()
+        return call.future
+
+    def is_done(found: Future[int]) -> bool:
+        work()
+        settle()
+        return found.done()
+
+    work()
+    for back in (False, True):  # by the second each worker has a commit that the store knows of
+        found = count_one(back)
+        wait_until(partial(is_done, found))
+        assert found.result(1) == 3

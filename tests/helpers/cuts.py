@@ -1,10 +1,14 @@
 """Processes that end after so many requests: the store has these, and no other."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
+import pytest
+
+from acker.errors import AckerError
 from acker.store.client import Store
 from acker.store.operation import Reply, Request
 
@@ -38,6 +42,25 @@ def killed_after(requests: int) -> Iterator[None]:
         yield
     finally:
         Store.send = send  # type: ignore[method-assign]
+
+
+def before_script(
+    monkeypatch: pytest.MonkeyPatch, name: str, instead: Callable[[], object], act: Callable[[], object]
+) -> None:
+    """Does something, and something else just before its first script of a name goes to the store."""
+    send, left, own = Store.send, [instead], threading.get_ident()
+
+    def stopped(store: Store, requests: Sequence[Request]) -> list[Reply]:
+        if threading.get_ident() == own and name in [one.script.name for one in requests if one.script]:
+            while left:
+                left.pop()()
+        return send(store, requests)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "send", stopped)
+        with contextlib.suppress(AckerError):
+            act()
+    assert not left
 
 
 def after_each_request(begin: Callable[[int], Callable[[], object]]) -> Iterator[int]:

@@ -85,7 +85,7 @@ def filled(url: str, name: str) -> Ledger:
     called = keys.Function(name, "asks")
     calls = [calling.call(core.config, called, one, "caller", 60_000, 10) for one in ("a", "b")]
     ledger.store.send(calls)
-    ledger.store.send([calling.answer(core.config, called, "a", "0", "f b", " b", 60, ("f f", "f f"))])
+    ledger.store.send([calling.answer(core.config, called, "a", "0", "f b", " b", 60, ("f f", "f f"), True)])
     assert ledger.run(history.record(core)) is not None
     for _ in range(3):
         ledger.run(tick.rotate(core, force=True))  # sets aside what nobody drains

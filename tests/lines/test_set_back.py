@@ -28,6 +28,7 @@ from acker.streams.commits import giving_back
 from acker.streams.spouts import settler
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
+from tests.helpers.cuts import before_script
 from tests.helpers.line_job import Job
 from tests.helpers.turns import Moment, moment, set_back, tag
 
@@ -58,25 +59,6 @@ def losing(
         with contextlib.suppress(AckerError):  # it is tried again
             act()
     return number > after
-
-
-def before_script(
-    monkeypatch: pytest.MonkeyPatch, name: str, instead: Callable[[], object], act: Callable[[], object]
-) -> None:
-    """Does something, and something else just before its first script of a name goes to the store."""
-    send, left, own = Store.send, [instead], threading.get_ident()
-
-    def stopped(store: Store, requests: Sequence[Asked]) -> list[Reply]:
-        if threading.get_ident() == own and name in [one.script.name for one in requests if one.script]:
-            while left:
-                left.pop()()
-        return send(store, requests)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "send", stopped)
-        with contextlib.suppress(AckerError):
-            act()
-    assert not left
 
 
 def losing_its_record(
