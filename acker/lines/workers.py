@@ -18,7 +18,7 @@ from acker.lines import leases
 from acker.lines.looks import Look, look_at, unchanged
 from acker.lines.steps import FunctionStep, GatherStep, Made, Read, stage_made
 from acker.store.operation import Operation, Reply, Request, abreast
-from acker.streams import downtime, fairness, segments, stale, subscriptions
+from acker.streams import downtime, fairness, lua, segments, stale, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import inputs, skipped, vectors
 from acker.streams.commits.at_once import Ready
@@ -34,6 +34,7 @@ MOST_ROWS = 10_000
 _LONG = 1.0
 """Seconds of work that a batch is to have, about: the rest is for other workers, also where this one dies."""
 _LOOKS = 8
+_CHECKED = 1_000
 _log = logging.getLogger(__name__)
 
 Step: TypeAlias = FunctionStep | GatherStep
@@ -171,9 +172,13 @@ class Worker:
         looked: Mapping[str, Look],
         again: bool,
     ) -> Operation[None]:
-        """Stages what a batch has made, and commits it. looked: at streams, before it was worked on."""
+        """Stages what a batch has made, and commits it. looked: at streams, before it was worked on.
+
+        Raises ReaderFenced where its tuples are not there any more to be acked.
+        """
         core = self.ledger.core
         self._emits = tuple(made.out.rows)[:_LOOKS]
+        there = _there(core, self._slot, found, heads)
         while True:
             staging = list[Request]()
             staged = yield from stage_made(core, made, self.step.name, self._number, staging, looked)
@@ -183,7 +188,10 @@ class Worker:
                 afterwards.append(leases.done(core, what.stream, self._slot, self.reader))
             ready = Ready(
                 staging,
-                [unchanged(core, one, look) for one, look in looked.items() if one in made.out.rows],
+                [
+                    *there,
+                    *(unchanged(core, one, look) for one, look in looked.items() if one in made.out.rows),
+                ],
                 {what: found},
                 heads,
                 afterwards=afterwards,
@@ -193,6 +201,14 @@ class Worker:
             yield from commits.commit(core, self.reader, self._number, commit, ready=ready)
             if not ready.refused:
                 return
+            if not looked or not all((yield there)):
+                if not self._once:  # else its lease ends, and what it had begun then is not begun again
+                    yield from leases.end(core, what.stream, self._slot, self.reader)
+                raise ReaderFenced(
+                    f"tuples that worker {self.reader} of stream {what.stream!r} had taken were acked by "
+                    "others or dropped meanwhile, or a node of the store has lost them: nothing that it made "
+                    "of them is committed. It begins anew"
+                )
             looked = {}  # somebody has subscribed to a stream since, or given it a column
 
     def _adapt(self, count: int, seconds: float) -> None:
@@ -289,6 +305,24 @@ class _Acked:
 
     all: set[int] = field(default_factory=set)
     some: frozenset[int] = frozenset()
+
+
+def _there(core: Core, slot: int, found: Sequence[Taken], heads: Mapping[bytes, Reply]) -> list[Request]:
+    """Requests that are answered 1 where the vectors are still staged that were when segments were taken.
+
+    A node of a cluster may have lost them, and with them that their tuples are in any tree: what was made of
+    these would be acked, and they never.
+    """
+    by_shard: dict[int, list[bytes]] = {}
+    for one in found:
+        for key, shard in vectors.keys_of(core, one.segment, slot):
+            if key in heads and heads[key][0] is not None:
+                by_shard.setdefault(shard, []).append(key)
+    return [
+        lua.check_staged(its[first : first + _CHECKED])
+        for its in by_shard.values()
+        for first in range(0, len(its), _CHECKED)
+    ]
 
 
 def _by_bundle(members: Sequence[Segment], acked: Sequence[set[int]]) -> list[_Acked]:

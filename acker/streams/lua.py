@@ -270,6 +270,11 @@ def hold_staged(staged: Sequence[bytes], ttl: int) -> Request:
     return script("hold_staged", staged, [ttl])
 
 
+def check_staged(staged: Sequence[bytes]) -> Request:
+    """Tells whether vectors of a shard are still staged."""
+    return script("check_staged", staged, [])
+
+
 def check_taken(taken: bytes, first: str, last: str, planned: str) -> Request:
     """Tells whether a range is what its batch was planned with."""
     return script("check_taken", [taken], [first, last, planned])

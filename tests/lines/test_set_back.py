@@ -261,6 +261,34 @@ def test_a_request_that_was_over_before_a_loss_is_not_taken_for_over_when_others
     assert settler.settle(ledger, "asks").acked == 2
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_nothing_is_committed_of_rows_whose_tuples_a_node_has_lost_while_they_were_worked_on(
+    valkey_url: str, valkey_raw: "redis.Redis", once: bool
+) -> None:
+    """They are in no tree any more, and what was made of them would be."""
+    ledger = open_ledger(Store(valkey_url), "t", ackers=1)
+    before = list[Moment]()
+
+    def make(row: dict[str, Any], out: Out) -> None:
+        set_back(valkey_raw, before.pop(), {tag(ledger.core.shards[0].slabs)})
+        out.emit("made", {"id": row["id"]})
+
+    first = Worker(ledger, FunctionStep("first", "asks", lambda row, out: out.emit("rows", row)))
+    second = Worker(ledger, FunctionStep("second", "rows", make), once=once)
+    for one in (first, second):
+        assert not one.work()
+    made = StreamReader(ledger, "made")
+    StreamSpout(ledger, SpoutOptions("asks", "asks", "id")).write(pa.table({"id": ["a"]}))
+    before.append(moment(valkey_raw))
+    assert first.work()
+    assert not second.work()
+    assert not before
+    second.work()  # it begins anew
+    assert list(made.tables()) == []
+    pending = ledger.counters()
+    assert pending["tracked"] - pending["acked"] - pending["failed"] == 1
+
+
 def settle_all(job: Job) -> None:
     """Works until all four requests are acked; they may have to expire first."""
     acked = 0
