@@ -7,6 +7,7 @@
 --       4 ttl       seconds for which this is kept
 -- Returns the bitmap of the acked ones when all are over, and the group was not released; else nil.
 -- The same again changes nothing, and returns the same.
+--- @chained true
 local call, band, bor = redis.call, bit.band, bit.bor
 if call('HEXISTS', KEYS[1], 'released') == 1 then return false end
 

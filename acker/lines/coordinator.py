@@ -24,7 +24,7 @@ from acker.ledger.sections import SPOUT
 from acker.lines import definition
 from acker.lines.definition import Definition
 from acker.store import keys
-from acker.store.operation import Operation, Reply, Request, abreast, command
+from acker.store.operation import Operation, Reply, Request, abreast, chain, command
 from acker.streams import gathers, lua, retention, segments, subscriptions, waiting
 from acker.streams.commits import commit as commits
 from acker.streams.commits.at_once import Ready
@@ -91,10 +91,13 @@ def step(core: Core, reader: OutcomeReader, gone: list[bytes] | None = None) -> 
         reader.position = before
         return len(entries)
     few = arrived[:_RELEASE]
-    looks = [_noted(core, arrived), _over(core, arrived), _waiting(core, few)]
+    looks = [_noted(core, entries, arrived), _over(core, arrived), _waiting(core, few)]
     replies, over, waits = yield from abreast(looks)
+    if replies is None:  # the store was set back since
+        reader.position = before
+        return len(entries)
     yield from _fail_others(core, arrived)
-    # A store that was set back may have a note of an outcome that it has lost: of who had read that before.
+    # A node of a cluster may have a note of an outcome that another one has lost.
     ready = [
         (one, _indexes(reply))
         for one, reply, ended in zip(arrived, replies, over, strict=True)
@@ -245,8 +248,25 @@ class _Waits:
     staged_for: Mapping[str, StagedFor]
 
 
-def _noted(core: Core, arrived: Sequence[_Arrived]) -> Operation[list[Reply]]:
-    return (yield [_noting(core, one) for one in arrived])
+def _noted(
+    core: Core, entries: Sequence[Entry], arrived: Sequence[_Arrived]
+) -> Operation[list[Reply] | None]:
+    """Notes what has arrived, and tells by group which requests were acked, where all are over.
+
+    One server notes it where it has the outcomes still, by one script: so what it has noted, it has. None
+    where it has lost some.
+    """
+    looks, notes = _looks(core, entries), list[Reply]()
+    parts = [arrived[first : first + _RELEASE] for first in range(0, len(arrived), _RELEASE)]
+    found = yield [chain([*looks, *(_noting(core, one) for one in part)]) for part in parts]
+    for part, replies in zip(parts, found, strict=True):
+        if replies is None:  # a cluster
+            notes += yield [_noting(core, one) for one in part]
+        elif len(replies) < len(looks) + len(part):
+            return None
+        else:
+            notes += replies[len(looks) :]
+    return notes
 
 
 def _over(core: Core, arrived: Sequence[_Arrived]) -> Operation[list[bool]]:
@@ -260,6 +280,17 @@ def _over(core: Core, arrived: Sequence[_Arrived]) -> Operation[list[bool]]:
 def _partial(arrived: Sequence[_Arrived]) -> list[_Arrived]:
     """Groups of which other requests were over before; of the rest, the outcomes that arrive say it all."""
     return [one for one in arrived if len(np.unique(one.over)) < one.count]
+
+
+def _still(core: Core, going: Sequence[tuple[_Arrived, Ids]]) -> list[Request]:
+    """Requests that are answered 1 where groups are over still, and as was noted; else 0."""
+    acked = {one.slab: indexes for one, indexes in going}
+    checks = list[Request]()
+    for one in _partial([one for one, _ in going]):
+        everything = np.arange(one.count, dtype=np.int64)
+        masks = _mask(everything, one.count), _mask(acked[one.slab], one.count)
+        checks += [_ended(core, one), lua.check_noted(_progress(core, one), *masks)]
+    return checks
 
 
 def _ended(core: Core, one: _Arrived) -> Request:
@@ -314,10 +345,7 @@ def _release(
         made = yield from abreast(stages)
         gates = [_gates(core, one, acked, staging) for one, acked in going]
         afterwards = [] if dropped else list(last)
-        conditions = [
-            *_looks(core, entries),
-            *(_ended(core, one) for one in _partial([one for one, _ in going])),
-        ]
+        conditions = _looks(core, entries) + _still(core, going)
         at_hand = Ready(staging, conditions=conditions, afterwards=afterwards)
         what = Commit(tuple(made), gates=tuple(gates))
         if not (yield from commits.commit(core, WRITER, number, what, ready=at_hand)):

@@ -85,6 +85,11 @@ def note_arrivals(
     return script("note_arrivals", [progress], [requests, over, acked, ttl], config.wait)
 
 
+def check_noted(progress: bytes, over: bytes, acked: bytes) -> Request:
+    """Tells whether it is noted of a group that these requests are over, and that these were acked."""
+    return script("check_noted", [progress], [over, acked])
+
+
 def release(
     config: TopologyConfig, stream: Stream, group: str, task: int, last: Segment, ttl: int, light: int
 ) -> Request:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from acker.errors import AckerError
+from acker.errors import AckerError, FailedException
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
@@ -249,7 +249,8 @@ def test_a_request_that_was_over_before_a_loss_is_not_taken_for_over_when_others
     assert workers[0].work()
     before = moment(valkey_raw)
     assert workers[1].work()
-    before_script(monkeypatch, "note_arrivals", lambda: set_back(valkey_raw, before), coordinate)
+    before_script(monkeypatch, "chain", lambda: set_back(valkey_raw, before), coordinate)
+    assert not list(valkey_raw.scan_iter("*:progress:*"))
     assert workers[2].work()
     assert ledger.run(coordinator.step(ledger.core, reader)) == 1
     assert ledger.run(coordinator.step(ledger.core, reader)) == 0  # it is noted, and keeps nobody waiting
@@ -346,15 +347,16 @@ class Stepping:
             self._asked = self._operation.send(self._ledger.store.send(self._asked))
 
 
+@pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_group_is_not_released_without_a_request_whose_outcome_was_just_lost(
-    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, at_once: bool
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, at_once: bool, fails: bool
 ) -> None:
-    """What another coordinator has noted of it had completed the group."""
+    """What another coordinator has noted of it had completed the group. Worked on again, it fails, too."""
     if not at_once:
         monkeypatch.setattr(commits_at_once, "MOST", 0)
     job = Job(open_ledger(Store(valkey_url), "t", ackers=2), group=2)
-    core = job.ledger.core
+    core, finished = job.ledger.core, counting(monkeypatch, job.workers["count"].step)
     for name in "ab":  # the requests of a group come apart
         job.line.step(name, reads=name)(job._fan)
     job.workers |= {one.step.name: one for one in job.line.workers() if one.step.name in "ab"}
@@ -367,19 +369,28 @@ def test_a_group_is_not_released_without_a_request_whose_outcome_was_just_lost(
     assert job.workers["a"].work() == 1
     before = moment(valkey_raw)
     going = Stepping(job.ledger, coordinator.step(core, job.reader))
-    going.until("note_arrivals")
+    going.until("chain")
     assert job.workers["b"].work() == 1
     other = Stepping(job.ledger, coordinator.step(core, OutcomeReader(core, SPOUT)))
-    other.until("note_arrivals")
-    other.go_on(1)  # and ends
+    other.until("chain")
+    other.go_on(1)  # it has noted what it knows, and ends
+    going.go_on(1)
     going.until("chain" if at_once else "stage")
     set_back(valkey_raw, before)
+    if fails:
+        Worker(job.ledger, FunctionStep("b", "b", refuse)).work()
     going.go_on()
+    job.workers["count"].work()
     job.coordinate()
     job.workers["b"] = Worker(job.ledger, job.workers["b"].step)
     job.work()
-    assert job.sums == [ROWS, ROWS]
-    assert settler.settle(job.ledger, "asks").acked == 2
+    assert job.sums == [ROWS] * (2 - fails)
+    assert len({one.id for one in finished}) == 2 - fails
+    assert settler.settle(job.ledger, "asks").acked == 2 - fails
+
+
+def refuse(_: dict[str, Any], __: Out) -> None:
+    raise FailedException("no")
 
 
 @pytest.mark.parametrize("once", [False, True])
