@@ -34,7 +34,7 @@ def test_the_function_of_the_guide_answers(valkey_url: str, tmp_path: Path) -> N
 
 def test_the_line_of_the_guide_counts(valkey_url: str, tmp_path: Path) -> None:
     program = subprocess.Popen(
-        [sys.executable, printed("lines.md", valkey_url, tmp_path)],
+        [sys.executable, "-u", printed("lines.md", valkey_url, tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
