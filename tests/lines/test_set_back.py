@@ -325,7 +325,7 @@ def test_a_store_that_is_set_back_in_a_commit_finishes_no_request_without_all_it
             settle_all(job)
             assert set(job.sums) == {ROWS}, (first, lost)
             first, tried = first + 1, tried + 1
-    assert tried > (10 if at_once else 8 * FARTHEST)
+    assert tried >= (4 + 3 + 2 + 1 if at_once else 8 * FARTHEST)  # of five exchanges at least, at once
 
 
 class Stepping:
