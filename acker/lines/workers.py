@@ -201,6 +201,9 @@ class Worker:
             yield from commits.commit(core, self.reader, self._number, commit, ready=ready)
             if not ready.refused:
                 return
+            if (yield from commits.is_done(core, self.reader, self._number)):
+                yield from abreast(afterwards)  # its reply was lost, and it was sent again
+                return
             if not looked or not all((yield there)):
                 if not self._once:  # else its lease ends, and what it had begun then is not begun again
                     yield from leases.end(core, what.stream, self._slot, self.reader)

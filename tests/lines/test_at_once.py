@@ -109,6 +109,34 @@ def test_a_commit_that_ends_after_any_of_its_scripts_takes_effect_once(
     assert_settled(valkey_raw)
 
 
+@pytest.mark.parametrize("who", ["fan", "count"])
+def test_a_worker_goes_on_where_only_the_reply_to_its_commit_was_lost(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """It is sent again, and finds acked what it has acked itself."""
+    job, twice = Job(open_ledger(Store(valkey_url), "t", ackers=2)), list[str]()
+    job.ask(2)
+    if who == "count":
+        job.workers["fan"].work()
+        job.coordinate()
+
+    def again(store: Store, asked: Sequence[Request]) -> Any:
+        if "chain" in [one.script.name for one in asked if one.script]:
+            twice.append(who)
+            SEND(store, asked)
+        return SEND(store, asked)
+
+    reader = job.workers[who].reader
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "send", again)
+        assert job.workers[who].work()
+    assert twice == [who]
+    assert job.workers[who].reader == reader
+    job.work()
+    assert job.sums == [2]
+    assert settler.settle(job.ledger).acked == 1
+
+
 @pytest.mark.parametrize("line", ["line", ""])
 def test_a_chain_that_comes_again_much_later_changes_nothing(
     valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, line: str
