@@ -214,7 +214,18 @@ class UnknownFunction(AckerError):
 
 
 class DRPCFailed(AckerError):
-    """A request of a function has failed; the message is the reason."""
+    """A request of a function has failed; the message names the step and the reason.
+
+    reason: what the step raised, or why there is no result. step: who has failed it, "" where that is not
+    known, or was no step, as where the call was cancelled.
+    """
+
+    def __init__(self, reason: str, step: str = "") -> None:
+        self.reason, self.step = reason, step
+        super().__init__(f"in step {step}: {reason}" if step else reason)
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.reason, self.step)
 
 
 class DRPCTimeout(AckerError):

@@ -157,8 +157,12 @@ def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bo
             }
         )
         return
-    waits = f"for {', '.join(seen.steps)}" if seen.steps else ""
-    show(f"{seen.status} {seen.text or waits}".rstrip())
+    names = ", ".join(seen.steps)
+    if names and seen.status is calls.Status.FAILED:
+        show(f"failed in step {names}: {seen.text}")
+    else:
+        waits = f"for {names}" if names else ""
+        show(f"{seen.status} {seen.text or waits}".rstrip())
     if steps:
         made = table("step", "state", "since", "rows that wait for it", right=("rows that wait for it",))
         for one in steps:

@@ -102,8 +102,9 @@ class Client:
         args: what JSON has, 1 MiB at most. timeout: seconds, 0.01 to 86,400; by default the function's. key:
         of the request, so that the same asked twice is worked out once; its answer is known for 10 minutes.
 
-        Raises DRPCFailed with the reason, DRPCTimeout, DRPCFull, ValidationError, and StoreUnavailable where
-        it is not known whether the request was begun: asked again with its key, it is worked out once.
+        Raises DRPCFailed with the step and its reason, DRPCTimeout, DRPCFull, ValidationError, and
+        StoreUnavailable where it is not known whether the request was begun: asked again with its key, it is
+        worked out once.
         """
         return self.submit(args, timeout=timeout, key=key).result()
 

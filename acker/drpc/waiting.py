@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acker.drpc.answers import look_after
-from acker.drpc.calls import Status, ended, overdue, workers
+from acker.drpc.calls import Seen, Status, ended, overdue, workers
 from acker.drpc.registry import Description
 from acker.errors import AckerError, DRPCFailed, DRPCTimeout, UnreadableRecord
 from acker.ledger.client import Ledger
@@ -155,8 +155,7 @@ class Waiting:
 
     def tell(self, request: str, answer: bytes) -> None:
         """Gives whoever waits for a request its answer, as it is stored."""
-        found = ended(answer)
-        self.end(request, result_of(self._function.name, found.status, found.text))
+        self.end(request, result_of(self._function.name, ended(answer)))
 
     def end(self, request: str, result: object) -> None:
         """Gives whoever waits for a request its result, or the error."""
@@ -197,13 +196,13 @@ def _give(future: "Future[Any]", result: object) -> None:
         future.set_result(result)
 
 
-def result_of(function: str, status: Status, text: str) -> Any:
+def result_of(function: str, call: Seen) -> Any:
     """The answer that a caller gets: the result, or the error that says why there is none."""
-    if status is Status.ANSWERED:
+    if call.status is Status.ANSWERED:
         try:
-            return json.loads(text)
+            return json.loads(call.text)
         except (ValueError, RecursionError) as error:
             return UnreadableRecord(f"the result of function {function!r} cannot be read: {error}")
-    if status is Status.TIMED_OUT:
-        return DRPCTimeout(f"function {function!r} did not answer in time: {text}")
-    return DRPCFailed(text)
+    if call.status is Status.TIMED_OUT:
+        return DRPCTimeout(f"function {function!r} did not answer in time: {call.text}")
+    return DRPCFailed(call.text, ", ".join(call.steps))

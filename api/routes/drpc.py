@@ -271,7 +271,7 @@ async def get_call(
     if seen.status is calls.Status.PENDING:
         deadline = instant(seen.deadline) if seen.deadline else None
         return _accepted(Pending(request=request_id, deadline=deadline, waits_for=list(seen.steps)))  # type: ignore[no-any-return]
-    return Answered(request=request_id, result=_result(result_of(what.name, seen.status, seen.text)))
+    return Answered(request=request_id, result=_result(result_of(what.name, seen)))
 
 
 @router.get("/{function}/{request_id}/steps", responses=declared(404))

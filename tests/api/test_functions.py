@@ -68,7 +68,7 @@ def test_a_call_waits_for_its_answer(client: httpx.Client, topology: Topology) -
         assert (again.status_code, again.json()) == (200, answer.json())
         failed = client.post("/drpc/echo", json={"args": "bad"})
         assert kind(failed) == (422, "drpc-failed")
-        assert failed.json()["detail"] == "bad arguments"
+        assert failed.json()["detail"] == "in step split: bad arguments"
 
 
 def test_who_does_not_wait_comes_again(client: httpx.Client, topology: Topology) -> None:

@@ -126,7 +126,9 @@ def test_a_loop_that_has_ended_is_not_told(topology: Topology, caplog: pytest.Lo
 
 def test_an_answer_that_cannot_be_read_is_an_error_of_its_own() -> None:
     for text in ("[" * 100_000, "{"):
-        assert isinstance(waiting.result_of("count", calls.Status.ANSWERED, text), UnreadableRecord)
+        assert isinstance(
+            waiting.result_of("count", calls.Seen(calls.Status.ANSWERED, text)), UnreadableRecord
+        )
 
 
 def test_who_listens_for_answers_goes_on_after_an_error_that_nobody_foresaw(

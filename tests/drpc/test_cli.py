@@ -49,8 +49,10 @@ def test_a_function_is_worked_on_called_and_removed_by_commands(
         assert "working on function count of t" in worker.stderr.readline()
         assert run(["drpc", "call", "count", "3", "--key", "k"]) == 0
         assert json.loads(capsys.readouterr().out) == 3
-        assert run(["drpc", "call", "count", '"bad"']) == 1
-        assert "bad arguments" in capsys.readouterr().err
+        assert run(["drpc", "call", "count", '"bad"', "--key", "b"]) == 1
+        assert "in step fan: bad arguments" in capsys.readouterr().err
+        assert run(["drpc", "show", "count", hashlib.sha256(b"b").hexdigest()[:32]]) == 0
+        assert capsys.readouterr().out == "failed in step fan: bad arguments\n"
         assert run(["drpc", "show", "count", "--json"]) == 0
         shown = json.loads(capsys.readouterr().out)
         assert [step["workers"] for step in shown["steps"]] == [1, 1]

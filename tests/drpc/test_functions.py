@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -67,6 +68,32 @@ def test_a_request_without_one_result_fails(
 ) -> None:
     with of_result(give).work(topology), pytest.raises(DRPCFailed, match=reason):
         topology.drpc("count").execute(1)
+
+
+def test_an_error_names_what_was_raised_and_in_which_step(topology: Topology) -> None:
+    numbers = {1: "one"}
+    with of_result(lambda out: out.result(numbers[2])).work(topology):
+        client = topology.drpc("count")
+        with pytest.raises(DRPCFailed) as raised:
+            client.execute(1)
+        with pytest.raises(DRPCFailed) as failed:
+            client.execute("bad")
+    error = raised.value
+    assert (str(error), error.step, error.reason) == ("in step last: KeyError: 2", "last", "KeyError: 2")
+    assert str(failed.value) == "in step fan: bad arguments"
+    copied = pickle.loads(pickle.dumps(error))  # as where another process has asked
+    assert (str(copied), copied.step, copied.reason) == (str(error), error.step, error.reason)
+
+
+def test_an_error_of_no_step_is_the_reason_alone(topology: Topology) -> None:
+    counting().register(topology)
+    client = topology.drpc("count")
+    call = client.begin(1)
+    call.begun.result(30)
+    assert topology.ledger.run(calls.cancel(topology.ledger.core, client.function, call.request))
+    with pytest.raises(DRPCFailed) as raised:
+        call.future.result(30)
+    assert (str(raised.value), raised.value.step) == ("it was cancelled", "")
 
 
 def test_a_result_may_have_a_mebibyte(topology: Topology) -> None:

@@ -115,7 +115,9 @@ def test_a_request_has_one_result_that_json_has_and_else_fails_alone(pipeline: P
     assert found.pop("a") == {"n": 1.5, "text": "a"}
     assert found.pop("null") is None
     assert len(found.pop("big")["text"]) > big - 30
-    said = {what: str(error) for what, error in found.items() if isinstance(error, DRPCFailed)}
+    failed = {what: error for what, error in found.items() if isinstance(error, DRPCFailed)}
+    assert {error.step for error in failed.values()} == {"answer"}
+    said = {what: error.reason for what, error in failed.items()}
     assert said.pop("nan").startswith(
         "ValidationError: result: expected a value that JSON has, got {'n': nan"
     )
