@@ -1,7 +1,8 @@
 -- Notes until when a worker counts as alive, unless another one has taken it for dead.
 --
 -- KEYS  1 workers  hash: reader of a worker -> until when it counts as alive (ms), 0: it was taken for dead;
---                  "!" and the reader -> what it has begun
+--                  "!" and the reader -> what it has begun; "?" and the reader -> why that was not
+--                  committed (lua/note_uncommitted.lua)
 -- ARGV  1 reader
 --       2 lease    ms from now
 --       3 ttl      seconds for which the workers are remembered

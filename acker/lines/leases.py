@@ -10,6 +10,7 @@ from acker.errors import ReaderFenced
 from acker.ledger import once
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
+from acker.ledger.config import bounded_reason
 from acker.ledger.core import Core
 from acker.lines import lua
 from acker.store import keys
@@ -26,6 +27,9 @@ LEASE = 10.0
 """Seconds after which a worker that does not say that it lives is taken for dead."""
 BEGUN = "!"
 """Before the reader of a worker: the field of what it has begun, beside that of its own time."""
+UNCOMMITTED = "?"
+"""The same, of why that was not committed."""
+_NOTES = BEGUN.encode(), UNCOMMITTED.encode()
 
 
 def beat(
@@ -49,11 +53,22 @@ def done(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
     yield [command("HDEL", keys.Stream(core.config.name, stream).workers(slot), f"{BEGUN}{reader}")]
 
 
+def note_uncommitted(
+    core: Core, stream: str, slot: int, reader: str, begun: str, reason: str
+) -> Operation[None]:
+    """Notes why what a worker has begun was not committed, for whoever ends its lease.
+
+    It can be noted where the store has no memory, too. begun: as of `beat`. reason: is cut to 1 KiB.
+    """
+    workers = keys.Stream(core.config.name, stream).workers(slot)
+    yield [lua.note_uncommitted(workers, reader, begun, bounded_reason(reason).encode("utf-8", "replace"))]
+
+
 def alive(core: Core, stream: str, slot: int) -> Operation[int]:
     """How many workers of a subscription count as alive."""
     workers = keys.Stream(core.config.name, stream).workers(slot)
     [known, instant] = yield [command("HGETALL", workers), Request(workers, ["TIME"])]
-    untils = [until for reader, until in pairs(known).items() if not reader.startswith(BEGUN.encode())]
+    untils = [until for field, until in pairs(known).items() if not field.startswith(_NOTES)]
     return sum(_lives(until, milliseconds(instant)) for until in untils)
 
 
@@ -74,12 +89,14 @@ def recover(ledger: Ledger, stream: str, slot: int, step: str) -> Operation[int]
         reader = field.decode("utf-8", "replace")
         now = milliseconds(instant)
         # One that counts as alive for longer than any worker does so by a clock that was set back since.
-        if reader.startswith(BEGUN) or (_lives(until, now) and not _lives(until, now + lease + 1)):
+        if field.startswith(_NOTES) or (_lives(until, now) and not _lives(until, now + lease + 1)):
             continue
-        [(dead, *begun)] = yield [lua.end_lease(workers, reader, lease)]
+        [(dead, *noted)] = yield [lua.end_lease(workers, reader, lease)]
         if dead:
-            if begun[0]:
-                yield from _end_begun(ledger, stream, slot, reader, step, begun[0])
+            begun, why = noted
+            if begun:
+                cause = Cause(why.decode("utf-8", "replace") or f"worker died in {step}", step, retry=False)
+                yield from _end_begun(ledger, stream, slot, reader, begun, cause)
             back += yield from end(core, stream, slot, reader)
     return back
 
@@ -88,7 +105,7 @@ def end(core: Core, stream: str, slot: int, reader: str) -> Operation[int]:
     """Gives back what a worker has taken and not committed, and forgets it; returns how many segments."""
     back = yield from giving_back.give_back(core, stream, slot, reader)
     workers = keys.Stream(core.config.name, stream).workers(slot)
-    yield [command("HDEL", workers, reader, f"{BEGUN}{reader}")]
+    yield [command("HDEL", workers, reader, f"{BEGUN}{reader}", f"{UNCOMMITTED}{reader}")]
     yield from commits.forget(core, reader)
     return back
 
@@ -107,9 +124,9 @@ def end_set_back(core: Core, stream: str, slot: int, reader: str, at: int, cause
 
 
 def _end_begun(
-    ledger: Ledger, stream: str, slot: int, reader: str, step: str, begun: bytes
+    ledger: Ledger, stream: str, slot: int, reader: str, begun: bytes, cause: Cause
 ) -> Operation[None]:
-    """Finishes what a dead worker has begun, or fails its trees: nobody works on them again."""
+    """Finishes what a worker whose lease has ended had begun, or fails its trees: nobody begins it again."""
     core = ledger.core
     start, last, number = (whole(word, f"what worker {reader} has begun") for word in begun.split(b" "))
     if (yield from commits.finish(core, reader, number)):
@@ -122,7 +139,6 @@ def _end_begun(
             if payload is not None:
                 rows = yield from inputs.rows(core, stream, segment, slot, payload)
                 anchors = [np.unique(segments.edges(one.column(ANCHORS))[0]) for one in rows]
-                cause = Cause(f"worker died in {step}", step, retry=False)
                 for part in anchors:
                     yield from once.submit(core, core.fail(part[part != 0], cause.encode()).calls)
         what = Range(stream, slot, reader, found[-1].number, last)

@@ -11,3 +11,8 @@ def lease(workers: bytes, reader: str, lease: int, ttl: int, new: bool, begun: s
 def end_lease(workers: bytes, reader: str, lease: int) -> Request:
     """Takes a worker whose time is over for dead. lease: ms for which one counts as alive at most."""
     return script("end_lease", [workers], [reader, lease])
+
+
+def note_uncommitted(workers: bytes, reader: str, begun: str, reason: bytes) -> Request:
+    """Notes why what a worker has begun was not committed."""
+    return script("note_uncommitted", [workers], [reader, begun, reason])

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import AckerError, ReaderFenced, UnknownSubscription
+from acker.errors import AckerError, ReaderFenced, StoreUnavailable, UnknownSubscription
 from acker.ledger import ids
-from acker.ledger.causes import Cause
+from acker.ledger.causes import Cause, said_by
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
 from acker.lines import leases
@@ -64,6 +64,8 @@ class Worker:
         self.reader = segments.new_token()
         self._at = self._number = 0
         self._leased = False
+        self._begun = ""
+        """What it has noted to have begun, until that is committed."""
         self._emits: tuple[str, ...] = ()
         """Streams that it has emitted to last, and looks at along with its next batch."""
         self._left: list[Operation[Any]] = []
@@ -82,12 +84,28 @@ class Worker:
             _log.warning("a worker of step %s begins anew: %s", self.step.name, error)
             if isinstance(error, UnknownSubscription):
                 self._slot = -1  # somebody has dropped it: what is written from now on is worked on
+            else:
+                self._note_uncommitted(error)
             self._begin_anew()
             return 0
-        except Exception:
+        except Exception as error:
             if self._once and self._leased:
+                self._note_uncommitted(error)
                 self._begin_anew()  # what it may have begun ends with the lease that it had
             raise
+
+    def _note_uncommitted(self, error: Exception) -> None:
+        """Has who asked for what was begun learn why there is no answer, where the store can be told."""
+        if not self._begun or isinstance(error, StoreUnavailable):
+            return
+        why = f"what {self.step.name} has made was not committed: {said_by(error)}"
+        noting = leases.note_uncommitted(
+            self.ledger.core, self.step.reads, self._slot, self.reader, self._begun, why
+        )
+        try:
+            self.ledger.run(noting)
+        except AckerError as second:  # it is told as of a worker that has died
+            _log.warning("step %s: what came of its batch cannot be noted: %s", self.step.name, second)
 
     def _work(self, again: bool) -> Operation[int]:
         core, stream = self.ledger.core, self.step.reads
@@ -150,11 +168,13 @@ class Worker:
         if self._once:
             begun = f"{what.start} {what.end} {self._number}"
             yield from leases.beat(core, stream, self._slot, self.reader, begun=begun)
+            self._begun = begun
         begun_at = time.monotonic()
         made = self.step.run(self._number, read)
         count = sum(batch.num_rows for one in read for batch in one.rows)
         self._adapt(count, time.monotonic() - begun_at)
         yield from self._commit(made, what, found, heads, looked, again)
+        self._begun = ""
         self._at, self._number = end, self._number + 1
         return len(found)
 

@@ -3,15 +3,19 @@
 from typing import Any
 
 import pytest
+import redis
 
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out
-from acker.errors import DRPCFailed, StoreUnavailable
+from acker.errors import DRPCFailed, StoreError, StoreUnavailable
 from acker.lines import leases, workers
 from acker.lines.workers import Worker
+from acker.store import keys
+from acker.store.operation import command
 from acker.streams import stale
 from acker.streams.commits import at_once, holding
-from tests.helpers.counting import Count, N, fan
+from tests.helpers.counting import Count, N, counting, fan
+from tests.helpers.new_server import NewServer
 
 
 class Killed(BaseException):
@@ -39,12 +43,14 @@ class Dying:
         self.function = LinearDRPC("count", **how).step("fan", counted, columns=N).gather("count", Count)
         self.topology, self._patch = topology, patch
         line = self.function.register(topology)
-        self.future = topology.drpc("count").submit(4)
+        call = topology.drpc("count").begin(4)
+        call.begun.result(30)  # what befalls the store from here on befalls the worker, and not the caller
+        self.future = call.future
         self.dead = line.workers()[0]
         self.other = Worker(topology.ledger, self.dead.step)
 
     def work(self, expected: type[BaseException]) -> None:
-        """Works until that happens, as it takes a while until the request is written."""
+        """Works until that happens."""
         self._patch.setattr(leases, "LEASE", -1.0)
         while True:
             try:
@@ -127,3 +133,63 @@ def test_what_was_begun_when_the_store_went_away_is_not_run_again(
     with pytest.raises(DRPCFailed, match="worker died in fan"):
         dying.answer()
     assert dying.ran == [4]
+
+
+def test_who_has_asked_learns_that_the_store_had_no_memory_for_what_was_made(
+    new_server: NewServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = new_server(append_only=False)
+    with redis.Redis.from_url(server.url) as raw, Topology(server.url, "t", ackers=2) as topology:
+        dying = Dying(topology, monkeypatch)
+        run = dying.dead.step.run
+
+        def full(*args: Any) -> Any:
+            made = run(*args)
+            raw.config_set("maxmemory", 1)
+            return made
+
+        monkeypatch.setattr(dying.dead.step, "run", full)
+        dying.work(StoreError)
+        raw.config_set("maxmemory", 0)
+        assert dying.find_out() == 1
+        with pytest.raises(DRPCFailed, match=r"what fan has made was not committed: .*maxmemory"):
+            dying.answer()
+        assert dying.ran == [4]
+
+
+def test_who_has_asked_learns_of_an_error_that_nobody_foresaw(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Any:
+        raise ZeroDivisionError("by zero")
+
+    dying = Dying(topology, monkeypatch)
+    monkeypatch.setattr(workers, "stage_made", broken)
+    dying.work(ZeroDivisionError)
+    assert dying.find_out() == 1
+    with pytest.raises(DRPCFailed, match="not committed: ZeroDivisionError: by zero"):
+        dying.answer()
+    assert dying.ran == [4]
+
+
+def test_a_worker_tells_why_only_of_what_it_has_begun_still(topology: Topology) -> None:
+    counting().register(topology)
+    core, stream = topology.ledger.core, topology.drpc("count").function.stream(0)
+
+    def note(begun: str) -> None:
+        topology.ledger.run(leases.note_uncommitted(core, stream, 0, "reader", begun, "because"))
+
+    def noted() -> list[str]:
+        [found] = topology.ledger.store.send([command("HGETALL", keys.Stream("t", stream).workers(0))])
+        return sorted(field.decode() for field in found[::2])
+
+    note("0 1 0")
+    assert noted() == []
+    topology.ledger.run(leases.beat(core, stream, 0, "reader", new=True, begun="0 1 0"))
+    note("1 2 1")
+    assert noted() == ["!reader", "reader"]
+    note("0 1 0")
+    assert noted() == ["!reader", "?reader", "reader"]
+    assert topology.ledger.run(leases.alive(core, stream, 0)) == 1
+    topology.ledger.run(leases.end(core, stream, 0, "reader"))
+    assert noted() == []
