@@ -19,6 +19,7 @@ from acker.inspect.failure import Ended, Entry, Failure, parse
 from acker.inspect.trees import Tree
 from acker.ledger import ids
 from acker.ledger.core import Core
+from acker.ledger.sections import SPOUT as SECTIONS
 from acker.store.operation import Operation, command
 from acker.store.replies import whole
 
@@ -71,8 +72,8 @@ def page(
 ) -> Operation[FailuresPage]:
     """A page of the latest trees that failed or expired, latest first.
 
-    status, spout, step (who has failed them), message_id: only those. reason: only those with this in their
-    reason, in capitals or not.
+    status, spout, step (who has failed them), message_id: only those; trees of sections have no message id.
+    reason: only those with this in their reason, in capitals or not.
     limit: most trees in the page, 1 to 1,000. cursor: that of the page before.
     A page looks at 500 entries at most, or for a message id at 4,000, or some 4 MiB. An entry is of trees
     that ended together. Raises ValidationError for a cursor of something else.
@@ -100,6 +101,7 @@ def page(
             and spout in (None, entry.spout)
             and step in (None, entry.cause.step)
             and part in entry.cause.reason.casefold()
+            and (message_id is None or entry.spout != SECTIONS)
         ):
             start = offset if number == entry.number else 0
             trees = [tree for tree in entry.trees(message_id) if tree.offset >= start]

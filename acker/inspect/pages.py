@@ -20,6 +20,7 @@ from acker.ledger import ids, outcomes, registries, tick
 from acker.ledger import slabs as headers
 from acker.ledger.config import MESSAGE_ID_BYTES, check_message_id, check_name
 from acker.ledger.core import Core
+from acker.ledger.sections import SPOUT as SECTIONS
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 
@@ -139,8 +140,9 @@ def find(
 ) -> Operation[TreesPage]:
     """A page of the trees with a message id, finished ones too while they are held.
 
-    There is no index of message ids, which would cost more than the trees themselves: a page looks through
-    2,048 slabs or 2 MiB, so it may be empty and have a cursor all the same. Go on until there is none.
+    Those of sections have none (`acker.ledger.sections.SPOUT`) and are left out. There is no index of message
+    ids, which would cost more than the trees themselves: a page looks through 2,048 slabs or 2 MiB, so it may
+    be empty and have a cursor all the same. Go on until there is none.
     limit: most trees in the page, 1 to 1,000. cursor: that of the page before. Raises ValidationError.
     """
     wanted = check_message_id(message_id)
@@ -154,7 +156,7 @@ def find(
         calls += 1
         if position.slabs:
             anchors, read, passed = yield from _search(core, position, wanted, limit - len(found))
-            found += yield from trees_at(core, anchors)
+            found += [one for one in (yield from trees_at(core, anchors)) if one.spout != SECTIONS]
             size, looked = size + read, looked + passed
         elif position.shard < end and examined < _FIND_SLABS:
             examined += yield from _scan_directory(core, position)

@@ -134,6 +134,22 @@ def test_args_that_json_has_not_are_refused(client: httpx.Client, topology: Topo
     assert 400 <= answer.status_code < 500, answer.text
 
 
+def test_what_keeps_the_sections_of_a_line_in_order_is_no_record(
+    client: httpx.Client, topology: Topology
+) -> None:
+    echo().register(topology)
+    request = client.post("/drpc/echo", json={"args": [1], "wait": 0}).json()["request"]
+    [record] = client.get("/topologies/t/records", params={"message_id": request}).json()["records"]
+    assert record["spout"] == "echo"
+    for nameless in ({}, {"message_id": ""}):
+        assert client.get("/topologies/t/records", params=nameless).json()["records"] == []
+    assert client.get("/topologies/t/trees", params={"message_id": ""}).json()["trees"] == []
+    assert {one["spout"] for one in client.get("/topologies/t/trees").json()["trees"]} == {
+        "acker.sections",
+        "echo",
+    }
+
+
 def test_a_request_that_is_not_known_is_404(client: httpx.Client, topology: Topology) -> None:
     echo().register(topology)
     for ask in (client.get, client.delete):

@@ -80,6 +80,12 @@ def test_a_function_is_worked_on_called_and_removed_by_commands(
     assert run(["drpc", "show", "count", call.request]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["pending", "for", "fan"]
+    assert run(["find", "t", ""]) == 0  # what keeps the sections of a line in order is no record
+    assert "no record of that id" in capsys.readouterr().out
+    assert run(["find", "t", call.request]) == 0
+    assert "spout count" in capsys.readouterr().out
+    assert run(["trees", "t", "--message-id", ""]) == 0
+    assert "acker.sections" not in capsys.readouterr().out
     assert ["fan", "no", "workers"] in [line[:3] for line in lines]
     assert ["count", "waiting", "-", "0"] in lines
     assert run(["drpc", "show", "count", call.request, "--json"]) == 0

@@ -11,6 +11,7 @@ from acker.errors import ValidationError
 from acker.inspect import failures
 from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.sections import SPOUT as SECTIONS
 from acker.store.aio import AsyncStore
 from acker.store.client import Store
 from acker.streams.spouts import dead_letters, finding, letter_pages, settler
@@ -201,6 +202,16 @@ def test_any_bytes_are_found_as_they_are_and_nothing_else(ledger: Ledger, hostil
     assert [one.anchor for one in only(find(ledger, hostile)).attempts] == [anchors[len(others)]]
     with pytest.raises(ValidationError):
         find(ledger, b"a" * 1025)
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+def test_trees_of_sections_have_no_message_id_and_are_no_records(ledger: Ledger, limit: int) -> None:
+    own = [track(ledger, "")[0] for _ in range(2)]
+    inner = track(ledger, *[""] * 20, spout=SECTIONS)
+    ledger.fail([own[0], *inner[:10]], "bad")
+    assert [one.anchor for one in only(find(ledger, "", limit=limit)).attempts] == own
+    confirm_all(ledger)  # what has ended is known by what is kept of it
+    assert [one.anchor for one in only(find(ledger, "", limit=limit)).attempts] == own
 
 
 def test_a_call_looks_at_a_bounded_piece_and_says_how_much_of_all(
