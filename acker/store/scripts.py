@@ -1,7 +1,7 @@
 """The Lua scripts: found in the package (or beside it in a checkout), put together, hashed once.
 
 Each script's header says what its KEYS and ARGV are, and each has a function that gives it these: in `lua.py`
-of `acker.ledger`, `acker.inspect` or `acker.streams`. `python -m acker.store.scripts --expand DIR` writes the
+of the layer that calls it. `python -m acker.store.scripts --expand DIR` writes the
 scripts as the server gets them.
 """
 

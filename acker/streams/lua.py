@@ -1,4 +1,4 @@
-"""The scripts of streams, commits and kept rows as functions (as in acker/ledger/lua.py).
+"""The scripts of streams and commits as functions (as in acker/ledger/lua.py).
 
 Where a script takes the topology's configuration, its reply waits for files and replicas as that says.
 """
@@ -11,7 +11,7 @@ from acker.ledger.config import TopologyConfig
 from acker.ledger.marks import Mark
 from acker.ledger.submissions import Call
 from acker.store import keys, scripts
-from acker.store.keys import Shard, Spout, Stream
+from acker.store.keys import Shard, Stream
 from acker.store.operation import Request, Word, script
 from acker.streams.segments import Segment
 
@@ -342,9 +342,6 @@ def record_effects(
     return script("record_effects", [count, effects], [period, generation, *digests])
 
 
-# Kept rows
-
-
 def register_roots(
     key: bytes,
     ttl: int,
@@ -358,48 +355,6 @@ def register_roots(
     return script("register_roots", [key], [ttl, source, *task, fingerprint, roots, number])
 
 
-def keep(
-    config: TopologyConfig,
-    spout: Spout,
-    token: str,
-    record: str,
-    rows: int,
-    limit: int,
-    trees: int,
-    slabs: bytes,
-) -> Request:
-    """Keeps the rows of roots."""
-    own = [*spout.declared(), spout.rows(token)]
-    return script("keep", own, [token, record, rows, limit, trees, slabs], config.wait)
-
-
-def raise_highest(spout: Spout, highest: Mapping[str, int]) -> Request:
-    """Raises the offsets after the highest rows of partitions."""
-    return script("raise_highest", [spout.highest], [word for one in highest.items() for word in one])
-
-
-def settle(
-    spout: Spout, how: str, slabs: Sequence[tuple[bytes, bytes, int]], tokens: Sequence[str]
-) -> Request:
-    """Settles trees: slab, packed indexes, and the number of its token for each."""
-    own = [*spout.declared(), *(spout.rows(token) for token in tokens)]
-    return script("settle", own, [how, *(word for one in slabs for word in one)])
-
-
-def bury(
-    spout: Spout, token: str, slab: bytes, index: int, stored: bytes, facts: Mapping[str, Word]
-) -> Request:
-    """Makes a record a dead letter."""
-    own = [*spout.declared(), spout.dead, spout.letters, spout.rows(token)]
-    fields = [word for fact in facts.items() for word in fact]
-    return script("bury", own, [slab, index.to_bytes(2, "little"), stored, *fields])
-
-
 def give_results(staged: bytes, results: Sequence[bytes], ttl: int, anchors: Sequence[str]) -> Request:
     """Has staged results take effect, by anchor."""
     return script("give_results", [staged, *results], [ttl, *anchors])
-
-
-def drop_letters(spout: Spout, numbers: Sequence[str]) -> Request:
-    """Drops dead letters."""
-    return script("drop_letters", [spout.dead, spout.letters], numbers)

@@ -23,6 +23,7 @@ from acker.ledger.submissions import Call
 from acker.lines import lua as of_lines
 from acker.store import keys, scripts
 from acker.streams import lua as of_streams
+from acker.streams.spouts import lua as of_spouts
 
 CONFIG = TopologyConfig("t")
 GIVEN = {
@@ -34,7 +35,7 @@ GIVEN = {
 }
 FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     (name, function)
-    for module in (of_ledger, of_inspect, of_streams, of_lines, of_drpc)
+    for module in (of_ledger, of_inspect, of_streams, of_spouts, of_lines, of_drpc)
     for name, function in vars(module).items()
     if inspect.isfunction(function) and function.__module__ == module.__name__ and name[0] != "_"
 ]

@@ -13,10 +13,10 @@ from acker.ledger.slabs import NewSlab, PackedIds
 from acker.ledger.submissions import Call, Writer, unreadable
 from acker.store import keys
 from acker.store.operation import Operation, Request, abreast
-from acker.streams import lua
 from acker.streams.commits import traced
 from acker.streams.commits.columns import message_ids
 from acker.streams.commits.roots import Roots, further, kept_rows, vector_keys
+from acker.streams.spouts import lua
 
 _TRACK = 64
 _NO_LIMIT = (1 << 53) - 1

@@ -14,10 +14,10 @@ from acker.ledger.outcomes import Entry, SlabOutcome
 from acker.store import keys
 from acker.store.operation import Operation, Request, Word, command
 from acker.store.replies import pairs, whole
-from acker.streams import lua, segments
+from acker.streams import segments
 from acker.streams.commits import columns, late, roots
 from acker.streams.commits.roots import Roots
-from acker.streams.spouts import attempts, letter_store
+from acker.streams.spouts import attempts, letter_store, lua
 from acker.streams.spouts.attempts import Attempt
 
 _CALL_SLABS, _CALL_INDEXES = 100, 4_096
