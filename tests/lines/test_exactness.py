@@ -26,6 +26,7 @@ from acker.streams.segments import ANCHORS
 from acker.streams.spouts import replays, settler
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
+from tests.helpers.gatherers import noting
 from tests.helpers.turns import Moment, Turns, moment, set_back, tag
 
 TASKS = 3
@@ -242,17 +243,7 @@ def test_rows_that_only_some_nodes_know_of_are_worked_on_once_by_the_attempt_tha
 
     found = Counter[str]()
 
-    class Note:
-        def __init__(self, _: Request) -> None:
-            self.rows: list[str] = []
-
-        def execute(self, row: dict[str, Any]) -> None:
-            self.rows.append(row["id"])
-
-        def finished(self, _: Out) -> None:
-            found.update(self.rows)
-
-    note = Worker(ledger, GatherStep("note", "made", Note))
+    note = Worker(ledger, GatherStep("note", "made", noting(found.update)))
     fans = [Worker(ledger, FunctionStep("fan", "numbers", fan)) for _ in range(2)]
     for one in (*fans, note):
         assert not one.work()
