@@ -256,16 +256,20 @@ def _noted(
     One server notes it where it has the outcomes still, by one script: so what it has noted, it has. None
     where it has lost some.
     """
-    looks, notes = _looks(core, entries), list[Reply]()
+    notes, looks = list[Reply](), list[list[Request]]()
     parts = [arrived[first : first + _RELEASE] for first in range(0, len(arrived), _RELEASE)]
-    found = yield [chain([*looks, *(_noting(core, one) for one in part)]) for part in parts]
-    for part, replies in zip(parts, found, strict=True):
+    for part in parts:  # its outcomes stand in no more shards than it has groups: 128 scripts at most
+        shards = {ids.shard_of(one.slab, core.config.ackers) for one in part}
+        looks.append(_looks(core, [entry for entry in entries if entry.receipt.shard in shards]))
+    both = list(zip(looks, parts, strict=True))
+    found = yield [chain([*own, *(_noting(core, one) for one in part)]) for own, part in both]
+    for (own, part), replies in zip(both, found, strict=True):
         if replies is None:  # a cluster
             notes += yield [_noting(core, one) for one in part]
-        elif len(replies) < len(looks) + len(part):
+        elif len(replies) < len(own) + len(part):
             return None
         else:
-            notes += replies[len(looks) :]
+            notes += replies[len(own) :]
     return notes
 
 

@@ -215,3 +215,23 @@ def test_who_subscribes_while_a_step_works_gets_what_it_emits(
         one.work()
     assert found == {"early": ["first", "second", "third"], "late": ["second", "third"]}
     assert settler.settle(ledger, "asks").acked == 3
+
+
+def test_a_server_runs_a_bounded_number_of_scripts_at_once_however_many_shards_there_are(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=256), group=1)
+    sizes = list[int]()
+
+    def measured(members: Sequence[Request]) -> Request:
+        sizes.append(len(members))
+        return operation.chain(members)
+
+    job.ask(*[1] * 200)
+    assert job.workers["fan"].work()
+    monkeypatch.setattr(coordinator, "chain", measured)
+    job.coordinate()
+    assert len(sizes) > 1, "200 groups of a request each have outcomes in more than a hundred shards"
+    assert max(sizes) <= at_once.MOST
+    job.work()
+    assert job.sums == [1] * 200
