@@ -5,6 +5,7 @@
 --                                    (lua/advance_commit.lua)
 --                         <n>:what   what the commit does; its SHA-1 and of which batch it is, when it is
 --                         done
+--                         <n>:trail:<token>  how far each has come who carries it out (note_trail.lua)
 -- ARGV  1 number    of the commit, 0 and up; those of a writer ascend
 --       2 what      or empty: only look
 --       3 ttl       seconds for which the writer is remembered
@@ -25,11 +26,11 @@ end
 if what == '' then return {'', ''} end
 -- The one before stays, for Spark may repeat its last batch.
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do -- bounded: those of ARGV[5] commits
-  local of = string.match(field, '^(%d+):state$')
+  local of = string.match(field, '^(%d+):')
   if of and of ~= last then
     local near = tonumber(of) > number - ARGV[5]
-    if not (near and redis.call('HGET', KEYS[1], field) == 'done') then
-      redis.call('HDEL', KEYS[1], field, of .. ':what')
+    if not (near and redis.call('HGET', KEYS[1], of .. ':state') == 'done') then
+      redis.call('HDEL', KEYS[1], field)
     end
   end
 end

@@ -28,8 +28,8 @@ from acker.store.operation import Operation, Reply, Request, abreast, chain, com
 from acker.streams import gathers, lua, retention, segments, subscriptions, waiting
 from acker.streams.commits import commit as commits
 from acker.streams.commits.at_once import Ready
-from acker.streams.commits.commit import SHARED
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.record import SHARED
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_deltas, stage_segment
 from acker.streams.gathers import FINISHED, LATE_TTL, MOST_SEGMENTS
 from acker.streams.segments import ANCHORS, Segment

@@ -20,7 +20,7 @@ from acker.lines.steps import FunctionStep, GatherStep, Made, Read, stage_made
 from acker.store.operation import Operation, Reply, Request, abreast
 from acker.streams import downtime, fairness, lua, segments, stale, subscriptions
 from acker.streams.commits import commit as commits
-from acker.streams.commits import inputs, skipped, vectors
+from acker.streams.commits import inputs, record, skipped, vectors
 from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.skipped import ALL, Left, Skipped
@@ -221,7 +221,7 @@ class Worker:
             yield from commits.commit(core, self.reader, self._number, commit, ready=ready)
             if not ready.refused:
                 return
-            if (yield from commits.is_done(core, self.reader, self._number)):
+            if (yield from record.is_done(core, self.reader, self._number)):
                 yield from abreast(afterwards)  # its reply was lost, and it was sent again
                 return
             if not looked or not all((yield there)):
@@ -271,7 +271,7 @@ class Worker:
             return (yield from claim)
         left, self._left = self._left, []
         looks: list[Operation[Any]] = [lease, claim, look_at(core, self._emits)]
-        looks.append(commits.is_done(core, self.reader, self._number - 1))
+        looks.append(record.is_done(core, self.reader, self._number - 1))
         try:
             _, end, found, done, *_ = yield from abreast(looks + left)
         except AckerError as error:

@@ -22,7 +22,7 @@ from acker.store.operation import Operation, Reply, command
 from acker.store.replies import pairs
 from acker.streams import lua, segments
 from acker.streams.commits import origins, roots
-from acker.streams.commits.commit import RECORD_TTL
+from acker.streams.commits.record import RECORD_TTL
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staged, Staging
 from acker.streams.segments import ANCHORS

@@ -36,6 +36,7 @@ from acker.spark.queries.plans import Plan
 from acker.spark.queries.verdicts import Verdict
 from acker.spark.shipping import Shipped
 from acker.streams.commits import commit as commits
+from acker.streams.commits import record
 from acker.streams.commits.late import Late
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.roots import Roots
@@ -187,7 +188,7 @@ def _origin(ledger: Ledger, batch: DataFrame, at: MicroBatch) -> Origin | None:
 
     Otherwise its tasks tell, who read it for that alone: the function is not called again.
     """
-    if not ledger.run(commits.known(ledger.core, at.query, at.number)):
+    if not ledger.run(record.known(ledger.core, at.query, at.number)):
         return None
     batch.write.format("noop").mode("overwrite").save()
     return Origin.of(notes.noted(ledger, at), batch_roots.time_of(ledger, at))

@@ -98,6 +98,12 @@ def refused(reply: Reply) -> bool:
     return isinstance(reply, redis.ResponseError) and not str(reply).startswith(named)
 
 
+def refusal_of(request: Request, reply: Reply) -> AckerError:
+    """What is raised for a reply that is `refused`."""
+    unreadable = str(reply).startswith("UNREADABLE")
+    return (UnreadableRecord if unreadable else StoreError)(f"{request.command()[0]!r} was refused: {reply}")
+
+
 def _passing(reply: Reply) -> bool:
     if isinstance(reply, PASSING + LOST):
         return True
@@ -229,10 +235,7 @@ class Flight:
                 what = request.script.name if request.script else str(request.args[0])
                 raise rights.lacking(self._url, reply, what, request.key)
             elif refused(reply):
-                unreadable = str(reply).startswith("UNREADABLE")
-                raise (UnreadableRecord if unreadable else StoreError)(
-                    f"{self.requests[number].command()[0]!r} was refused: {reply}"
-                )
+                raise refusal_of(self.requests[number], reply)
             elif durable or self.requests[number].wait == NOTHING:
                 self.replies[number] = reply
                 done.add(number)

@@ -30,6 +30,7 @@ class Script:
 
     commands: what it may call, in capitals: it asks first whether its user may run all of them.
     reads: it changes nothing, so that it may be called by who has the right to read only.
+    chained: it may be part of a chain (lua/chain.lua).
     """
 
     name: str
@@ -37,6 +38,7 @@ class Script:
     sha: bytes
     commands: tuple[str, ...]
     reads: bool
+    chained: bool
 
 
 def _folder() -> Traversable:
@@ -113,7 +115,8 @@ def _expand(folder: Traversable, name: str) -> Script:
     needed = rights.commands(code)
     text = header + rights.guard(needed) + code
     sha = hashlib.sha1(text.encode()).hexdigest().encode()
-    return Script(name, text, sha, needed, text.startswith("#!lua flags=no-writes"))
+    chained = _CHAINED.search(header) is not None
+    return Script(name, text, sha, needed, text.startswith("#!lua flags=no-writes"), chained)
 
 
 @cache

@@ -286,12 +286,12 @@ def check_taken(taken: bytes, first: str, last: str, planned: str) -> Request:
 
 
 def end_commit(
-    config: TopologyConfig, writer: str, number: int, what: str, of: str, bound: bytes, field: str,
-    spent: Sequence[bytes],
+    config: TopologyConfig, writer: str, number: int, what: str, of: str, trail: str,
+    bound: Sequence[bytes], field: str, spent: Sequence[bytes],
 ) -> Request:  # fmt: skip
-    """Ends a commit that was carried out as a chain."""
-    own = [keys.commits(config.name, writer), bound, *spent]
-    return script("end_commit", own, [number, what, of, field], config.wait)
+    """Ends a commit that one server has carried out."""
+    own = [keys.commits(config.name, writer), *bound, *spent]
+    return script("end_commit", own, [number, what, of, trail, field, len(bound)], config.wait)
 
 
 def begin_commit(
@@ -303,11 +303,22 @@ def begin_commit(
 
 
 def advance_commit(
-    config: TopologyConfig, writer: str, number: int, what: str, start: str, to: str, of: str
+    config: TopologyConfig, writer: str, number: int, what: str, start: str, to: str, of: str, trail: str = ""
 ) -> Request:
     """Moves a commit from one state to another."""
     own = [keys.commits(config.name, writer)]
-    return script("advance_commit", own, [number, what, start, to, of], config.wait)
+    return script("advance_commit", own, [number, what, start, to, of, trail], config.wait)
+
+
+def note_trail(config: TopologyConfig, writer: str, number: int, token: str, at: int) -> Request:
+    """Notes how far a trail has come; answered None by a cluster."""
+    own = keys.commits(config.name, writer)
+    return Request(own, [number, token, at], scripts.get("note_trail"), [own], one_server=True)
+
+
+def check_trail(config: TopologyConfig, writer: str, number: int, token: str, at: int) -> Request:
+    """Tells whether a trail is as it was noted."""
+    return script("check_trail", [keys.commits(config.name, writer)], [number, token, at])
 
 
 def note_made(config: TopologyConfig, made: bytes, what: str, ttl: int) -> Request:

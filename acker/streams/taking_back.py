@@ -66,6 +66,22 @@ def releasing(core: Core, ranges: Sequence[Range], writer: str, number: int) -> 
     ]
 
 
+def ending(
+    core: Core,
+    ranges: Sequence[Range],
+    writer: str,
+    number: int,
+    text: str,
+    of: str,
+    trail: str,
+    spent: Sequence[bytes],
+) -> Request:
+    """A script, for one server, that ends a commit: ranges are released, what is spent goes."""
+    name, field = core.config.name, Bound.to(writer, number, 0, "").commit
+    bound = [keys.Stream(name, one.stream).bound(one.slot, one.reader) for one in ranges]
+    return lua.end_commit(core.config, writer, number, text, of, trail, bound, field, spent)
+
+
 def take_back(
     core: Core,
     stream: str,

@@ -13,6 +13,20 @@ from acker.store.client import Store
 from acker.store.operation import Reply, Request
 
 
+def scripts_of(requests: Sequence[Request]) -> list[str]:
+    """The names of the scripts that requests are for, and those that are run as a chain."""
+    found = list[str]()
+    for one in requests:
+        if one.script is None:
+            continue
+        found.append(one.script.name)
+        at = 0
+        while one.script.name == "chain" and at < len(one.args):
+            found.append(str(one.args[at]))
+            at += 3 + int(one.args[at + 2])
+    return found
+
+
 class Killed(BaseException):
     """Ends a process."""
 
@@ -51,7 +65,7 @@ def before_script(
     send, left, own = Store.send, [instead], threading.get_ident()
 
     def stopped(store: Store, requests: Sequence[Request]) -> list[Reply]:
-        if threading.get_ident() == own and name in [one.script.name for one in requests if one.script]:
+        if threading.get_ident() == own and name in scripts_of(requests):
             while left:
                 left.pop()()
         return send(store, requests)

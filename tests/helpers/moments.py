@@ -27,12 +27,17 @@ def stores(request: bytes) -> bool:
 
 def publishes(request: bytes) -> bool:
     """Publishes segments: the trees know of their tuples by then."""
-    return scripts.get("publish").sha in request
+    return _runs("publish", request)
 
 
 def ends(request: bytes) -> bool:
     """Notes that a commit is done."""
-    return scripts.get("advance_commit").sha in request and b"done" in request
+    return _runs("end_commit", request) or (_runs("advance_commit", request) and b"done" in request)
+
+
+def _runs(name: str, request: bytes) -> bool:
+    own, chain = scripts.get(name).sha, scripts.get("chain").sha
+    return own in request or (chain in request and b"\r\n%b\r\n" % name.encode() in request)
 
 
 class Held:

@@ -1,7 +1,5 @@
 """A store is set back while coordinators work: a group goes on with all its requests, and not before."""
 
-import contextlib
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,15 +8,13 @@ import pytest
 import redis
 
 from acker.errors import FailedException
-from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.client import open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.lines import Gather, Line, Out, coordinator
 from acker.lines.steps import FunctionStep, GatherStep
 from acker.lines.workers import Worker
 from acker.store.client import Store
-from acker.store.operation import Operation
-from acker.store.operation import Request as Asked
 from acker.streams.commits import at_once as commits_at_once
 from acker.streams.spouts import settler
 from acker.streams.spouts.options import SpoutOptions
@@ -26,6 +22,7 @@ from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.cuts import before_script
 from tests.helpers.gatherers import counting_ends, noting
 from tests.helpers.line_job import Job
+from tests.helpers.stepping import Stepping
 from tests.helpers.turns import moment, set_back
 
 ROWS = 3
@@ -69,25 +66,6 @@ def test_a_request_that_was_over_before_a_loss_is_not_taken_for_over_when_others
             one.work()
     assert sorted(found) == [["a"], ["b"]]
     assert settler.settle(ledger, "asks").acked == 2
-
-
-class Stepping:
-    """An operation that is run step by step, one exchange each."""
-
-    def __init__(self, ledger: Ledger, operation: Operation[object]) -> None:
-        self._ledger, self._operation = ledger, operation
-        self._asked: Sequence[Asked] = next(operation)
-
-    def go_on(self, exchanges: int = 1_000) -> None:
-        """Goes on, to the end or for so many exchanges."""
-        with contextlib.suppress(StopIteration):
-            for _ in range(exchanges):
-                self._asked = self._operation.send(self._ledger.store.send(self._asked))
-
-    def until(self, script: str) -> None:
-        """Goes on until it would send a script of a name."""
-        while script not in [one.script.name for one in self._asked if one.script]:
-            self._asked = self._operation.send(self._ledger.store.send(self._asked))
 
 
 @pytest.mark.parametrize("fails", [False, True])

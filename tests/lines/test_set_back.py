@@ -31,6 +31,7 @@ from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.cuts import before_script
 from tests.helpers.gatherers import counting_ends
 from tests.helpers.line_job import Job
+from tests.helpers.stepping import Stepping
 from tests.helpers.turns import Moment, moment, set_back, tag
 
 ROWS = 3
@@ -237,12 +238,26 @@ def settle_all(job: Job) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_once", [True, False])
-@pytest.mark.parametrize("who", ["fan", "count", "coordinator"])
+@pytest.mark.parametrize(
+    ("who", "at_once", "ends"),
+    [
+        *((who, at_once, False) for who in ("fan", "count", "coordinator") for at_once in (True, False)),
+        ("fan", False, True),
+        ("count", False, True),
+    ],
+)
 def test_a_store_that_is_set_back_in_a_commit_finishes_no_request_without_all_its_rows(
-    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, who: str, at_once: bool
+    valkey_url: str,
+    valkey_raw: "redis.Redis",
+    monkeypatch: pytest.MonkeyPatch,
+    who: str,
+    at_once: bool,
+    ends: bool,
 ) -> None:
-    """Where one server has all keys, a commit is carried out by one script; elsewhere, phase by phase."""
+    """Small commits are carried out by one script, others phase by phase.
+
+    ends: who has committed then gives back what is not acked, and others work on that.
+    """
     if not at_once:
         monkeypatch.setattr(commits_at_once, "MOST", 0)
     tried = 0
@@ -259,10 +274,34 @@ def test_a_store_that_is_set_back_in_a_commit_finishes_no_request_without_all_it
             act = job.coordinate if who == "coordinator" else job.workers[who].work
             if not losing(monkeypatch, valkey_raw, first, first + lost, act):
                 break
+            if ends:
+                job.workers[who].end()
+                job.workers[who] = Worker(job.ledger, job.workers[who].step)
             settle_all(job)
             assert set(job.sums) == {ROWS}, (first, lost)
             first, tried = first + 1, tried + 1
     assert tried >= (4 + 3 + 2 + 1 if at_once else 8 * FARTHEST)  # of five exchanges at least, at once
+
+
+def test_nothing_is_published_where_the_store_has_forgotten_that_the_commit_is_final(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others would work on it at once, and the commit could be dropped for that, and made again."""
+    monkeypatch.setattr(commits_at_once, "MOST", 0)
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=2), group=2)
+    job.ask(ROWS, ROWS)
+    going = Stepping(job.ledger, job.workers["fan"]._work(False))
+    going.until("advance_commit")
+    before = moment(valkey_raw)
+    going.until("gather")
+    set_back(valkey_raw, before)
+    going.go_on(1)
+    assert not list(valkey_raw.scan_iter("*:gathered:*"))
+    going.go_on()
+    job.work()
+    assert job.sums == [ROWS] * 2
+    assert not list(valkey_raw.scan_iter("*:made:*"))
+    assert settler.settle(job.ledger, "asks").acked == 2
 
 
 @pytest.mark.parametrize("once", [False, True])

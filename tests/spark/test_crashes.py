@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from acker.spark import Collector, bolt
-from acker.streams.commits import commit
+from acker.streams.commits import record
 from tests.helpers import attempts, requests, standalone
 from tests.helpers.attempts import BY, wait_for
 from tests.helpers.crashes import LINES, assert_exact, run, staged
@@ -49,7 +49,7 @@ def test_a_job_killed_before_in_or_after_its_commit_takes_effect_once_when_it_ru
     assert run_job("--die", die, "--partitions", 1) == -9
     assert staged(pipeline) > 0
     core = pipeline.ledger.core
-    assert pipeline.ledger.run(commit._begin(core, "split:monday", 0, ""))[0].partition(" ")[0] == state
+    assert pipeline.ledger.run(record.begin(core, "split:monday", 0, ""))[0].partition(" ")[0] == state
     published = len(pipeline.rows("words"))
     assert (published > 0) is (state == "done")
     assert pipeline.counters().get("tracked") == (550 if state in ("tracked", "done") else 500)

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from acker.store import scripts
-from acker.streams.commits import commit
+from acker.streams.commits import record
 from tests.helpers import moments
 from tests.helpers.crashes import LINES, assert_exact, run, staged, start
 from tests.helpers.moments import Asked
@@ -104,7 +104,7 @@ def test_a_driver_killed_around_the_commit_of_a_writer_is_restarted_with_other_p
     with through(pipeline) as (proxied_pipeline, proxy):
         Killer(proxy, before, asked).run(proxied_pipeline, checkpoint, "--direct", "--partitions", 1)
         query = json.loads((checkpoint / "metadata").read_text())["id"]
-        assert pipeline.ledger.run(commit._begin(pipeline.ledger.core, query, 0, ""))[0] == state
+        assert pipeline.ledger.run(record.begin(pipeline.ledger.core, query, 0, ""))[0] == state
         assert staged(pipeline) > 0
         assert (len(pipeline.rows("words")) > 0) is (not before)
         assert run(proxied_pipeline, checkpoint, "--direct", "--partitions", 3) == 0

@@ -15,7 +15,7 @@ from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
 from acker.streams.commits import commit as commits
-from acker.streams.commits import holding, inputs, origins, vectors
+from acker.streams.commits import holding, inputs, origins, record, vectors
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
 from tests.helpers.servers import raw_client
@@ -47,7 +47,7 @@ def test_a_commit_cut_anywhere_is_finished_as_it_was_stored(url: str, failed: st
         by = ledger.run(marks.mark(ledger.core, "split", 7))
         what = Commit(first, inputs, by=by) if failed is None else Commit(inputs=inputs, failed=failed, by=by)
         cut = run_cut(ledger, commits.commit(ledger.core, "writer", 7, what), after)
-        assert ledger.run(commits.known(ledger.core, "writer", 7))
+        assert ledger.run(record.known(ledger.core, "writer", 7))
         # The rerun has made something else of the batch.
         second = (stage(ledger, anchors[:7]),)
         assert not commit(ledger, 7, Commit(second, inputs))
@@ -104,7 +104,7 @@ def test_a_stored_commit_whose_data_timed_out_gives_way_to_the_rerun(ledger: Led
     anchors = emit(ledger, 10)
     staged = stage(ledger, anchors)
     assert run_cut(ledger, commits.commit(ledger.core, "writer", 0, Commit((staged,))), 0)
-    assert ledger.run(commits.known(ledger.core, "writer", 0))
+    assert ledger.run(record.known(ledger.core, "writer", 0))
     ledger.run(holding.discard(ledger.core, Commit((staged,))))
     assert not ledger.run(commits.finish(ledger.core, "writer", 0))
     assert commit(ledger, 0, Commit((stage(ledger, anchors),), (take(ledger, "lines"),)))

@@ -5,7 +5,6 @@ import pytest
 from acker.inspect import failures
 from acker.ledger import tick
 from acker.ledger.client import Ledger, open_ledger
-from acker.store import scripts
 from acker.store.client import Store
 from acker.streams import Stream
 from acker.streams.commits.commit import commit as committing
@@ -13,6 +12,7 @@ from acker.streams.commits.contents import Commit
 from acker.streams.places import search, stuck, why
 from acker.streams.places.reasons import explain
 from acker.streams.places.why import Why
+from tests.helpers.cuts import scripts_of
 from tests.helpers.streaming import commit, emit, stage, take
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -41,7 +41,7 @@ def test_each_place_among_more_segments_than_a_call_looks_at_is_found_and_what_i
     # Before they are published, a cursor cannot name them all: that it does not know then, it says.
     operation = committing(ledger.core, "writer", 0, what)
     asked = next(operation)
-    while not any(one.script is scripts.get("publish") for one in asked):
+    while "publish" not in scripts_of(asked):
         asked = operation.send(ledger.store.send(asked))
     pages = ask(ledger, wide)
     there = {place.segment for page in pages for place in page.places if place.commit}

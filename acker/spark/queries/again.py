@@ -15,7 +15,7 @@ from acker.ledger.settings import check_number
 from acker.spark.options import of_step
 from acker.store import keys
 from acker.store.operation import command
-from acker.streams.commits.commit import RECORD_TTL
+from acker.streams.commits.record import RECORD_TTL
 
 
 def read_again(

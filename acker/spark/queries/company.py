@@ -16,7 +16,7 @@ from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 from acker.streams import subscriptions, taking_back
-from acker.streams.commits.commit import RECORD_TTL
+from acker.streams.commits.record import RECORD_TTL
 from acker.streams.subscriptions import Range
 
 RECENT = 600.0

@@ -10,7 +10,7 @@ from acker.ledger.core import Core
 from acker.spark.queries.microbatches import MicroBatch
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams.commits.commit import RECORD_TTL
+from acker.streams.commits.record import RECORD_TTL
 from acker.streams.places import holders
 from acker.streams.subscriptions import Range
 

@@ -19,7 +19,7 @@ from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.streams import subscriptions
 from acker.streams.commits import origins
-from acker.streams.commits.commit import RECORD_TTL
+from acker.streams.commits.record import RECORD_TTL
 from acker.streams.commits.roots import Roots
 from acker.streams.subscriptions import Range
 

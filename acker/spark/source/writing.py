@@ -29,7 +29,7 @@ from acker.spark.shipping import Shipped
 from acker.spark.versions import DataSourceStreamArrowWriter, arrow_schema
 from acker.streams import retention, schemas
 from acker.streams.commits import commit as commits
-from acker.streams.commits import holding, members, roots, runs, staging
+from acker.streams.commits import holding, members, record, roots, runs, staging
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.late import Late
@@ -179,7 +179,7 @@ class _Stager:
         try:
             verdicts.check_inputs(self.ledger, found, read, stateless=self.stateless)
         except UnsafePlan:
-            if not self.ledger.run(commits.known(core, batch.query, batch.number)):
+            if not self.ledger.run(record.known(core, batch.query, batch.number)):
                 raise
         return origin
 
@@ -222,7 +222,7 @@ class _Stager:
         One that was done and forgotten has published it: that stays.
         """
         core = self.ledger.core
-        if self.ledger.run(commits.known(core, writer, number)):
+        if self.ledger.run(record.known(core, writer, number)):
             return
         self.ledger.run(holding.discard(core, self._what(messages, ())))
 

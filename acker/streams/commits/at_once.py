@@ -270,16 +270,10 @@ def _publish(core: Core, members: Sequence[tuple[str, Segment]], to: _Chain) -> 
 
 
 def _ending(core: Core, writer: str, number: int, what: Commit, text: str, made: Made) -> Request:
-    name, ranges = core.config.name, what.ranges()
-    bound, mark = keys.commits(name, writer), ""
-    if ranges:
-        [one] = ranges
-        bound = keys.Stream(name, one.stream).bound(one.slot, one.reader)
-        mark = taking_back.Bound.to(writer, number, 0, "").commit
-    of = what.origin.text() if what.origin else ""
     spent = [made.key(core, shard) for shard in made.needed]
     spent += [key for one in what.roots() for _, key, _ in roots.further(core, one)]
-    return lua.end_commit(core.config, writer, number, text, of, bound, mark, spent)
+    of = what.origin.text() if what.origin else ""
+    return taking_back.ending(core, what.ranges(), writer, number, text, of, "", spent)
 
 
 def end_late(core: Core, late: Sequence[Segment]) -> Operation[None]:

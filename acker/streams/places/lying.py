@@ -18,8 +18,8 @@ from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 from acker.streams.commits import vectors
-from acker.streams.commits.commit import SHARED
 from acker.streams.commits.contents import Commit
+from acker.streams.commits.record import SHARED
 from acker.streams.commits.vectors import Chunk
 from acker.streams.segments import Segment
 from acker.streams.taking_back import Bound

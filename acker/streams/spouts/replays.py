@@ -17,7 +17,7 @@ from acker.ledger.outcomes import Entry
 from acker.store.operation import Operation, abreast
 from acker.streams import gathers, schemas, subscriptions
 from acker.streams.commits import commit as commits
-from acker.streams.commits import late, roots
+from acker.streams.commits import late, record, roots
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Drawn, Roots
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage_segment
@@ -73,7 +73,7 @@ class Stepped:
 
 def writer_of(spout: str) -> str:
     """The writer of a spout's commits: their numbers let one of several processes win."""
-    return f"{commits.SHARED}{spout}"
+    return f"{record.SHARED}{spout}"
 
 
 def step(

@@ -1,0 +1,63 @@
+"""The record of a writer's commits (lua/begin_commit.lua): what the last ones do, and how far they are."""
+
+import redis
+
+from acker.errors import CommitOrderError
+from acker.ledger.core import Core
+from acker.store import keys
+from acker.store.operation import Operation, command
+from acker.streams import lua, segments
+from acker.streams.subscriptions import HOLD_TTL
+
+RECORD_TTL = HOLD_TTL - 86400
+"""Seconds for which a writer's last commits are remembered."""
+SHARED = "spout."
+"""How writers begin that several processes share: they ask for the number of their next commit."""
+_KEPT_SHARED = 16
+"""Commits of such a writer that are known when they are done: who was stopped while others went on learns how
+its own ended."""
+STORED = "stored"
+"""How the state of a commit begins that is not final yet."""
+OLD_CHECKPOINT = (
+    "the checkpoint is older than what the store knows. Start with a new checkpoint, and give what the "
+    "reader has not acked back to its subscription"
+)
+
+
+def kept(writer: str) -> int:
+    """How many commits of a writer are known when they are done."""
+    return _KEPT_SHARED if writer.startswith(SHARED) else 1
+
+
+def begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[str, str]]:
+    """The state of a commit, and what it does; `own` is stored where there is none. CommitOrderError."""
+    known_for = RECORD_TTL, segments.new_token(), kept(writer)
+    [reply] = yield [lua.begin_commit(core.config, writer, number, own, *known_for)]
+    if isinstance(reply, redis.ResponseError):
+        raise CommitOrderError(f"{str(reply).removeprefix('ACKER ')}: {OLD_CHECKPOINT}")
+    return reply[0].decode("utf-8", "replace"), reply[1].decode("utf-8", "replace")
+
+
+def attempt_of(state: str) -> str:
+    """What tells a stored commit from one that is stored again; "" where an earlier version has stored it."""
+    return state.removeprefix(STORED).strip()
+
+
+def advance(
+    core: Core, writer: str, number: int, text: str, start: str, to: str, trail: str = ""
+) -> Operation[bool]:
+    """Moves a commit on, where it is in a state, and has a trail (`acker.streams.commits.trail`)."""
+    [reply] = yield [lua.advance_commit(core.config, writer, number, text, start, to, "", trail)]
+    return bool(reply)
+
+
+def known(core: Core, writer: str, number: int) -> Operation[bool]:
+    """Whether a commit of that writer and number is stored."""
+    state, _ = yield from begin(core, writer, number, "")
+    return bool(state)
+
+
+def is_done(core: Core, writer: str, number: int) -> Operation[bool]:
+    """Whether a commit of a writer is done, and the store knows of it."""
+    [state] = yield [command("HGET", keys.commits(core.config.name, writer), f"{number}:state")]
+    return bool(state == b"done")

@@ -1,0 +1,27 @@
+"""Operations that are run step by step, so that others come in between."""
+
+import contextlib
+from collections.abc import Sequence
+
+from acker.ledger.client import Ledger
+from acker.store.operation import Operation, Request
+from tests.helpers.cuts import scripts_of
+
+
+class Stepping:
+    """An operation that is run step by step, one exchange each."""
+
+    def __init__(self, ledger: Ledger, operation: Operation[object]) -> None:
+        self._ledger, self._operation = ledger, operation
+        self._asked: Sequence[Request] = next(operation)
+
+    def go_on(self, exchanges: int = 1_000) -> None:
+        """Goes on, to the end or for so many exchanges."""
+        with contextlib.suppress(StopIteration):
+            for _ in range(exchanges):
+                self._asked = self._operation.send(self._ledger.store.send(self._asked))
+
+    def until(self, script: str) -> None:
+        """Goes on until it would send a script of a name."""
+        while script not in scripts_of(self._asked):
+            self._asked = self._operation.send(self._ledger.store.send(self._asked))
