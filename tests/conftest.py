@@ -16,6 +16,7 @@ from acker.embedded.java import ensure_java
 from tests.helpers import jvm
 from tests.helpers.new_server import NewServer
 from tests.helpers.servers import CLUSTERS, KINDS, Servers, binary, clean_database, raw_client
+from tests.helpers.sockets import note_sockets
 
 settings.register_profile(
     "acker",
@@ -28,6 +29,11 @@ settings.register_profile(
 settings.load_profile("acker")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", jvm.SHORT_LIVED)
+
+
+def pytest_sessionstart() -> None:
+    """Has warnings of sockets that were left open name who left them."""
+    note_sockets()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
