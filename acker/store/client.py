@@ -190,6 +190,11 @@ class _Client:
         finally:
             connection.disconnect()
 
+    def close(self) -> None:
+        """Ends its connections, those that are in use when they are not any more."""
+        for pool in list(self._pools.values()):
+            pool.close()
+
     def exchange(self, flight: Flight) -> None:
         """Sends to all nodes what they have to do, and then takes their replies."""
         sent: list[_Sent] = []
@@ -276,7 +281,9 @@ def _client(store: Store) -> _Client:
     if client is None:
         client = _clients.setdefault(name, _Client(store))
         for oldest in list(_clients)[:-CLIENTS]:
-            _clients.pop(oldest, None)
+            forgotten = _clients.pop(oldest, None)
+            if forgotten is not None:
+                forgotten.close()
     return client
 
 

@@ -123,6 +123,7 @@ class Connections:
         self._all: WeakSet[Connection] = WeakSet()
         self._waiting: WeakSet[Connection] = WeakSet()
         self._lock = threading.Lock()
+        self._closed = False
 
     def take(self, waits: bool = False) -> Connection:
         """A connection for the caller alone, which gives it back, or drops it.
@@ -168,6 +169,8 @@ class Connections:
                 self.drop(one)
                 return
         self._idle.append(one)
+        if self._closed:
+            self.close()
 
     def drop(self, one: Connection) -> None:
         """Ends a connection that was taken."""
@@ -177,6 +180,11 @@ class Connections:
             self._waiting.discard(one)
 
     def close(self) -> None:
-        """Ends those that nobody has taken."""
+        """Ends those that nobody has taken; others when they are given back."""
+        self._closed = True
         while self._idle:
-            self.drop(self._idle.pop())
+            try:
+                one = self._idle.pop()
+            except IndexError:
+                return  # another thread has taken it
+            self.drop(one)

@@ -110,8 +110,16 @@ def is_busy(url: str) -> bool:
 
 
 def test_the_connections_of_stores_that_are_no_more_used_are_forgotten(valkey_url: str) -> None:
+    used = []
     for number in range(stores.CLIENTS + 10):
         # As where a password is a token that is made anew every hour.
-        assert Store(valkey_url, timeout=10 + number / 100).send([command("EXISTS", KEY)]) == [0]
+        store = Store(valkey_url, timeout=10 + number / 100)
+        assert store.send([command("EXISTS", KEY)]) == [0]
+        used.append(stores._client(store))
     assert len(stores._clients) == stores.CLIENTS
+    pools = [pool for one in used for pool in one._pools.values()]
+    assert [len(pool._idle) for pool in pools] == [0] * 10 + [1] * stores.CLIENTS
+    late = pools[0].take()  # by a thread that was about to
+    pools[0].give(late)
+    assert not pools[0]._idle
     assert Store(valkey_url, timeout=10).send([command("EXISTS", KEY)]) == [0]
