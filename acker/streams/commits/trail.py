@@ -70,7 +70,7 @@ class Trail:
             return (yield [])
         begun = self._at
         before = [self._note()] if len(requests) > _ONE_FLIGHT else []
-        sent = [self._guarded(one) for one in requests]
+        sent = [self._guarded(one) for one in requests] if begun and not self._in_cluster else requests
         after = self._note()
         try:
             replies = yield [*before, *sent, after]
@@ -93,7 +93,7 @@ class Trail:
     def _guarded(self, request: Request) -> Request:
         """The same as a request that runs only where the trail is there, if it can be."""
         script = request.script
-        if self._in_cluster or not self._at or script is None or script.reads or not script.chained:
+        if script is None or script.reads or not script.chained:
             return request
         own = self._writer, self._number, self._token, self._at
         return chain([lua.check_trail(self._core.config, *own), request])
