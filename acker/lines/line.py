@@ -19,7 +19,7 @@ from acker.lines.definition import Gather
 from acker.lines.steps import FunctionStep, GatherStep, WorkOptions, worked
 from acker.lines.workers import Step, Worker
 from acker.store import keys
-from acker.store.operation import command
+from acker.store.operation import Reply, command
 from acker.streams import fairness
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,6 +28,9 @@ FORGET = 1.0
 """Seconds after which it is seen to that what is known of groups that have gone is not kept for long."""
 _PAUSE = 0.2
 """Seconds between two looks that nothing has called for: a bell rings for what comes."""
+_AGAIN = 0.05
+"""Seconds after which outcomes are looked at again that were not as they were read: another was quicker."""
+_COUNT = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -136,7 +139,9 @@ class Line:
         bell = Bell(self.ledger.store, stop)
         workers = [worker for _ in range(threads) for worker in self.workers()]
         running = [self._thread(_run, worker, stop, self._listening(bell, worker)) for worker in workers]
-        woken = bell.listen(OutcomeReader(self.ledger.core, SPOUT).keys())
+        # Where one server has all outcomes, it waits for them itself.
+        outcomes = OutcomeReader(self.ledger.core, SPOUT).keys() if self.ledger.store.cluster else ()
+        woken = bell.listen(outcomes)
         running.append(self._thread(coordinate, self.ledger, stop, woken))
         running.append(self._thread(_look_after, self, workers, stop))
         running.append(self._thread(bell.run))
@@ -165,28 +170,48 @@ def check_threads(threads: int) -> None:
 def coordinate(ledger: Ledger, stop: threading.Event, woken: threading.Event) -> None:
     """Releases what has gathered, until `stop` is set. A store that is away is waited for.
 
-    woken: is set when there may be something to do; without, it looks five times a second.
+    woken: is set when it is to stop, and, in a cluster, when there may be something to do. Without, it looks
+    five times a second.
     """
-    core, pause = ledger.core, _PAUSE
-    reader, gone, forgot = OutcomeReader(core, SPOUT), list[bytes](), time.monotonic()
-    retained = -coordinator.RETAIN
-    while not _stopped(stop, woken, pause):
+    core, come, pause = ledger.core, None, _PAUSE
+    reader, memory, gone = OutcomeReader(core, SPOUT), coordinator.Memory(), list[bytes]()
+    forgot, retained, counted = time.monotonic(), -coordinator.RETAIN, -_COUNT
+    while not stop.is_set():
         if ledger.core is not core:  # the topology has changed
-            core, gone = ledger.core, []
-            reader = OutcomeReader(core, SPOUT)
+            core, come, gone = ledger.core, None, []
+            reader, memory = OutcomeReader(core, SPOUT), coordinator.Memory()
         try:
-            found = ledger.run(coordinator.step(ledger.core, reader, gone))
-            if time.monotonic() - forgot >= FORGET:
-                forgot = time.monotonic()
-                ledger.run(coordinator.forget(ledger.core, gone))
+            if ledger.store.cluster:
+                _stopped(stop, woken, pause)
+            else:
+                come = _awaited(ledger, reader)
+            # All are counted now and then: by what comes, nobody learns that the store was set back.
+            if time.monotonic() - counted >= _COUNT:
+                counted, come = time.monotonic(), None
+            elif come is None and not ledger.store.cluster:
+                continue
+            before = reader.position
+            found = ledger.run(coordinator.step(core, reader, gone, memory, come))
+            pause = 0 if found >= READ_ENTRIES else _PAUSE
+            if found and reader.position == before:
+                woken.wait(_AGAIN)
+            if gone and time.monotonic() - forgot >= FORGET:
+                forgot, memory.number = time.monotonic(), None
+                ledger.run(coordinator.forget(core, gone))
             if time.monotonic() - retained >= coordinator.RETAIN:
                 retained = time.monotonic()
-                ledger.run(coordinator.retain(ledger.core))
+                ledger.run(coordinator.retain(core))
         except AckerError as error:
             _log.warning("what gathers in lines of topology %s waits: %s", ledger.config.name, error)
-            reader, found = OutcomeReader(ledger.core, SPOUT), 0
-        # What comes from now on rings the bell; what was there and was not read yet does not.
-        pause = 0 if found >= READ_ENTRIES else _PAUSE
+            reader, memory, pause = OutcomeReader(core, SPOUT), coordinator.Memory(), _PAUSE
+            woken.wait(_PAUSE)
+
+
+def _awaited(ledger: Ledger, reader: OutcomeReader) -> Reply:
+    """What comes to the outcomes of sections, as `OutcomeReader.take` has it; None where nothing does."""
+    patience = round(min(_PAUSE, ledger.store.timeout / 4) * 1000)
+    [come] = ledger.store.send([reader.blocking(patience)])
+    return come
 
 
 def _stopped(stop: threading.Event, woken: threading.Event, pause: float) -> bool:

@@ -12,7 +12,7 @@ from acker.ledger import lua as ledger_lua
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
-from acker.lines import Out, coordinator, leases
+from acker.lines import Out, arrivals, coordinator, leases
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store import keys, operation
@@ -229,7 +229,7 @@ def test_a_server_runs_a_bounded_number_of_scripts_at_once_however_many_shards_t
 
     job.ask(*[1] * 200)
     assert job.workers["fan"].work()
-    monkeypatch.setattr(coordinator, "chain", measured)
+    monkeypatch.setattr(arrivals, "chain", measured)
     job.coordinate()
     assert len(sizes) > 1, "200 groups of a request each have outcomes in more than a hundred shards"
     assert max(sizes) <= at_once.MOST

@@ -91,6 +91,7 @@ class Flow:
         self.workers = [Worker(self.ledger, one.step, most_rows=20) for one in self.line.workers()]
         self.workers += [Worker(self.ledger, one.step) for one in self.line.workers()]
         self.readers = [OutcomeReader(self.ledger.core, SPOUT) for _ in range(2)]
+        self.memory = coordinator.Memory()
 
     @staticmethod
     def _fan(row: dict[str, Any], out: Out) -> None:
@@ -123,9 +124,18 @@ class Flow:
             self.spout.write(pa.table({"id": list(new), "n": list(new.values())}))
 
     def coordinate(self, number: int) -> None:
+        reader, core = self.readers[number], self.ledger.core
         try:
-            self.ledger.run(coordinator.step(self.ledger.core, self.readers[number]))
+            if number:
+                self.ledger.run(coordinator.step(core, reader))
+            else:  # as a line's own
+                asked = reader.blocking(1)
+                asked.args = [*asked.args[:3], *asked.args[5:]]  # without its "BLOCK 1"
+                [come] = self.ledger.store.send([asked])
+                come = come if self.turns.chance.random() < 0.8 else None
+                self.ledger.run(coordinator.step(core, reader, memory=self.memory, come=come))
         except AckerError:
+            self.memory = coordinator.Memory()
             self.readers[number] = OutcomeReader(self.ledger.core, SPOUT)
             raise
 

@@ -14,7 +14,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.core import Core
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
-from acker.lines import Out, coordinator, leases
+from acker.lines import Out, arrivals, coordinator, leases
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store import keys
@@ -265,11 +265,11 @@ def test_a_group_that_has_gone_is_forgotten_and_no_coordinator_releases_it_again
     """One releases it and dies; one has read of it, too, and goes on when a third has forgotten it."""
     roots = job.ask(3)
     job.workers["fan"].work()
-    core, noting, gone = job.ledger.core, coordinator._noting, list[bytes]()
+    core, noting, gone = job.ledger.core, arrivals.noting, list[bytes]()
     progress = keys.Stream("t", "rows").progress(sections.group_of(ids.slab_of(int(roots.anchors(1)[0]))))
 
     def paused(*args: Any) -> Any:
-        monkeypatch.setattr(coordinator, "_noting", noting)
+        monkeypatch.setattr(arrivals, "noting", noting)
         job.ledger.run(coordinator.step(core, OutcomeReader(core, SPOUT), gone))
         job.ledger.run(coordinator.forget(core, gone))
         [left] = job.ledger.store.send([command("TTL", progress)])
@@ -284,7 +284,7 @@ def test_a_group_that_has_gone_is_forgotten_and_no_coordinator_releases_it_again
         patch.setattr(outcomes, "confirm", dying)
         job.ledger.run(coordinator.step(core, OutcomeReader(core, SPOUT), gone))
     assert gone == [progress]
-    monkeypatch.setattr(coordinator, "_noting", paused)
+    monkeypatch.setattr(arrivals, "noting", paused)
     job.ledger.run(coordinator.step(core, OutcomeReader(core, SPOUT)))
     assert gone == []
     job.work()

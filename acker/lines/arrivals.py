@@ -1,0 +1,228 @@
+"""What outcomes of sections say of groups, and what is noted of it until all requests of a group are over."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from acker.ledger import ids, sections, slabs
+from acker.ledger import lua as ledger_lua
+from acker.ledger.causes import Cause
+from acker.ledger.core import Core
+from acker.ledger.ids import Ids
+from acker.ledger.outcomes import Entry
+from acker.ledger.sections import SPOUT
+from acker.lines import definition
+from acker.lines.definition import Definition
+from acker.store import keys
+from acker.store.operation import Operation, Reply, Request, abreast, chain, command
+from acker.streams import lua
+from acker.streams.gathers import LATE_TTL
+
+TOGETHER = 64
+"""Groups that are noted by one script, or released by one commit, at most."""
+_PROGRESS_TTL = LATE_TTL
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a group has come to: the section of its line that it is in. slab: of its trees there."""
+
+    line: Definition
+    section: int
+    slab: bytes
+
+    @property
+    def group(self) -> str:
+        """Its name."""
+        return sections.group_of(self.slab)
+
+    @property
+    def stream(self) -> str:
+        """Where it gathers at the end of the section."""
+        return self.line.gathers[self.section - 1].stream
+
+    @property
+    def tasks(self) -> int:
+        """Of the step that gathers there."""
+        return self.line.gathers[self.section - 1].tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived(Place):
+    """Requests of a group that are over in a section: which, and which of them were acked. count: of all."""
+
+    count: int
+    over: Ids
+    acked: Ids
+    causes: tuple[tuple[Ids, Cause], ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether these are all; else others of the group were over before."""
+        return len(np.unique(self.over)) >= self.count
+
+    def anchors(self, indexes: Ids, section: int) -> Ids:
+        """The trees of requests in a section."""
+        own = np.int64(ids.anchor_at(self.slab, 0)) + ids.STEP * indexes
+        return sections.within(own, section)
+
+
+def arrived(core: Core, entries: Sequence[Entry], lines: dict[int, Definition]) -> Operation[list[Arrived]]:
+    """What outcomes say, by slab. Of what the ledger has forgotten they say nothing any more.
+
+    lines: gets those that there are, by their numbers.
+    """
+    by_slab: dict[bytes, list[tuple[Entry, tuple[int, ...] | None]]] = {}
+    for entry in entries:
+        for outcome in entry.slabs:
+            by_slab.setdefault(outcome.slab, []).append((entry, outcome.indexes))
+    looks: list[Operation[Any]] = [definition.lines(core), _headers(core, list(by_slab))]
+    known, headers = yield from abreast(looks)
+    lines.clear()
+    lines.update(known)
+    found = []
+    for (slab, ended), stored in zip(by_slab.items(), headers, strict=True):
+        number, section = sections.place_of(slab)
+        header, line = slabs.read(stored), known.get(number)
+        if header is None or not header.count or line is None or section > len(line.gathers):
+            continue
+        over, acked, causes = [], [], []
+        for entry, indexes in ended:
+            own = np.array(range(header.count) if indexes is None else indexes, dtype=np.int64)
+            own = own[own < header.count]
+            over.append(own)
+            if entry.status == "acked":
+                acked.append(own)
+            else:
+                reason = entry.cause.reason or entry.status
+                text = f"in section {line.gathers[section - 1].stream}: {reason}"
+                causes.append((own, Cause(text, entry.cause.step, entry.cause.retry, entry.cause.batch)))
+        none = np.zeros(0, dtype=np.int64)
+        parts = np.concatenate([none, *over]), np.concatenate([none, *acked])
+        found.append(Arrived(line, section, slab, header.count, *parts, tuple(causes)))
+    return found
+
+
+def _headers(core: Core, slabs: Sequence[bytes]) -> Operation[list[Reply]]:
+    return (yield [header_of(core, slab) for slab in slabs])
+
+
+def header_of(core: Core, slab: bytes) -> Request:
+    """Reads the header of a slab."""
+    return command("HGET", core.shards[ids.shard_of(slab, core.config.ackers)].slabs, slab)
+
+
+def progress(core: Core, one: Place) -> bytes:
+    """The key of what is known of a group (lua/note_arrivals.lua)."""
+    return keys.Stream(core.config.name, one.stream).progress(one.group)
+
+
+def noting(core: Core, one: Arrived) -> Request:
+    """Notes what has arrived."""
+    masks = _mask(one.over, one.count), _mask(one.acked, one.count)
+    return lua.note_arrivals(core.config, progress(core, one), one.count, *masks, _PROGRESS_TTL)
+
+
+def _mask(indexes: Ids, count: int) -> bytes:
+    bits = np.zeros(count, dtype=np.bool_)
+    bits[indexes] = True
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def indexes_of(mask: bytes) -> Ids:
+    """The indexes of requests in a bitmap."""
+    bits = np.unpackbits(np.frombuffer(mask, dtype=np.uint8), bitorder="little")
+    return np.flatnonzero(bits).astype(np.int64)
+
+
+def there(core: Core, entries: Sequence[Entry]) -> Operation[bool]:
+    """Whether the store still has the outcomes: one that was set back since they were read may not."""
+    return all((yield looks(core, entries)))
+
+
+def looks(core: Core, entries: Sequence[Entry]) -> list[Request]:
+    """Requests that are answered 1 where the store still has the outcomes of a shard, else 0."""
+    by_shard: dict[int, list[tuple[bytes, bytes]]] = {}
+    for entry in entries:
+        by_shard.setdefault(entry.receipt.shard, []).append((entry.receipt.id, entry.receipt.digest))
+    return [
+        ledger_lua.check_outcomes(core.shards[shard].outcomes(SPOUT), own) for shard, own in by_shard.items()
+    ]
+
+
+def looks_of(core: Core, entries: Sequence[Entry], groups: Sequence[Arrived]) -> list[Request]:
+    """The same of what outcomes say of some groups."""
+    shards = {ids.shard_of(one.slab, core.config.ackers) for one in groups}
+    return looks(core, [entry for entry in entries if entry.receipt.shard in shards])
+
+
+def noted(core: Core, entries: Sequence[Entry], groups: Sequence[Arrived]) -> Operation[list[Reply] | None]:
+    """Notes what has arrived, and tells by group which requests were acked, where all are over.
+
+    One server notes it where it has the outcomes still, by one script: so what it has noted, it has. None
+    where it has lost some.
+    """
+    notes, checks = list[Reply](), list[list[Request]]()
+    parts = [groups[first : first + TOGETHER] for first in range(0, len(groups), TOGETHER)]
+    for part in parts:  # its outcomes stand in no more shards than it has groups: 128 scripts at most
+        checks.append(looks_of(core, entries, part))
+    both = list(zip(checks, parts, strict=True))
+    found = yield [chain([*own, *(noting(core, one) for one in part)]) for own, part in both]
+    for (own, part), replies in zip(both, found, strict=True):
+        if replies is None:  # a cluster
+            notes += yield [noting(core, one) for one in part]
+        elif len(replies) < len(own) + len(part):
+            return None
+        else:
+            notes += replies[len(own) :]
+    return notes
+
+
+def are_over(core: Core, groups: Sequence[Arrived]) -> Operation[list[bool]]:
+    """Of groups whether the ledger says that all their requests are over in a section."""
+    asked = [one for one in groups if not one.whole]  # of the others, the outcomes that arrive say it all
+    replies = yield [_ended(core, one) for one in asked]
+    pending = {one.slab for one, reply in zip(asked, replies, strict=True) if reply != 1}
+    return [one.slab not in pending for one in groups]
+
+
+def still(core: Core, going: Sequence[tuple[Arrived, Ids]]) -> list[Request]:
+    """Requests that are answered 1 where groups are over still, and as was noted; else 0."""
+    checks = list[Request]()
+    for one, acked in going:
+        if not one.whole:
+            everything = np.arange(one.count, dtype=np.int64)
+            masks = _mask(everything, one.count), _mask(acked, one.count)
+            checks += [_ended(core, one), lua.check_noted(progress(core, one), *masks)]
+    return checks
+
+
+def known(core: Core, places: Sequence[Place]) -> Operation[list[bool]]:
+    """Of groups whether anything is noted of them where they gather."""
+    return [bool(reply) for reply in (yield [command("EXISTS", progress(core, one)) for one in places])]
+
+
+def unknown(core: Core, going: Sequence[tuple[Arrived, Ids]]) -> list[Request]:
+    """Requests that are answered 1 where nothing is noted of groups still: none was released."""
+    by_stream: dict[str, list[str]] = {}
+    for one, _ in going:
+        by_stream.setdefault(one.stream, []).append(one.group)
+    return [
+        lua.check_groups(keys.Stream(core.config.name, stream), groups)
+        for stream, groups in by_stream.items()
+    ]
+
+
+def wholes(entries: Sequence[Entry], lines: Mapping[int, Definition]) -> list[Place]:
+    """Groups that an outcome is about as wholes, as far as their lines are known."""
+    slabs_of = {one.slab for entry in entries for one in entry.slabs if one.indexes is None}
+    places = ((lines.get(sections.place_of(slab)[0]), slab) for slab in slabs_of)
+    found = ((line, sections.place_of(slab)[1], slab) for line, slab in places if line is not None)
+    return [Place(line, section, slab) for line, section, slab in found if section <= len(line.gathers)]
+
+
+def _ended(core: Core, one: Arrived) -> Request:
+    own = core.shards[ids.shard_of(one.slab, core.config.ackers)]
+    return ledger_lua.check_over(own.slabs, own.vector(one.slab), one.slab)
