@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from acker.errors import AckerError, CommitOrderError
+from acker.errors import AckerError, CommitOrderError, StagingExpired
 from acker.ledger.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, abreast, command
@@ -160,7 +160,12 @@ def _carry_out(
     origin: Origin | None,
     on_late: Callable[[Late], object] | None = None,
 ) -> Operation[bool]:
-    """Returns whether `own` was carried out; where it is empty, whether there is nothing to carry out."""
+    """Returns whether `own` was carried out; where it is empty, whether there is nothing to carry out.
+
+    A store that loses it on the way, with what was staged for it, cannot be told of it again: it was final,
+    and others may have seen of it what is lost now.
+    """
+    final = False
     while True:
         state, text = yield from record.begin(core, writer, number, own)
         if not state:
@@ -180,12 +185,17 @@ def _carry_out(
             if state.startswith(record.STORED):
                 lack = yield from trail.follow(phases.hold(state))
                 if lack is not None:
-                    if (yield from phases.drop(state)) and mine:
-                        raise lack
-                    continue
+                    if not (yield from phases.drop(state)) or not mine:
+                        continue
+                    if final and isinstance(lack, StagingExpired):
+                        _log.error("%s: the store has lost commit %d of %s", core.config.name, number, writer)
+                        return mine
+                    raise lack
             made = yield from trail.follow(phases.run(state))
         except Forgotten:
             continue
+        finally:
+            final = final or phases.final
         if made is not None and (yield from phases.end(made)):
             return mine
 

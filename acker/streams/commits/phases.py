@@ -50,6 +50,8 @@ class Phases:
     what: Commit
     trail: Trail
     on_late: Callable[[Late], object] | None
+    final: bool = False
+    """Whether it was final at any time: from then on it takes effect."""
     _taken: dict[Range, list[Segment]] = field(default_factory=dict)
 
     def hold(self, state: str) -> Operation[AckerError | None]:
@@ -66,6 +68,7 @@ class Phases:
             if not (yield from self._advance(state, to)):
                 return None
             state = to
+        self.final = True
         if state == "held":
             # What settles must never wait for room: only what it settles makes room.
             yield from tracking.track(core, what.roots(), replays=what.settled is not None)
