@@ -9,6 +9,7 @@
 --       3 record    of the roots, and the row
 --       ... field, value    of the facts
 -- Returns its id; '' where the tree was settled before. How many there may be is the settler's to see to.
+--- @chained true
 --- @include "kept"
 local dead, letters, rows, slab = KEYS[OWN], KEYS[OWN + 1], KEYS[OWN + 2], ARGV[1]
 local index = struct.unpack('<I2', ARGV[2])

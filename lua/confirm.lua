@@ -13,6 +13,7 @@
 --       be read is dropped and counted (includes/unreadable.lua), with its trees where it names them.
 -- Bounded: takes no further entry after 1,000 slabs, or 16 MiB of message ids, and no entry has more than
 --       one call can touch.
+--- @chained true
 --- @include "shard"
 --- @include "id_pieces"
 --- @include "drop_id_pieces"

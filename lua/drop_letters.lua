@@ -5,5 +5,6 @@
 -- ARGV  ... id     of a dead letter
 -- Returns how many there were.
 -- Bounded by the caller: at most 1,000 ids a call.
+--- @chained true
 redis.call('HDEL', KEYS[2], unpack(ARGV))
 return redis.call('XDEL', KEYS[1], unpack(ARGV))

@@ -19,6 +19,7 @@
 -- Tells the spouts: failed.
 -- A tree that its commit has failed already is passed over: it is over, and by nobody else.
 -- Bounded by the caller: at most 250 trees a call.
+--- @chained true
 --- @include "shard"
 --- @include "once"
 --- @include "id_pieces"

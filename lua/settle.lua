@@ -7,6 +7,7 @@
 --               of its rows in KEYS, from 0
 -- Returns how many trees were not settled before.
 -- Bounded by the caller: at most 100 slabs, and 4,096 indexes, or those of one slab, a call.
+--- @chained true
 --- @include "kept"
 local n = 0
 for i = 2, #ARGV, 3 do n = n + settle(ARGV[i], ARGV[i + 1], KEYS[OWN + tonumber(ARGV[i + 2])]) end

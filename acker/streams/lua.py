@@ -310,15 +310,22 @@ def advance_commit(
     return script("advance_commit", own, [number, what, start, to, of, trail], config.wait)
 
 
-def note_trail(config: TopologyConfig, writer: str, number: int, token: str, at: int) -> Request:
-    """Notes how far a trail has come; answered None by a cluster."""
+def note_trail(
+    config: TopologyConfig, writer: str, number: int, token: str, at: int, more: int = 0
+) -> Request:
+    """Notes how far a trail has come; answered None by a cluster. more: notes behind it in its flight."""
     own = keys.commits(config.name, writer)
-    return Request(own, [number, token, at], scripts.get("note_trail"), [own], one_server=True)
+    return Request(own, [number, token, at, more], scripts.get("note_trail"), [own], one_server=True)
 
 
 def check_trail(config: TopologyConfig, writer: str, number: int, token: str, at: int) -> Request:
     """Tells whether a trail is as it was noted."""
     return script("check_trail", [keys.commits(config.name, writer)], [number, token, at])
+
+
+def unlink(spent: Sequence[bytes]) -> Request:
+    """Deletes keys: the same as the command, for a chain."""
+    return script("unlink", spent, [])
 
 
 def note_made(config: TopologyConfig, made: bytes, what: str, ttl: int) -> Request:

@@ -165,9 +165,14 @@ def _carry_out(
     A store that loses it on the way, with what was staged for it, cannot be told of it again: it was final,
     and others may have seen of it what is lost now.
     """
-    final = False
+    final = mine = False
     while True:
-        state, text = yield from record.begin(core, writer, number, own)
+        try:
+            state, text = yield from record.begin(core, writer, number, own)
+        except CommitOrderError:
+            if final:  # others have ended it, and have gone on so far that it is forgotten
+                return mine
+            raise
         if not state:
             return True
         if state == "done":

@@ -2,7 +2,7 @@
 
 import redis
 
-from acker.errors import CommitOrderError
+from acker.errors import CommitOrderError, UnreadableRecord
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, command
@@ -30,12 +30,23 @@ def kept(writer: str) -> int:
 
 
 def begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[str, str]]:
-    """The state of a commit, and what it does; `own` is stored where there is none. CommitOrderError."""
+    """The state of a commit, and what it does; `own` is stored where there is none.
+
+    Raises CommitOrderError and UnreadableRecord.
+    """
     known_for = RECORD_TTL, segments.new_token(), kept(writer)
     [reply] = yield [lua.begin_commit(core.config, writer, number, own, *known_for)]
     if isinstance(reply, redis.ResponseError):
         raise CommitOrderError(f"{str(reply).removeprefix('ACKER ')}: {OLD_CHECKPOINT}")
-    return reply[0].decode("utf-8", "replace"), reply[1].decode("utf-8", "replace")
+    try:
+        state, what = reply[0].decode(), reply[1].decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableRecord(f"commit {number} of writer {writer!r} cannot be read: {error}") from error
+    if state not in ("", "held", "tracked", "done") and not state.startswith(STORED):
+        raise UnreadableRecord(
+            f"commit {number} of {writer!r}: expected stored, held, tracked or done, got {state!r:.80}"
+        )
+    return state, what
 
 
 def attempt_of(state: str) -> str:

@@ -69,7 +69,7 @@ class Trail:
         if not requests:
             return (yield [])
         begun = self._at
-        before = [self._note()] if len(requests) > _ONE_FLIGHT else []
+        before = [self._note(more=1)] if len(requests) > _ONE_FLIGHT else []
         sent = [self._guarded(one) for one in requests] if begun and not self._in_cluster else requests
         after = self._note()
         try:
@@ -86,12 +86,15 @@ class Trail:
             for asked, one, reply in zip(requests, sent, own, strict=True)
         ]
 
-    def _note(self) -> Request:
+    def _note(self, more: int = 0) -> Request:
         self._at += 1
-        return lua.note_trail(self._core.config, self._writer, self._number, self._token, self._at)
+        own = self._writer, self._number, self._token, self._at
+        return lua.note_trail(self._core.config, *own, more)
 
     def _guarded(self, request: Request) -> Request:
         """The same as a request that runs only where the trail is there, if it can be."""
+        if request.script is None and request.args[0] == "UNLINK":
+            request = lua.unlink([request.key])
         script = request.script
         if script is None or script.reads or not script.chained:
             return request
