@@ -93,7 +93,7 @@ class Trail:
 
     def _guarded(self, request: Request) -> Request:
         """The same as a request that runs only where the trail is there, if it can be."""
-        if request.script is None and request.args[0] == "UNLINK":
+        if request.script is None and request.args == ("UNLINK", request.key):
             request = lua.unlink([request.key])
         script = request.script
         if script is None or script.reads or not script.chained:
