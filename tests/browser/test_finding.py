@@ -14,7 +14,8 @@ from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.api import serving
 from tests.helpers.browser import HOSTILE, NewPage, World
-from tests.helpers.kept_rows import fail, lines
+from tests.helpers.kept_rows import fail, lines, rows
+from tests.helpers.servers import wait_until
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
@@ -29,6 +30,7 @@ def replayed(ledger: Ledger) -> None:
     StreamSpout(ledger, SpoutOptions("lines", "lines", "id", attempts=2)).write(lines(3))
     fail(ledger, lambda _: True, "<b>malformed</b>")
     settler.settle(ledger)
+    wait_until(lambda: len(rows(ledger)) == 3)  # the service settles, too, and may be in the middle of it
     fail(ledger, lambda row: row["id"] != 2, "no such shop " + "and no other either " * 12)
     settler.settle(ledger)
 

@@ -16,6 +16,7 @@ from tests.helpers.proxy import Proxy, proxied
 
 Asked: TypeAlias = Callable[[bytes], bool]
 """Whether a request is one of those that are looked for."""
+_MANY = 100
 LONG = 240.0
 """Seconds that anything may take."""
 
@@ -122,7 +123,7 @@ def refused_from(url: str, asked: Asked) -> Iterator[str]:
     def refuse(client: socket, request: bytes) -> None:
         if begun.is_set() or asked(request):
             begun.set()
-            client.sendall(b"-ERR on purpose\r\n")
+            client.sendall(b"-ERR on purpose\r\n" * _MANY)  # for each request of its flight
             raise OSError("the request is lost")
 
     with proxied(url) as proxy:

@@ -24,6 +24,7 @@ from acker.streams.commits.contents import Commit
 from acker.streams.places.why import why
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
+from tests.helpers.servers import wait_until
 from tests.helpers.streaming import commit, consume, emit, record_requests, run_cut, stage, take
 
 pytestmark = pytest.mark.cluster
@@ -119,6 +120,8 @@ def test_collectors_note_what_becomes_of_their_trees(url: str) -> None:
         [word] = split.emit(good)
         split.ack(good)
         topology.flush()
+        before = now(topology.ledger)
+        wait_until(lambda: now(topology.ledger) > before)  # of one millisecond, no ack is the first one
         store.ack(word)
         store.fail(bad, "no such price")
         topology.flush()
