@@ -6,17 +6,21 @@ from contextlib import contextmanager
 import pytest
 import redis
 
+from acker.ledger import ids, outcomes, sections
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.lines import coordinator
 from acker.lines.coordinator import WRITER, Memory
+from acker.store import keys
 from acker.store.client import Store
-from acker.store.operation import Reply, Request
+from acker.store.operation import Operation, Reply, Request
+from acker.streams import waiting
 from acker.streams.commits import commit as commits
 from acker.streams.commits.contents import Commit
 from tests.helpers.cuts import scripts_of
 from tests.helpers.line_job import Job
+from tests.helpers.stepping import Stepping
 
 
 class One:
@@ -110,3 +114,45 @@ def test_a_group_of_which_a_part_is_noted_is_released_with_all_of_it(job: Job) -
     assert one.step(one.come())
     job.work()
     assert sorted(job.sums) == [1, 1, 2, 2, 6]
+
+
+def test_a_group_that_was_dropped_just_before_its_release_is_not_released(
+    job: Job, valkey_raw: "redis.Redis"
+) -> None:
+    """As by who drops what a stream has no room for: its readers would be told of an end without rows."""
+    one = One(job)
+    assert one.step(None)
+    roots = job.ask(3, name="c")
+    job.workers["fan"].work()
+    core, come = job.ledger.core, one.come()
+    going = Stepping(job.ledger, coordinator.step(core, one.reader, memory=one.memory, come=come))
+    going.until("release")
+    released = valkey_raw.xlen(keys.Stream("t", "rows").entries)
+    group = sections.group_of(ids.slab_of(int(roots.anchors(1)[0])))
+    job.ledger.run(waiting.close(core, "rows", group, 2))
+    going.go_on()
+    assert going.ended
+    assert valkey_raw.xlen(keys.Stream("t", "rows").entries) == released
+
+
+def test_outcomes_of_a_group_that_one_released_before_it_died_are_confirmed_by_another(
+    job: Job, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = One(job), One(job)
+    assert one.step(None)
+    job.ask(3, name="c")
+    job.workers["fan"].work()
+    assert other.step(other.come())  # it knows the line by now
+    job.ask(4, name="d")
+    job.workers["fan"].work()
+
+    def dying(*_: object) -> Operation[None]:
+        yield from ()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outcomes, "confirm", dying)
+        assert one.step(one.come())
+    assert other.step(other.come())
+    assert not any(map(valkey_raw.xlen, other.reader.keys()))
+    job.work()
+    assert sorted(job.sums) == [1, 1, 2, 2, 3, 4]

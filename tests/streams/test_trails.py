@@ -124,6 +124,19 @@ def test_who_pauses_in_a_commit_hears_of_nothing_where_others_have_ended_it_and_
     assert set(job.seen) == {"a"}
 
 
+def test_a_final_commit_that_the_store_loses_with_all_that_was_staged_is_no_error(
+    valkey_url: str, valkey_raw: "redis.Redis", caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others may have seen of it what is lost: nobody can say that nothing has happened."""
+    job = Failing(valkey_url)
+    going = Stepping(job.ledger, replays.step(job.ledger.core, "spout"))
+    going.until("publish")
+    valkey_raw.flushall()
+    going.go_on()
+    assert going.ended
+    assert "the store has lost commit 0" in caplog.text
+
+
 def test_a_large_flight_whose_reply_is_lost_is_sent_again_and_goes_on(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
