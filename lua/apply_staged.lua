@@ -21,10 +21,10 @@
 --                       each), or 65535 alone for all trees. Empty: nothing
 --           slabs       the names of those of one
 -- Returns what update.lua does, after its two numbers two more: deltas for trees that nobody knew of, which
---       wait for their track now; and chunks that are not acked, for the store has lost what the commit
---       made (`made` does not hold it), or that they were ever applied. A chunk that was there already, or
---       whose segment is gone, counts for nothing. An error where what was staged cannot be read: nothing is
---       applied then.
+--       wait for their track now; and chunks that are not acked, or not for all of their trees, for the store
+--       has lost what the commit made (`made` does not hold it), or that they were ever applied. A chunk that
+--       was there already, or whose segment is gone, counts for nothing. An error where what was staged
+--       cannot be read: nothing is applied then.
 -- An ack for a tree that the commit has failed itself, or leaves out, is not applied: it is not late. One
 --       for a slab that nobody knows of is late, and does not wait: a slab is tracked before its tuples are
 --       published.
@@ -103,9 +103,8 @@ local function names_of(chunk)
   return many, all
 end
 
+local ALL = setmetatable({}, {__index = function() return true end}) -- stands for all trees of a slab
 local left_out = lazy(function(left_out)
-  local ALL = setmetatable({}, {__index = function() return true end})
-
   -- The trees that are not acked: the commit has failed them itself, or they are those that are left.
   -- found: those that it has failed, and gets all. Slab -> packed index -> true. Bounded: by the trees of a
   -- chunk.
@@ -171,16 +170,24 @@ local function apply(chunk)
     if by ~= '' and #counts == 2 * #many then
       of_many, of_ones = marks.acked(marks_at, by, chunk.tuples, many, counts, chunk.singles)
     end
-    local failed = of_commit and made.failed(KEYS[OWN], all) or nil
+    local failed, dropped = of_commit and made.failed(KEYS[OWN], all) or nil, {}
+    if of_commit and made.dropped(KEYS[OWN], all, dropped, ALL) then
+      lost, failed = lost + 1, failed or {}
+      for slab in pairs(dropped) do failed[slab] = ALL end -- those of the chunk
+    end
     if failed or chunk.left ~= '' then
       left_out.take(chunk, left_out.find(chunk.left, failed or {}, all), many)
       of_ones = nil
     end
   end
-  local dense = chunk.first + chunk.sparse
+  local dense, orphaned = chunk.first + chunk.sparse, update.orphaned
   update.sparse(chunk.first, chunk.counts, chunk.indexes, chunk.deltas, of_many)
   update.dense({unpack(KEYS, dense, chunk.first + chunk.many - 1)}, chunk.pieces, of_many, chunk.sparse)
   update.ones(chunk.singles, chunk.ones, of_ones)
+  if of_commit and not acking then
+    local _, all = names_of(chunk)
+    made.emitted(KEYS[OWN], all, update.orphaned > orphaned)
+  end
 end
 
 -- Notes that a chunk has reached the state.

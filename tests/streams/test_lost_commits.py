@@ -10,9 +10,11 @@ import redis
 from acker.errors import AckerError
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
-from acker.streams.commits import commit, staging
+from acker.streams.commits import commit, roots, staging
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import FAILED, Staged, Staging
+from tests.helpers.kept_rows import HOW, lines
+from tests.helpers.stepping import Stepping
 from tests.helpers.streaming import consume, counters, emit, stage, take
 from tests.helpers.turns import Moment, moment, set_back
 
@@ -65,3 +67,36 @@ def test_a_commit_acks_nothing_whose_rows_or_failures_the_store_has_lost(
             assert (counters(ledger)["acked"], counters(ledger)["failed"]) == (3, 1)
             assert not [key for key in valkey_raw.scan_iter() if b":made:" in key]
             return
+
+
+@pytest.mark.parametrize("rotations", [0, 2, 3])
+@pytest.mark.parametrize("slab", [1, 1000])
+@pytest.mark.parametrize("fits", [True, False])
+def test_emits_that_wait_for_a_lost_track_count_until_a_tick_may_have_dropped_them(
+    valkey_url: str, valkey_raw: "redis.Redis", rotations: int, slab: int, fits: bool
+) -> None:
+    """A spout's commit goes on where the shard of its trees was set back alone, as in a cluster; another
+    driver, for whom its record was set back, too, tracks them anew and finds what was emitted."""
+    room = 1 << 20 if fits else 0
+    ledger = open_ledger(Store(valkey_url), "t", ackers=1, slab_limit=slab, waiting_bytes=room)
+    made = ledger.run(roots.stage(ledger.core, HOW, Staging("lines"), lines(3).to_batches()))
+    what = Commit((stage(ledger, made[0].anchors()),), made)
+    first = Stepping(ledger, commit.commit(ledger.core, "writer", 0, what))
+    first.until("track")
+    before = moment(valkey_raw)
+    first.until("apply_staged")
+    set_back(valkey_raw, before, {b"t:0"})
+    first.until("publish")
+    for _ in range(rotations):
+        ledger.tick(force=True)
+    set_back(valkey_raw, before, {b"t"})
+    assert commit_again(ledger, what)
+    merged = fits and rotations < 3
+    assert counters(ledger).get("acked", 0) == 0
+    assert counters(ledger)["tracked"] == 3
+    assert consume(ledger, "words") == 1
+    assert counters(ledger).get("acked", 0) == (3 if merged else 0)
+
+
+def commit_again(ledger: Ledger, what: Commit) -> bool:
+    return ledger.run(commit.commit(ledger.core, "writer", 0, what))
