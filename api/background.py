@@ -10,6 +10,7 @@ from acker.ledger.aio import AsyncTicker
 from acker.lines.coordinating import Coordinating
 from acker.store.client import Store
 from acker.streams.spouts.settler import Settler
+from acker.streams.ticker_hooks import HOOKS
 from api.service import Service
 from api.streams.live import Live
 
@@ -25,7 +26,8 @@ async def running(service: Service, live: Live) -> AsyncIterator[None]:
     tasks: list[asyncio.Task[None]] = [asyncio.create_task(live.run(), name="live")]
     stop = threading.Event()
     if settings.ticker:
-        tasks.append(asyncio.create_task(AsyncTicker(service.store).run(asyncio.Event()), name="ticker"))
+        ticker = AsyncTicker(service.store, hooks=HOOKS)
+        tasks.append(asyncio.create_task(ticker.run(asyncio.Event()), name="ticker"))
         # These are made for threads; they have connections of their own.
         store = Store(settings.url.get_secret_value(), timeout=settings.timeout, cluster=settings.cluster)
         tasks += [

@@ -33,6 +33,7 @@ from typing import Any
 
 from acker import Topology
 from acker.ledger.ticker import Ticker
+from acker.streams.ticker_hooks import HOOKS
 from benchmarks.figures import check_known
 from benchmarks.machine import describe
 from benchmarks.misuse import ACKERS, KINDS, STEP, Sizes
@@ -92,7 +93,7 @@ def _samples(kind: str, url: str, sizes: Sizes) -> Iterator[Sample]:
         waiting_bytes=sizes.waiting,
         timeout=PATIENCE,
     ) as topology:
-        ticker = Ticker(topology.ledger.store, [kind])
+        ticker = Ticker(topology.ledger.store, [kind], hooks=HOOKS)
         start = tick_at = sample_at = time.monotonic()
         settled = 0
         settled_at: float | None = None

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from acker.embedded.java import ensure_java
 from acker.ledger.ticker import Ticker
 from acker.spark import Collector, bolt, register, settling, track, watermark
+from acker.streams.ticker_hooks import HOOKS
 
 ORDER = "order string, customer string, amount double"
 
@@ -90,7 +91,9 @@ def main() -> None:
     query = writer.option("checkpointLocation", str(options.checkpoint)).start()
     stop = threading.Event()
     with settling(url=options.url, topology="orders") as settler:
-        ticker = threading.Thread(target=Ticker(settler.store, ["orders"]).run, args=(stop,), daemon=True)
+        ticker = threading.Thread(
+            target=Ticker(settler.store, ["orders"], hooks=HOOKS).run, args=(stop,), daemon=True
+        )
         ticker.start()
         while not query.awaitTermination(10):
             print(watermark(url=options.url, topology="orders", spout="orders"))

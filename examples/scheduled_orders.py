@@ -37,6 +37,7 @@ from acker.ledger.ticker import Ticker
 from acker.spark import Acker, Collector, PermanentFailure
 from acker.streams.spouts import dead_letters, kept
 from acker.streams.spouts.dead_letters import DeadLetter, Filter
+from acker.streams.ticker_hooks import HOOKS
 from examples.common import finish, session, write_json
 from examples.price_service import Service
 
@@ -186,7 +187,9 @@ def story(url: str, directory: Path, timeouts_away: float) -> bool:
     threading.Thread(target=service.serve_forever, daemon=True).start()
     # In production: `acker tick`, or `acker serve`.
     stop = threading.Event()
-    ticker = threading.Thread(target=Ticker(topology.ledger.store, [acker.topology]).run, args=(stop,))
+    ticker = threading.Thread(
+        target=Ticker(topology.ledger.store, [acker.topology], hooks=HOOKS).run, args=(stop,)
+    )
     ticker.start()
     schedule = Schedule(url, directory, service)
     try:

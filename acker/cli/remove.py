@@ -9,6 +9,7 @@ from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import show, show_json
 from acker.errors import ValidationError
 from acker.inspect.removal import remove as removing
+from acker.inspect.removal import remove_spout
 from acker.ledger.client import open_ledger
 from acker.ledger.config import check_name
 
@@ -37,7 +38,8 @@ def remove(
     if spout:
         if force:
             raise ValidationError("--force: a spout that owes something is not removed")
-        open_ledger(options.store(url, timeout), topology, create=False).remove_spout(spout)
+        ledger = open_ledger(options.store(url, timeout), topology, create=False)
+        ledger.run(remove_spout(ledger.core, spout))
         show_json({"topology": topology, "spout": spout}) if as_json else show(f"{what} removed")
         return
     dropped = options.store(url, timeout).run(removing(topology, force=force))

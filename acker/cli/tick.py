@@ -17,7 +17,7 @@ from acker.ledger.client import open_ledger
 from acker.ledger.config import check_name
 from acker.ledger.submissions import Ticked
 from acker.ledger.tick import tick as run_tick
-from acker.ledger.ticker import Ticker, explain, keep_waiting
+from acker.ledger.ticker import Hooks, Ticker
 from acker.ledger.topologies import names as topology_names
 from acker.store.client import Store
 
@@ -44,12 +44,14 @@ def tick(
     """
     store = options.store(url, timeout)
     names = [check_name(name, "topology") for name in topologies] if topologies else None
+    hooks = _hooks()
     if once:
         done = {}
         for name in names if names is not None else store.run(topology_names()):
             ledger = open_ledger(store, name, create=False)
-            ledger.run(keep_waiting(ledger.core))
-            done[name] = ledger.run(run_tick(ledger.core, explain=explain))
+            if hooks.before_rotation is not None:
+                ledger.run(hooks.before_rotation(ledger.core))
+            done[name] = ledger.run(run_tick(ledger.core, explain=hooks.explain))
         for one in _settling(store, names):
             one.step()
         _show(done, as_json)
@@ -64,11 +66,20 @@ def tick(
     for thread in threads:
         thread.start()
     try:
-        Ticker(store, names, on_tick=_show_one_json if as_json else _show_one).run(stop)
+        Ticker(store, names, on_tick=_show_one_json if as_json else _show_one, hooks=hooks).run(stop)
     finally:
         stop.set()
         for thread in threads:
             thread.join()
+
+
+def _hooks() -> Hooks:
+    """What streams add to a tick; nothing where there is no pyarrow to read them with."""
+    try:
+        from acker.streams.ticker_hooks import HOOKS
+    except ImportError:
+        return Hooks()
+    return HOOKS
 
 
 def _settling(store: Store, names: list[str] | None) -> "list[Coordinating | Settler]":

@@ -87,6 +87,24 @@ class Topology(Session):
         """Rotates the buckets whose time has come (`force`: all), drains what expired: the ticker's work."""
         return self._ledger.tick(force)
 
+    def remove(self, force: bool = False) -> int:
+        """Removes the topology with all that it holds: see `acker.inspect.removal.remove`.
+
+        Returns how many trees went. Raises TopologyInUse where there are any, unless `force`.
+        """
+        from acker.inspect import removal
+
+        return self._ledger.run(removal.remove(self.config.name, force=force))
+
+    def remove_spout(self, name: str) -> None:
+        """Removes a spout that owes nothing: see `acker.inspect.removal.remove_spout`.
+
+        Raises ValidationError where there is none, and SpoutInUse.
+        """
+        from acker.inspect import removal
+
+        self._ledger.run(removal.remove_spout(self._ledger.core, name))
+
     def counters(self) -> dict[str, int]:
         """The exact counts over all shards: see `Ledger.counters`."""
         return self._ledger.counters()

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterable
 
 from acker.errors import StoreError, StoreMisconfigured, StoreUnavailable
-from acker.ledger.ticker import OnTick, Schedule
+from acker.ledger.ticker import Hooks, OnTick, Schedule
 from acker.store.aio import AsyncStore
 
 
@@ -13,10 +13,15 @@ class AsyncTicker:
     """Ticks topologies of a store when they are due: `acker.ledger.ticker.Ticker` on an event loop."""
 
     def __init__(
-        self, store: AsyncStore, names: Iterable[str] | None = None, *, on_tick: OnTick | None = None
+        self,
+        store: AsyncStore,
+        names: Iterable[str] | None = None,
+        *,
+        on_tick: OnTick | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self.store = store
-        self._schedule = Schedule(names, on_tick)
+        self._schedule = Schedule(names, on_tick, hooks)
 
     async def step(self) -> float:
         """One round; returns the seconds after which the next one is due."""

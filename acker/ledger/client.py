@@ -127,24 +127,6 @@ class Ledger:
         """Rotates the buckets of shards whose time has come (`force`: of all), and drains what expired."""
         return self.run(tick.tick(self.core, force))
 
-    def remove(self, force: bool = False) -> int:
-        """Removes the topology with all that it holds; how many trees went.
-
-        See `acker.inspect.removal.remove`.
-        """
-        from acker.inspect.removal import remove
-
-        return self.run(remove(self.config.name, force=force))
-
-    def remove_spout(self, name: str) -> None:
-        """Removes a spout that owes nothing, so that there is room for another.
-
-        See `acker.inspect.removal`.
-        """
-        from acker.inspect.removal import remove_spout
-
-        self.run(remove_spout(self.core, name))
-
     def outcomes(self, reader: OutcomeReader, timeout: float = 0.0) -> list[Entry]:
         """The next outcomes of a spout; waits up to `timeout` seconds for the first."""
         deadline = time.monotonic() + timeout

@@ -26,6 +26,7 @@ from acker.store.operation import Operation, Request, command
 from acker.store.replies import seconds, whole
 
 OnTick: TypeAlias = Callable[[str, Ticked], None]
+BeforeRotation: TypeAlias = Callable[[Core], Operation[int]]
 
 FIND_EVERY = 1.0
 """Seconds after which a new topology is found at the latest."""
@@ -54,16 +55,32 @@ class _Known:
     made: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Operations that the layers above add to the tick of a topology (`acker.streams.ticker_hooks`).
+
+    before_rotation: keeps slabs that wait through a downtime, right before shards rotate; returns how many.
+    explain: finds why trees expire that rotations have set aside.
+    """
+
+    before_rotation: BeforeRotation | None = None
+    explain: tick.Explain | None = None
+
+
 class Schedule:
     """Which topologies to tick when, without I/O: what `Ticker` and its asyncio twin run.
 
     names: the topologies; None ticks all, those made later too.
     on_tick: is called with each tick that did something.
+    hooks: what the layers above add to a tick.
     """
 
-    def __init__(self, names: Iterable[str] | None = None, on_tick: OnTick | None = None) -> None:
+    def __init__(
+        self, names: Iterable[str] | None = None, on_tick: OnTick | None = None, hooks: Hooks | None = None
+    ) -> None:
         self.names = None if names is None else sorted({check_name(name, "topology") for name in names})
         self._on_tick = on_tick
+        self._hooks = hooks or Hooks()
         self._known: dict[str, _Known] = {}
         self._failures = 0
 
@@ -102,6 +119,7 @@ class Schedule:
             known.core = stored
         core = known.core
         made = yield from self._keep(core, known)
+        explain = self._hooks.explain
         ticked = yield from tick.tick(core, most=PIECE, trust=False, made=made, explain=explain)
         if ticked != Ticked():
             _log.debug("%s: %s", name, ticked)
@@ -118,7 +136,8 @@ class Schedule:
         Returns which rotations may follow, as `acker.ledger.tick.rotate` takes it: of a shard that another
         ticker rotates in between, however long this one is stopped here, none.
         """
-        if not core.config.downtime:
+        keep = self._hooks.before_rotation
+        if keep is None or not core.config.downtime:
             return None
         try:
             left = yield from due(core)
@@ -128,7 +147,7 @@ class Schedule:
             return [-1] * len(core.shards)
         if time.monotonic() >= known.kept_until or len(known.made) != len(core.shards):
             known.made = yield from _rotations(core)
-            kept = yield from keep_waiting(core)
+            kept = yield from keep(core)
             # Shards that are due soon after need no pass of their own: what was kept is in their nurseries.
             known.kept_until = time.monotonic() + core.config.tick_ms / 8000
             if kept:
@@ -160,44 +179,25 @@ def _rotations(core: Core) -> Operation[list[int]]:
     return made
 
 
-def keep_waiting(core: Core) -> Operation[int]:
-    """What `acker.streams.downtime.keep` does, which is due right before shards rotate."""
-    try:
-        from acker.streams.downtime import keep
-    except ImportError:  # without pyarrow nothing is known of streams
-        return 0
-    return (yield from keep(core))
-
-
-def explain(core: Core) -> Operation[tick.Reasons]:
-    """What `acker.streams.places.reasons.explain` does: why trees expire that rotations have set aside.
-
-    Whatever goes wrong with that is logged, for it must keep no tree from its expiration.
-    """
-    try:
-        from acker.streams.places.reasons import explain as look
-    except ImportError:
-        return tick.Reasons()
-    try:
-        return (yield from look(core))
-    except AckerError as error:
-        _log.error("%s: trees expire, and it is not known where they were: %s", core.config.name, error)
-        return tick.Reasons()
-
-
 class Ticker:
     """Ticks topologies of a store when they are due, sleeping in between.
 
     names: the topologies; None ticks all, those made later too.
     on_tick: is called with each tick that did something.
+    hooks: without them, rows do not wait through a downtime, and trees expire without a place.
     A store that is away or set up badly, or that refuses a command, is logged and waited for.
     """
 
     def __init__(
-        self, store: Store, names: Iterable[str] | None = None, *, on_tick: OnTick | None = None
+        self,
+        store: Store,
+        names: Iterable[str] | None = None,
+        *,
+        on_tick: OnTick | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self.store = store
-        self._schedule = Schedule(names, on_tick)
+        self._schedule = Schedule(names, on_tick, hooks)
 
     def step(self) -> float:
         """One round; returns the seconds after which the next one is due."""

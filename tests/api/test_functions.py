@@ -220,7 +220,7 @@ def test_a_function_that_was_made_anew_is_called_as_it_is_now(
 ) -> None:
     with working(topology):
         client.post("/drpc/echo", json={"args": [1]})
-    topology.ledger.remove(force=True)
+    topology.remove(force=True)
     assert kind(client.post("/drpc/echo", json={"args": [1]})) == (404, "unknown-function")
     with Topology(topology.ledger.store.url, "other", ackers=1) as other, working(other):
         assert client.post("/drpc/echo", json={"args": [2]}).json()["result"] == ["2"]

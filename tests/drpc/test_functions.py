@@ -161,7 +161,7 @@ def test_nothing_of_calls_stays_but_answers_for_a_time(topology: Topology) -> No
     ages = store.send([command("TTL", name) for name in found if b":answer:" in name])
     assert ages
     assert all(0 < age <= 600 for age in ages)
-    topology.ledger.remove(force=True)
+    topology.remove(force=True)
     with pytest.raises(UnknownFunction):
         Client(topology.ledger, "count")
 

@@ -18,6 +18,7 @@ from acker.ledger.ticker import Ticker
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
+from acker.streams.ticker_hooks import HOOKS
 from tests.helpers import tickers
 from tests.helpers.counting import Count, N, counting, fan
 from tests.helpers.leaks import assert_settled
@@ -51,7 +52,7 @@ def test_a_call_of_3_s_under_a_message_timeout_of_1_s_is_answered_after_2_5_s(va
     function = LinearDRPC("count").step("slow", slow, columns=N).gather("count", Count)
     with (
         Topology(valkey_url, "t", ackers=2, message_timeout=1.0) as topology,
-        tickers.running(Ticker(Store(valkey_url))),
+        tickers.running(Ticker(Store(valkey_url), hooks=HOOKS)),
         function.work(topology),
     ):
         said = []
@@ -74,7 +75,7 @@ def test_a_call_that_nobody_has_begun_waits_for_a_worker_longer_than_the_message
     counting().register(topology)
     asked = topology.drpc("count").begin(2, timeout=300.0)
     asked.begun.result(60)
-    with tickers.running(Ticker(Store(valkey_url))):
+    with tickers.running(Ticker(Store(valkey_url), hooks=HOOKS)):
         for _ in range(2):  # what nobody keeps expires, twice over
             other = int(Trees(1).track(topology.ledger).anchors[0])
             wait_until(partial(expired, topology, other), timeout=60)

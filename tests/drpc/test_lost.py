@@ -66,7 +66,7 @@ def test_workers_stop_where_the_function_was_registered_otherwise_since(topology
 def test_callers_learn_that_a_function_has_gone(topology: Topology) -> None:
     counting().register(topology)
     client = topology.drpc("count")
-    topology.ledger.remove(force=True)
+    topology.remove(force=True)
     with pytest.raises(UnknownFunction, match="function 'count' has gone"):
         client.execute(3)
     Topology(topology.ledger.store.url, "t", ackers=2).close()

@@ -14,6 +14,7 @@ from acker.ledger.ticker import Ticker
 from acker.store.client import Store
 from acker.store.operation import Operation
 from acker.streams.places import reasons
+from acker.streams.ticker_hooks import HOOKS
 
 whole_look = reasons._explained  # what is done once something is set aside
 
@@ -48,7 +49,7 @@ def main() -> None:
 
     reasons._explained = look
     tick.HOLD = given.hold
-    Ticker(Store(given.url, timeout=90.0)).run(threading.Event())
+    Ticker(Store(given.url, timeout=90.0), hooks=HOOKS).run(threading.Event())
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from acker.errors import (
     ValidationError,
 )
 from acker.inspect.configuring import configure
+from acker.inspect.removal import remove
 from acker.ledger import ids
 from acker.ledger.client import Ledger, follow, open_ledger
 from acker.ledger.config import Settings, TopologyConfig
@@ -107,7 +108,7 @@ def test_a_topology_that_is_removed_meanwhile_is_not_made_again(ledger: Ledger) 
     going = configure("shop", Settings(downtime=1))
     requests = next(going)
     replies = ledger.store.send(requests)
-    ledger.remove()
+    ledger.run(remove(ledger.config.name))
     with pytest.raises(UnknownTopology):
         go_on(ledger, going, replies)
     with raw_client(ledger.store.url) as client:

@@ -11,7 +11,7 @@ import pytest
 from acker.drpc import lua as calling
 from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnknownTopology, ValidationError
 from acker.inspect import aio, health, history, marks, steps
-from acker.inspect.removal import remove
+from acker.inspect.removal import remove, remove_spout
 from acker.inspect.steps import Step
 from acker.ledger import ids, tick, topologies
 from acker.ledger.client import Ledger, open_ledger
@@ -117,13 +117,14 @@ def test_all_of_it_goes_and_nothing_of_others(url: str) -> None:
 
 
 def test_a_topology_of_its_name_begins_anew(url: str) -> None:
-    filled(url, "words").remove(force=True)
+    ledger = filled(url, "words")
+    ledger.run(remove(ledger.config.name, force=True))
     ledger = open_ledger(Store(url), "words", ackers=1, create=True)
     assert not any(ledger.counters().values())
     trees = Trees(3).track(ledger)
     trees.complete(ledger)
     assert confirm_all(ledger) == 3
-    assert ledger.remove() == 0
+    assert ledger.run(remove(ledger.config.name)) == 0
     assert not lasting(url, "words")
 
 
@@ -135,7 +136,7 @@ def test_trees_are_not_removed_by_mistake(url: str) -> None:
     def refused(message: str) -> None:
         before = lasting(url, "words")
         with pytest.raises(TopologyInUse, match=message):
-            ledger.remove()
+            ledger.run(remove(ledger.config.name))
         assert lasting(url, "words") == before
         assert Store(url).run(topologies.names()) == ["words"]
 
@@ -147,7 +148,7 @@ def test_trees_are_not_removed_by_mistake(url: str) -> None:
     tracked.complete(ledger, 0, 1, 2)
     refused("has 0 trees in flight, 3 with")
     confirm_all(ledger)
-    assert ledger.remove() == 0
+    assert ledger.run(remove(ledger.config.name)) == 0
     assert not lasting(url, "words")
 
 
@@ -166,7 +167,7 @@ def test_a_removal_that_is_cut_anywhere_is_finished_by_another(valkey_url: str) 
 def test_a_topology_without_tracking_can_be_removed(url: str) -> None:
     ledger = opened(url, "words", ackers=0)
     StreamWriter(ledger, "lines").write(pa.table({"id": range(3)}))
-    assert ledger.remove() == 0
+    assert ledger.run(remove(ledger.config.name)) == 0
     assert not lasting(url, "words")
 
 
@@ -240,7 +241,7 @@ def test_what_a_service_writes_that_was_under_way_goes_too(
             while True:
                 asked += 1
                 if asked == stop:
-                    ledger.remove(force=True)
+                    ledger.run(remove(ledger.config.name, force=True))
                 requests = writing.send(ledger.store.send(requests))
         except (StopIteration, AckerError):
             pass
@@ -252,7 +253,7 @@ def test_what_a_service_writes_that_was_under_way_goes_too(
 
 def test_a_topology_that_is_removed_takes_no_thresholds(url: str) -> None:
     removed = opened(url, "t")
-    removed.remove(force=True)
+    removed.run(remove(removed.config.name, force=True))
     with pytest.raises(UnknownTopology):
         removed.run(health.set_thresholds(removed.core, {"expired": 1}))
     assert not lasting(url, "t")
@@ -266,19 +267,19 @@ def test_a_spout_that_owes_nothing_is_removed_and_makes_room(url: str) -> None:
     with pytest.raises(AckerError, match=r"64 spouts already.*acker remove tested --spout"):
         ledger.register_spout("one-more")
     with pytest.raises(SpoutInUse, match="5 trees"):
-        ledger.remove_spout("s-0")
+        ledger.run(remove_spout(ledger.core, "s-0"))
     trees.complete(ledger)
     with pytest.raises(SpoutInUse, match="5 trees"):
-        other.remove_spout("s-0")
+        other.run(remove_spout(other.core, "s-0"))
     assert len(reported(ledger, trees, spout="s-0")) == 5
     confirm_all(ledger, "s-0")
-    other.remove_spout("s-0")
+    other.run(remove_spout(other.core, "s-0"))
     assert "s-0" not in other.core.spouts
     with pytest.raises(ValidationError, match="no spout 's-0'"):
-        ledger.remove_spout("s-0")
+        ledger.run(remove_spout(ledger.core, "s-0"))
     ledger.register_spout("one-more")
     # What was its is nobody's, and a spout that comes later, of that name too, has its own.
-    ledger.remove_spout("s-1")
+    ledger.run(remove_spout(ledger.core, "s-1"))
     own, theirs = Trees(2).track(ledger, "s-0"), Trees(3).track(other, "one-more")
     own.complete(other)
     theirs.complete(ledger)
@@ -292,8 +293,8 @@ def test_a_spout_that_keeps_rows_or_dead_letters_is_not_removed(url: str) -> Non
         pa.table({"id": [1]})
     )
     with pytest.raises(SpoutInUse, match="rows"):
-        ledger.remove_spout("kept")
+        ledger.run(remove_spout(ledger.core, "kept"))
     ledger.fail(roots.anchors(), "bad")
     settler.settle(ledger)
     with pytest.raises(SpoutInUse, match="1 dead letters"):
-        ledger.remove_spout("kept")
+        ledger.run(remove_spout(ledger.core, "kept"))

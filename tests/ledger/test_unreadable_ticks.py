@@ -7,6 +7,7 @@ import pytest
 
 from acker.errors import TrackRejected, UnreadableRecord
 from acker.inspect import failures, pages
+from acker.inspect.removal import remove
 from acker.inspect.totals import totals
 from acker.ledger import ids
 from acker.ledger.ticker import Ticker
@@ -41,7 +42,7 @@ def test_pages_pass_over_what_is_no_name_of_a_slab(url: str, raw: Any) -> None:
         raw.sadd(ledger.core.shards[0].bucket(0), name)
     for page in (pages.trees(ledger.core), pages.find(ledger.core, good.message_ids[0])):
         assert [tree.anchor for tree in ledger.run(page).trees] == [first(good)]
-    ledger.remove(force=True)
+    ledger.run(remove(ledger.config.name, force=True))
 
 
 @pytest.mark.parametrize(

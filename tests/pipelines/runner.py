@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
+from acker.inspect.removal import remove
 from acker.ledger.client import open_ledger
 from acker.spark import register, tuned
 from acker.store.client import Store
@@ -158,7 +159,7 @@ def run_one(plan: Pipeline, spark: SparkSession, url: str, directory: Path) -> J
     finally:
         spark.catalog.clearCache()
         shutil.rmtree(directory, ignore_errors=True)
-    ledger.remove(force=True)
+    ledger.run(remove(ledger.config.name, force=True))
     names = plan.names
     if found is None:
         return Judged(

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import TopologyConfigError, UnknownTopology, ValidationError
+from acker.inspect.removal import remove
 from acker.ledger.client import open_ledger
 from acker.ledger.config import SETTINGS
 from acker.spark import bolt, spouts
@@ -72,7 +73,7 @@ def test_a_process_that_runs_on_follows_a_topology_that_was_made_anew(valkey_url
     before = options.ledger()
     assert before.config.ackers == 2
     assert options.ledger() is before
-    first.remove(force=True)
+    first.run(remove(first.config.name, force=True))
     with pytest.raises(UnknownTopology):
         options.ledger()
     open_ledger(Store(valkey_url), "t", ackers=5)

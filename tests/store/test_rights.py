@@ -16,7 +16,7 @@ from acker.errors import AckerError, StoreError
 from acker.inspect import history, pages, steps
 from acker.inspect.removal import remove
 from acker.inspect.steps import Step
-from acker.ledger import ids, tick, ticker
+from acker.ledger import ids, tick
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
@@ -25,7 +25,7 @@ from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store import keys, scripts
 from acker.store.client import Store
-from acker.streams import Stream, StreamReader
+from acker.streams import Stream, StreamReader, ticker_hooks
 from acker.streams.commits.contents import Commit
 from acker.streams.places.graph import graph
 from acker.streams.places.why import why
@@ -134,7 +134,7 @@ def service_works(url: str, name: str = "t") -> None:
     for _ in range(2):
         settler.settle(ledger)
         for _ in range(3):
-            ledger.run(tick.tick(ledger.core, force=True, explain=ticker.explain))
+            ledger.run(tick.tick(ledger.core, force=True, explain=ticker_hooks.explain))
     settler.settle(ledger)
     letters = ledger.run(dead_letters.page(ledger.core)).letters
     ledger.run(dead_letters.replay(ledger.core, letters[0].id))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from acker.inspect.removal import remove
 from acker.inspect.totals import totals
 from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
@@ -11,6 +12,7 @@ from acker.store.client import Store
 from acker.streams import Stream, downtime, subscriptions
 from acker.streams.commits.contents import Commit
 from acker.streams.subscriptions import Range
+from acker.streams.ticker_hooks import HOOKS
 from tests.helpers.ledger_state import StoredShard, read_shards
 from tests.helpers.servers import raw_client, wait_until
 from tests.helpers.streaming import ack, commit, consume, counters, emit, stage, take, track
@@ -185,7 +187,7 @@ def test_tickers_keep_what_waits_and_expire_what_does_not(valkey_url: str) -> No
     emit(ledger, 100)
     lost = emit(ledger, 50, "other")
     take(ledger, "other")
-    with running(Ticker(Store(valkey_url)), Ticker(Store(valkey_url))):
+    with running(Ticker(Store(valkey_url), hooks=HOOKS), Ticker(Store(valkey_url), hooks=HOOKS)):
         wait_until(lambda: counters(ledger).get("expired", 0) == len(lost))
         wait_until(lambda: counters(ledger)["rotations"] >= 15)
     assert counters(ledger)["expired"] == len(lost)
@@ -230,6 +232,6 @@ def test_a_removed_stream_leaves_no_heartbeat(ledger: Ledger) -> None:
     beat(ledger, take(ledger, "lines", "a"))
     beat(ledger, take(ledger, "words", "b"))
     Stream(ledger, "lines").unsubscribe("a")
-    ledger.remove(force=True)
+    ledger.run(remove(ledger.config.name, force=True))
     with raw_client(ledger.store.url) as client:
         assert list(client.scan_iter("*beats*")) == []

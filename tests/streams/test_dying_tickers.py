@@ -22,6 +22,7 @@ from acker.store.replies import seconds
 from acker.streams import Stream
 from acker.streams.commits.contents import Commit
 from acker.streams.places import holders
+from acker.streams.ticker_hooks import HOOKS
 from tests.helpers.ledgers import Trees, reported
 from tests.helpers.sentinels import Sentinels
 from tests.helpers.servers import binary, wait_until
@@ -114,7 +115,7 @@ def test_trees_expire_in_their_time_whoever_dies_or_is_stopped_while_he_looks(
         wait_until(lambda: stopped(process))
         assert (process.poll() is not None) == (name == "SIGKILL")
         assert expired(ledger) == 0
-        with running(Ticker(Store(valkey_url))):
+        with running(Ticker(Store(valkey_url), hooks=HOOKS)):
             wait_until(lambda: expired(ledger) == 100, timeout=ticker.LOOK_EVERY + 10)
         check(ledger, trees)
         if name == "SIGSTOP":  # it goes on, and has nothing to add
@@ -157,7 +158,7 @@ def test_trees_expire_once_and_for_true_reasons_where_the_store_fails_over_meanw
             wait_until(lambda: stopped(process))
             assert sentinels.call(0, "WAIT", 1, 60_000) == 1
             sentinels.servers[0].kill()
-            with running(Ticker(Store(sentinels.url, timeout=PATIENCE))):
+            with running(Ticker(Store(sentinels.url, timeout=PATIENCE), hooks=HOOKS)):
                 wait_until(lambda: expired(ledger) == 100, timeout=PATIENCE)
             assert sentinels.call(1, "ROLE")[0] == b"master"
             check(ledger, trees)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from acker.errors import ReaderFenced
+from acker.inspect.removal import remove
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.store.operation import Operation, Request
@@ -78,7 +79,7 @@ def test_what_is_given_back_at_any_moment_of_a_commit_is_committed_once(valkey_u
         reported = counters(ledger)
         reported.pop("duplicates", None)
         assert reported == {"tracked": 15, "acked": 15}
-        ledger.remove(force=True)
+        ledger.run(remove(ledger.config.name, force=True))
         if ended:
             assert after > 8
             assert 0 < fenced < after

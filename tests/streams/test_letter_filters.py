@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from acker.errors import DeadLettersFull, UnreadableRecord, ValidationError
+from acker.inspect.removal import remove
 from acker.ledger import config
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
@@ -273,7 +274,7 @@ def test_who_is_stopped_anywhere_while_others_go_on_tells_what_itself_did(
         discarded += end.count if stopped_one == "discard" else 0
         assert all_pages(ledger, Filter()) == []
         assert (len(rows(ledger)), replayed + discarded) == (replayed, 12)
-        ledger.remove(force=True)
+        ledger.run(remove(ledger.config.name, force=True))
         if ended:
             break
 

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from acker.errors import UnknownDeadLetter
+from acker.inspect.removal import remove
 from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
@@ -171,4 +172,4 @@ def test_a_driver_that_was_stopped_anywhere_changes_nothing_when_all_is_over(
             return
         go_on(ledger, stopped, asked)
         assert account(ledger, valkey_raw) == expected, f"stopped before request {after}: {asked}"
-        ledger.remove(force=True)
+        ledger.run(remove(ledger.config.name, force=True))

@@ -16,7 +16,6 @@ from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.marks import MOST_STEPS
 from acker.ledger.ticker import Ticker
-from acker.ledger.ticker import explain as guarded
 from acker.store.client import Store
 from acker.store.operation import Operation
 from acker.streams import Stream
@@ -27,6 +26,8 @@ from acker.streams.places.lying import Lying
 from acker.streams.places.place import Place
 from acker.streams.places.reasons import IN_NO_STREAM, explain
 from acker.streams.places.why import why
+from acker.streams.ticker_hooks import HOOKS
+from acker.streams.ticker_hooks import explain as guarded
 from tests.helpers.servers import raw_client, wait_until
 from tests.helpers.streaming import ack, commit, consume, emit, run_cut, stage, take, track
 from tests.helpers.tickers import running
@@ -273,7 +274,7 @@ def test_a_topology_without_streams_says_nothing(ledger: Ledger) -> None:
 def test_the_ticker_looks_for_reasons(valkey_url: str) -> None:
     ledger = open_ledger(Store(valkey_url), "quick", ackers=1, message_timeout=1.0, downtime=0)
     [anchor] = emit(ledger, 1)
-    with running(Ticker(Store(valkey_url))):
+    with running(Ticker(Store(valkey_url), hooks=HOOKS)):
         wait_until(lambda: ledger.counters()["expired"] == 1)
     assert reason(ledger, anchor) == "in stream lines for its first subscription, taken by nobody"
 

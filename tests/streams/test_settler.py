@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from acker.errors import DeadLettersFull, StoreError
+from acker.inspect.removal import remove
 from acker.ledger import config
 from acker.ledger.client import Ledger, open_ledger
 from acker.spark import settling
@@ -151,7 +152,7 @@ def test_a_spout_whose_counts_cannot_be_read_keeps_no_other_from_being_settled(l
 def test_a_settler_follows_a_topology_that_was_made_anew(ledger: Ledger) -> None:
     each = Settler(ledger.store, ["t"])
     assert each.step() == 0
-    ledger.remove(force=True)
+    ledger.run(remove(ledger.config.name, force=True))
     anew = open_ledger(ledger.store, "t", ackers=7)
     for number in range(20):  # each in a slab of its own, which lies in any shard
         spout(anew, "b").write(lines(2, first=2 * number))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from acker.errors import UnreadableRecord
+from acker.inspect.removal import remove
 from acker.inspect.stream_totals import stream_totals
 from acker.ledger.client import Ledger
 from acker.store import keys
@@ -125,7 +126,7 @@ def test_numbers_that_are_unreadable_end_a_call_before_anything_has_changed(
     writer.publish(batch)
     assert raw.xlen(LINES.entries) == consume(ledger, "lines") == 2
     raw.hset(LINES.subscriptions, "name:default", broken)
-    ledger.remove(force=True)
+    ledger.run(remove(ledger.config.name, force=True))
     assert all(raw.ttl(key) > 0 for key in raw.scan_iter())
 
 
