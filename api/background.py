@@ -6,11 +6,11 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from acker.drpc.ticker_hooks import HOOKS
 from acker.ledger.aio import AsyncTicker
 from acker.lines.coordinating import Coordinating
 from acker.store.client import Store
 from acker.streams.spouts.settler import Settler
-from acker.streams.ticker_hooks import HOOKS
 from api.service import Service
 from api.streams.live import Live
 

@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from acker import Topology
+from acker.drpc.ticker_hooks import HOOKS
 from acker.ledger.ticker import Ticker
-from acker.streams.ticker_hooks import HOOKS
 from benchmarks.figures import check_known
 from benchmarks.machine import describe
 from benchmarks.misuse import ACKERS, KINDS, STEP, Sizes

@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from acker.drpc.ticker_hooks import HOOKS
 from acker.embedded.java import ensure_java
 from acker.ledger.ticker import Ticker
 from acker.spark import Collector, bolt, register, settling, track, watermark
-from acker.streams.ticker_hooks import HOOKS
 
 ORDER = "order string, customer string, amount double"
 

@@ -74,9 +74,9 @@ def tick(
 
 
 def _hooks() -> Hooks:
-    """What streams add to a tick; nothing where there is no pyarrow to read them with."""
+    """Additions of streams and functions to a tick; nothing where there is no pyarrow to read them with."""
     try:
-        from acker.streams.ticker_hooks import HOOKS
+        from acker.drpc.ticker_hooks import HOOKS
     except ImportError:
         return Hooks()
     return HOOKS

@@ -10,21 +10,17 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.drpc import calls
+from acker.drpc import calls, keeping
 from acker.drpc.registry import Description
 from acker.errors import AckerError
 from acker.inspect import trees
-from acker.ledger import ids, once, sections
-from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
 from acker.ledger.outcomes import READ_ENTRIES, OutcomeReader
 from acker.lines.bell import Bell
-from acker.store import keys
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation
 from acker.streams.spouts import settler
 from acker.streams.spouts.backoff import SettleProgress
 
@@ -63,7 +59,7 @@ def run(ledger: Ledger, what: Description, stop: threading.Event) -> None:
                 late = ledger.run(calls.overdue(ledger.core, what))
                 if late or now - kept >= often:
                     kept = now
-                    ledger.run(look_after(ledger.core, what))
+                    ledger.run(keeping.look_after(ledger.core, what))
             if now - recovered >= ledger.config.message_timeout / 2:
                 recovered = now
                 settler.recover(ledger, what.name)
@@ -112,35 +108,3 @@ def _without_section(what: Description, reason: str) -> str:
     for place in range(len(what.steps)):
         reason = reason.removeprefix(f"in section {what.stream(place)}: ")
     return reason
-
-
-def look_after(core: Core, what: Description) -> Operation[None]:
-    """Resets the trees of requests that somebody waits for, and fails those of all others, in all sections.
-
-    So the time of a call governs, and not the message timeout.
-    """
-    own = keys.Function(core.config.name, what.name)
-    in_flight = yield from calls.in_flight(core, what)
-    for slab, names in in_flight.items():
-        if not names:
-            continue
-        [wanted] = yield [command("HMGET", own.calls, *names)]
-        alive = [index for index, by in enumerate(wanted) if by is not None]
-        over = [index for index, by in enumerate(wanted) if by is None]
-        cause = Cause("it was answered, or its time is over: nobody waits for it", "", retry=False)
-        if alive:
-            anchors = _anchors(slab, alive, 1)
-            known = {int(sections.lines(anchors)[0]): len(what.sections())}
-            yield from once.submit(core, core.reset_timeout(anchors, known).calls)
-        for section in range(1, len(what.sections()) + 1) if over else ():
-            first = ids.slab_of(int(_anchors(slab, [0], section)[0]))
-            [there] = yield [
-                command("HEXISTS", core.shards[ids.shard_of(first, core.config.ackers)].slabs, first)
-            ]
-            if there:
-                yield from once.submit(core, core.fail(_anchors(slab, over, section), cause.encode()).calls)
-
-
-def _anchors(slab: bytes, indexes: list[int], section: int) -> ids.Ids:
-    own = np.int64(ids.anchor_at(slab, 0)) + ids.STEP * np.array(indexes, dtype=np.int64)
-    return sections.within(own, section)

@@ -18,7 +18,8 @@ from acker.store.replies import milliseconds, pairs
 from acker.streams import subscriptions
 from acker.streams.spouts import letter_filter
 
-_PAGE = 500
+PAGE = 500
+"""Calls that one look takes, at most."""
 _CAUSE = 200
 
 
@@ -111,9 +112,7 @@ def overdue(core: Core, what: Description) -> Operation[int]:
     """Answers requests whose time is over; returns how many there were."""
     own = keys.Function(core.config.name, what.name)
     [instant] = yield [Request(own.deadlines, ["TIME"])]
-    [found] = yield [
-        command("ZRANGEBYSCORE", own.deadlines, "-inf", milliseconds(instant), "LIMIT", 0, _PAGE)
-    ]
+    [found] = yield [command("ZRANGEBYSCORE", own.deadlines, "-inf", milliseconds(instant), "LIMIT", 0, PAGE)]
     if not found:
         return 0
     late = [request.decode("utf-8", "replace") for request in found]
@@ -137,7 +136,7 @@ def _waiting(core: Core, what: Description, late: set[str]) -> Operation[dict[st
     kept = yield from in_flight(core, what)
     for slab, names in kept.items():
         for index, name in enumerate(names):
-            if name in late and len(found) < _PAGE:
+            if name in late and len(found) < PAGE:
                 found[name] = yield from waits_for(core, what, ids.anchor_at(slab, index))
     return found
 
@@ -147,7 +146,7 @@ def in_flight(core: Core, what: Description) -> Operation[dict[bytes, list[str]]
     own, cursor = keys.Spout(core.config.name, what.name), b"0"
     found: dict[bytes, list[str]] = {}
     while True:
-        [(cursor, stored)] = yield [command("HSCAN", own.slabs, cursor, "COUNT", _PAGE)]
+        [(cursor, stored)] = yield [command("HSCAN", own.slabs, cursor, "COUNT", PAGE)]
         slabs = list(pairs(stored))
         names = yield from outcomes.message_ids(core, slabs)
         found |= {slab: [one.decode("utf-8", "replace") for one in there] for slab, there in names.items()}

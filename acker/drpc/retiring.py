@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from acker.drpc import answers, calls, registry
+from acker.drpc import answers, calls, keeping, registry
 from acker.drpc.registry import Description
 from acker.errors import FunctionInUse
 from acker.ledger.client import Ledger
@@ -37,7 +37,7 @@ def retire(ledger: Ledger, what: Description, *, force: bool = False) -> None:
     for _ in range(_ROUNDS):
         if not ledger.run(calls.in_flight(core, what)):
             break
-        ledger.run(answers.look_after(core, what))
+        ledger.run(keeping.look_after(core, what))
         settler.settle(ledger, name, answered)
     if not alive:
         ledger.store.send([command("HDEL", keys.lines(core.config.name), name)])

@@ -12,8 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from acker.drpc.answers import look_after
-from acker.drpc.calls import Seen, Status, ended, overdue, workers
+from acker.drpc.calls import Seen, Status, ended, overdue
 from acker.drpc.registry import Description
 from acker.errors import AckerError, DRPCFailed, DRPCTimeout, UnreadableRecord
 from acker.ledger.client import Ledger
@@ -80,7 +79,7 @@ class Waiting:
 
     def _listen(self) -> None:
         """Takes answers until nobody has waited for one for a while."""
-        looked = saw_to = wanted_at = kept = time.monotonic()
+        looked = saw_to = wanted_at = time.monotonic()
         while True:
             now = time.monotonic()
             with self._lock:
@@ -95,9 +94,6 @@ class Waiting:
                 if time.monotonic() - saw_to >= _LATE and self._overdue():
                     saw_to = time.monotonic()
                     self._ledger().run(overdue(self._ledger().core, self._function))
-                if time.monotonic() - kept >= self._ledger().config.message_timeout / 4:
-                    kept = time.monotonic()
-                    self._keep()
                 wanted = self._answered()
                 if time.monotonic() - looked >= _LOOK:  # some may have been missed
                     looked, wanted = time.monotonic(), list(self._pending)
@@ -114,12 +110,6 @@ class Waiting:
                     _log.exception("answers of function %s wait", self._function.name)
                 time.sleep(_BLOCK)
             self._expire()
-
-    def _keep(self) -> None:
-        """Keeps requests from expiring where nobody works on the function, who would do it."""
-        ledger = self._ledger()
-        if not any(ledger.run(workers(ledger.core, self._function))):
-            ledger.run(look_after(ledger.core, self._function))
 
     def _overdue(self) -> bool:
         """Whether the time of a call was over a while ago, and nobody has said so."""

@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 class _Known:
     """A topology: what was stored of it, when to look at it again, what was last wrong.
 
-    kept_until: when to look again for what waits through a downtime; it and `due` are of the monotonic clock.
+    kept_until: when to look again for what waits; it and `due` are of the monotonic clock.
     made: how many rotations the shards had made right before that was kept.
     """
 
@@ -57,9 +57,9 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Operations that the layers above add to the tick of a topology (`acker.streams.ticker_hooks`).
+    """Operations that the layers above add to the tick of a topology (`acker.drpc.ticker_hooks`).
 
-    before_rotation: keeps slabs that wait through a downtime, right before shards rotate; returns how many.
+    before_rotation: keeps slabs of calls and of waiting rows, right before shards rotate; returns how many.
     explain: finds why trees expire that rotations have set aside.
     """
 
@@ -131,13 +131,13 @@ class Schedule:
         return LOOK_EVERY if left is None else max(0.0, min(LOOK_EVERY, left))
 
     def _keep(self, core: Core, known: _Known) -> Operation[Sequence[int] | None]:
-        """Keeps what waits through a downtime, right before shards rotate.
+        """Keeps what waits, right before shards rotate.
 
         Returns which rotations may follow, as `acker.ledger.tick.rotate` takes it: of a shard that another
         ticker rotates in between, however long this one is stopped here, none.
         """
         keep = self._hooks.before_rotation
-        if keep is None or not core.config.downtime:
+        if keep is None:
             return None
         try:
             left = yield from due(core)

@@ -16,14 +16,14 @@ from acker.lines import lua
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs, whole
-from acker.streams import segments, subscriptions
+from acker.streams import downtime, segments, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import giving_back, inputs
 from acker.streams.reader import payload_of
 from acker.streams.segments import ANCHORS
 from acker.streams.subscriptions import HOLD_TTL, Range
 
-LEASE = 10.0
+LEASE = downtime.LEASE
 """Seconds after which a worker that does not say that it lives is taken for dead."""
 BEGUN = "!"
 """Before the reader of a worker: the field of what it has begun, beside that of its own time."""
@@ -46,6 +46,11 @@ def beat(
             f"worker {reader} of stream {stream!r} did not say for {LEASE:g} s that it lives, or the store "
             "was set back: others have what it had taken. It begins anew"
         )
+
+
+def renew_period(core: Core) -> float:
+    """Seconds between two signs of life of a worker: the rows of one that misses three wait (`downtime`)."""
+    return min(LEASE / 4, downtime.beat_period(core))
 
 
 def done(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:

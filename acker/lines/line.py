@@ -239,19 +239,30 @@ def _run(worker: Worker, stop: threading.Event, woken: threading.Event) -> None:
 
 
 def _look_after(line: Line, workers: Sequence[Worker], stop: threading.Event) -> None:
-    while not stop.wait(leases.LEASE / 4):
-        look_after(line, workers, stop)
+    looked = time.monotonic()
+    while not stop.wait(leases.renew_period(line.ledger.core)):
+        renew(line, workers)
+        if time.monotonic() - looked >= leases.LEASE / 4:
+            looked = time.monotonic()
+            look_after(line, workers, stop)
+
+
+def renew(line: Line, workers: Sequence[Worker]) -> None:
+    """Says that workers live."""
+    for worker in workers:
+        _attempt(line, worker.renew)
+
+
+def _attempt(line: Line, action: Callable[[], object]) -> None:
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001 - without this thread all count as dead
+        unforeseen = None if isinstance(error, AckerError) else error
+        _log.warning("line %s: %s", line.name, error, exc_info=unforeseen)
 
 
 def look_after(line: Line, workers: Sequence[Worker], stop: threading.Event) -> None:
-    """Says that workers live, and has others take what dead ones had. Sets `stop` where they are to stop."""
-
-    def attempt(action: Callable[[], object]) -> None:
-        try:
-            action()
-        except Exception as error:  # noqa: BLE001 - without this thread all count as dead
-            unforeseen = None if isinstance(error, AckerError) else error
-            _log.warning("line %s: %s", line.name, error, exc_info=unforeseen)
+    """Follows the topology, and has others take what dead workers had. Sets `stop` where they are to stop."""
 
     def keep() -> None:
         try:
@@ -260,8 +271,6 @@ def look_after(line: Line, workers: Sequence[Worker], stop: threading.Event) -> 
             _log.error("line %s: its workers stop: %s", line.name, error)
             stop.set()
 
-    attempt(keep)
-    for worker in workers:
-        attempt(worker.renew)
+    _attempt(line, keep)
     for worker in {one.step.name: one for one in workers}.values():  # one of a step sees to all of its
-        attempt(worker.recover)
+        _attempt(line, worker.recover)

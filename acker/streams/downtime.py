@@ -10,13 +10,21 @@ Who takes a row that has waited begins with the whole message timeout (`take_up`
 What a query has taken waits only while no query of its subscription runs: where one does, a replay reaches
 it. Its heartbeat (`beat`) says that a query runs. A reader that never had one, as a batch job's, is
 taken for one at work.
+
+What a worker of a line has taken waits from its third missed sign of life on: another worker takes it over
+when its lease ends. A request of a line has a tree for each section, and the clocks of all of them stand
+still together. An outcome of a section that no coordinator has confirmed keeps its request, too: the rows
+that it releases wait in the store.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from acker.errors import StoreError, UnreadableRecord
+from acker.ledger import ids, outcomes, sections
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
@@ -31,14 +39,16 @@ MOST_SEGMENTS = 10_000
 _MOST_LOOKS = 200
 """Pages that it reads of them."""
 MISSED = 3
-"""Heartbeats that a query misses until it is taken for one that has ended."""
+"""Heartbeats that a query, or a worker, misses until it is taken for one that has ended."""
+LEASE = 10.0
+"""Seconds for which a worker of a line counts as alive after each sign of life (acker/lines/leases.py)."""
 _PAGE = 500
 _SLABS = 500
 _log = logging.getLogger(__name__)
 
 
 def beat_period(core: Core) -> float:
-    """Seconds between two heartbeats of a query: a twentieth of the message timeout, but 0.1 to 5."""
+    """Seconds between two heartbeats of a reader: a twentieth of the message timeout, but 0.1 to 5."""
     return min(5.0, max(0.1, core.config.message_timeout / 20))
 
 
@@ -64,6 +74,10 @@ def keep(core: Core) -> Operation[int]:
             yield from _look(found, name.decode("utf-8", "replace"))
         except (StoreError, UnreadableRecord, ValueError, IndexError) as error:
             _log.error("%s, stream %.100r: what waits there expires: %s", core.config.name, name, error)
+    try:
+        yield from _uncoordinated(found)
+    except StoreError as error:
+        _log.error("%s: requests that no coordinator releases expire: %s", core.config.name, error)
     for where in found.full:
         _log.warning(
             "%s, %s: more than %d segments wait: the trees of the newest expire",
@@ -71,7 +85,7 @@ def keep(core: Core) -> Operation[int]:
             where,
             MOST_SEGMENTS,
         )
-    return (yield from _send_back(found, 2))
+    return (yield from send_back(core, found.slabs, 2))
 
 
 def take_up(core: Core, stream: str, slot: int, taken: Sequence[Taken], now: int = 0) -> Operation[int]:
@@ -95,7 +109,7 @@ def take_up(core: Core, stream: str, slot: int, taken: Sequence[Taken], now: int
         for one in taken
         if slot in one.segment.slots and oldest <= _order(one.entry.encode()) < young
     )
-    return (yield from _send_back(found, 1))
+    return (yield from send_back(core, found.slabs, 1))
 
 
 @dataclass(slots=True)
@@ -141,7 +155,8 @@ def _look(found: _Found, stream: str) -> Operation[None]:
         start = oldest if _order(cursor) < _order(oldest) else b"(" + cursor
         found.left, found.looks, found.over = MOST_SEGMENTS, _MOST_LOOKS, False
         # Read before the returned: what is given back in between stands among those.
-        for reader in (yield from _gone(found.core, own, slot, now)):
+        gone = yield from _gone(found.core, own, slot, now)
+        for reader in gone:
             yield from _walk(found, own.taken(slot, reader), b"-", slot, oldest)
         yield from _walk(found, own.returned(slot), b"-", slot, oldest)
         yield from _walk(found, own.entries, start, slot, oldest)
@@ -150,20 +165,73 @@ def _look(found: _Found, stream: str) -> Operation[None]:
 
 
 def _gone(core: Core, own: keys.Stream, slot: int, now: int) -> Operation[list[str]]:
-    """The readers whose queries have ended; none while any query of the subscription runs."""
-    [reply] = yield [command("HGETALL", own.beats(slot))]
-    names, forgotten = [], []
-    for reader, seen in pairs(reply).items():
+    """The readers that have ended: workers, and queries where no query of the subscription runs."""
+    [beats, leases] = yield [
+        command("HGETALL", own.beats(slot)),
+        command("HGETALL", own.workers(slot)),
+    ]
+    silent = MISSED * 1000 * beat_period(core)
+    gone = [
+        reader.decode("utf-8", "replace")
+        for reader, until in pairs(leases).items()
+        # Notes of workers, which stand there, too, begin with a mark (acker/lines/leases.py).
+        if until.isdigit() and now - (int(until) - 1000 * LEASE) >= silent
+    ]
+    queries, forgotten, runs = [], [], False
+    for reader, seen in pairs(beats).items():
         age = now - whole(seen, f"the heartbeat of reader {reader!r:.100}")
-        if age < MISSED * 1000 * beat_period(core):
-            return []
+        runs = runs or age < silent
         if age > HOLD_TTL * 1000:
             forgotten.append(reader)
         else:
-            names.append(reader.decode("utf-8", "replace"))
+            queries.append(reader.decode("utf-8", "replace"))
+    if runs:
+        return gone
     if forgotten:
         yield [command("HDEL", own.beats(slot), *forgotten)]
-    return names
+    return gone + queries
+
+
+def _uncoordinated(found: _Found) -> Operation[None]:
+    """Adds the requests of lines whose section is over, and no coordinator has seen to that."""
+    core = found.core
+    [instant, *replies] = yield [
+        Request(core.shards[0].clock, ["TIME"]),
+        *(
+            command("XRANGE", shard.outcomes(sections.SPOUT), "-", "+", "COUNT", outcomes.READ_ENTRIES)
+            for shard in core.shards
+        ),
+    ]
+    oldest = milliseconds(instant) - core.config.downtime * 1000
+    for shard, reply in enumerate(replies):
+        looks, page = _MOST_LOOKS, reply
+        while page:
+            entries, _ = outcomes.parse_all(shard, page)
+            for entry in entries:
+                if entry.status == "acked" and entry.at * 1000 >= oldest:
+                    found.slabs.setdefault(shard, set()).update(one.slab for one in entry.slabs)
+            looks -= 1
+            if len(page) < outcomes.READ_ENTRIES:
+                break
+            if not looks:
+                found.full.append(f"outcomes of sections, shard {shard}")
+                break
+            after = b"(" + page[-1][0]
+            key = core.shards[shard].outcomes(sections.SPOUT)
+            [page] = yield [command("XRANGE", key, after, "+", "COUNT", outcomes.READ_ENTRIES)]
+
+
+def _with_sections(core: Core, slabs: Mapping[int, Collection[bytes]]) -> Operation[dict[int, set[bytes]]]:
+    """Slabs by shard, and with those of lines the slabs of the same requests in all sections."""
+    found = {shard: set(names) for shard, names in slabs.items()}
+    of_lines = [slab for names in slabs.values() for slab in names if sections.of_line(slab)]
+    if of_lines:
+        [stored] = yield [command("HVALS", keys.lines(core.config.name))]
+        firsts = np.array([ids.anchor_at(slab, 0) for slab in of_lines], np.int64)
+        for anchor in sections.everywhere(firsts, sections.counted(stored)).tolist():
+            slab = ids.slab_of(anchor)
+            found.setdefault(ids.shard_of(slab, core.config.ackers), set()).add(slab)
+    return found
 
 
 def _walk(found: _Found, key: bytes, start: bytes, slot: int, oldest: bytes) -> Operation[None]:
@@ -188,13 +256,17 @@ def _segments(page: Reply, slot: int, oldest: bytes) -> Iterator[Segment]:
             yield segment
 
 
-def _send_back(found: _Found, rotations: int) -> Operation[int]:
-    """Sends back the slabs that were put into the nursery so many rotations ago, or more."""
-    core, moved = found.core, 0
-    for shard, names in sorted(found.slabs.items()):
-        slabs, at = sorted(names), 0
-        while at < len(slabs):
-            call = lua.keep_waiting(core.shards[shard], slabs[at : at + _SLABS], rotations)
+def send_back(core: Core, slabs: Mapping[int, Collection[bytes]], rotations: int) -> Operation[int]:
+    """Sends back slabs, by shard, that were put into the nursery so many rotations ago, or more.
+
+    A slab of a line stands for its requests: those of all sections go back. Returns how many were sent back.
+    """
+    moved = 0
+    found = yield from _with_sections(core, slabs)
+    for shard, waiting in sorted(found.items()):
+        names, at = sorted(waiting), 0
+        while at < len(names):
+            call = lua.keep_waiting(core.shards[shard], names[at : at + _SLABS], rotations)
             [reply] = yield from core.ask([call])
             looked, sent = map(int, reply)
             at, moved = at + max(1, looked), moved + sent

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from acker.collectors.topology import Topology
-from acker.drpc import LinearDRPC, Out, answers, calls
+from acker.drpc import LinearDRPC, Out, calls, keeping
 from acker.drpc.client import Client
 from acker.errors import (
     DRPCFailed,
@@ -119,7 +119,7 @@ def test_a_request_whose_time_is_over_is_off_the_queue(topology: Topology) -> No
         pass
     with pytest.raises(DRPCTimeout, match="it waited for fan"):
         call.future.result(30)
-    topology.ledger.run(answers.look_after(core, client.function))
+    topology.ledger.run(keeping.look_after(core, client.function))
     left = topology.ledger.store.send([command("HLEN", own.calls), command("ZCARD", own.deadlines)])
     assert left == [0, 0]
     with function.work(topology):

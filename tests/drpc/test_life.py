@@ -11,14 +11,15 @@ import pytest
 import redis
 
 from acker.collectors.topology import Topology
-from acker.drpc import LinearDRPC, Out
+from acker.drpc import LinearDRPC, Out, ticker_hooks
+from acker.drpc.ticker_hooks import HOOKS
 from acker.errors import DRPCFailed, DRPCTimeout
 from acker.inspect import pages
 from acker.ledger.ticker import Ticker
+from acker.lines import leases
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
-from acker.streams.ticker_hooks import HOOKS
 from tests.helpers import tickers
 from tests.helpers.counting import Count, N, counting, fan
 from tests.helpers.leaks import assert_settled
@@ -109,6 +110,40 @@ def test_the_same_key_from_two_processes_is_worked_out_once(valkey_url: str) -> 
                 assert answer == "3\n", trouble
             assert client.execute(99, key="k") == 3
     assert worked == [3]
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_call_lives_until_its_time_is_over_and_no_longer_though_all_others_are_dead(
+    valkey_url: str, valkey_raw: "redis.Redis", taken: bool
+) -> None:
+    """A worker that was killed has it in hand, or only counts as alive; the caller was killed, too."""
+    topology = Topology(valkey_url, "t", ackers=2, downtime=0)
+    core, run = topology.ledger.core, topology.ledger.run
+    line = counting(idempotent=True).register(topology)
+    asked = topology.drpc("count").begin(2, timeout=300.0)
+    asked.begun.result(60)
+    dead = line.workers()[0]
+    if taken:
+        dead.step.run = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
+        with pytest.raises(ZeroDivisionError):
+            dead.work()
+    else:
+        run(leases.beat(core, topology.drpc("count").function.stream(0), 0, "dead", new=True))
+    for _ in range(6):
+        run(ticker_hooks.keep(core))
+        assert topology.tick(force=True).expired == 0
+    assert valkey_raw.zadd(keys.Function("t", "count").deadlines, {asked.request: 1}, ch=True) == 1
+    run(ticker_hooks.keep(core))
+    assert topology.counters()["failed"] == topology.counters()["tracked"] == 2
+    with pytest.raises(DRPCTimeout, match="it waited for fan"):
+        asked.future.result(60)
+    dead.end()
+    with counting(idempotent=True).work(topology):
+        wait_until(lambda: valkey_raw.hlen(keys.Spout("t", "count").slabs) == 0)
+        assert topology.drpc("count").execute(3) == 3
+    for _ in range(3):
+        topology.tick(force=True)
+    assert_settled(valkey_raw)
 
 
 @pytest.mark.parametrize("begun", ["asked", "written"])

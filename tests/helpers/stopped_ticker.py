@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 
+from acker.drpc.ticker_hooks import HOOKS
 from acker.ledger import tick
 from acker.ledger.core import Core
 from acker.ledger.tick import Reasons
@@ -14,7 +15,6 @@ from acker.ledger.ticker import Ticker
 from acker.store.client import Store
 from acker.store.operation import Operation
 from acker.streams.places import reasons
-from acker.streams.ticker_hooks import HOOKS
 
 whole_look = reasons._explained  # what is done once something is set aside
 

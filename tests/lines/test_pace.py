@@ -10,7 +10,7 @@ import pytest
 
 from acker.ledger.client import open_ledger
 from acker.lines import line, workers
-from acker.lines.line import look_after
+from acker.lines.line import look_after, renew
 from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store.client import Store
@@ -83,6 +83,7 @@ def test_threads_that_have_nothing_to_do_cost_as_much_as_there_are_of_them(
         with monkeypatch.context() as patched:
             patched.setattr(Store, "send", counted)
             sent = 0
+            renew(job.line, its)
             look_after(job.line, its, threading.Event())
         costs.append(sent)
     assert costs[2] - costs[1] == costs[1] - costs[0] == 4 * len(job.line._steps)

@@ -11,7 +11,7 @@ import redis
 from redis.crc import key_slot
 
 from acker import Topology, cli
-from acker.drpc import calls, figures, progress, registry
+from acker.drpc import calls, figures, progress, registry, ticker_hooks
 from acker.errors import AckerError, StoreError
 from acker.inspect import history, pages, steps
 from acker.inspect.removal import remove
@@ -25,7 +25,7 @@ from acker.lines.steps import FunctionStep
 from acker.lines.workers import Worker
 from acker.store import keys, scripts
 from acker.store.client import Store
-from acker.streams import Stream, StreamReader, ticker_hooks
+from acker.streams import Stream, StreamReader
 from acker.streams.commits.contents import Commit
 from acker.streams.places.graph import graph
 from acker.streams.places.why import why

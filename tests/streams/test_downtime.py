@@ -2,6 +2,7 @@
 
 import pytest
 
+from acker.drpc.ticker_hooks import HOOKS
 from acker.inspect.removal import remove
 from acker.inspect.totals import totals
 from acker.ledger import ids, tick
@@ -12,7 +13,6 @@ from acker.store.client import Store
 from acker.streams import Stream, downtime, subscriptions
 from acker.streams.commits.contents import Commit
 from acker.streams.subscriptions import Range
-from acker.streams.ticker_hooks import HOOKS
 from tests.helpers.ledger_state import StoredShard, read_shards
 from tests.helpers.servers import raw_client, wait_until
 from tests.helpers.streaming import ack, commit, consume, counters, emit, stage, take, track

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from acker.drpc.ticker_hooks import HOOKS
 from acker.embedded.processes import tied
 from acker.inspect import failures
 from acker.ledger import tick, ticker
@@ -22,7 +23,6 @@ from acker.store.replies import seconds
 from acker.streams import Stream
 from acker.streams.commits.contents import Commit
 from acker.streams.places import holders
-from acker.streams.ticker_hooks import HOOKS
 from tests.helpers.ledgers import Trees, reported
 from tests.helpers.sentinels import Sentinels
 from tests.helpers.servers import binary, wait_until

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import redis
 
+from acker.drpc.ticker_hooks import HOOKS
+from acker.drpc.ticker_hooks import explain as guarded
 from acker.inspect import failures, marks
 from acker.ledger import ids, tick
 from acker.ledger.client import Ledger, open_ledger
@@ -26,8 +28,6 @@ from acker.streams.places.lying import Lying
 from acker.streams.places.place import Place
 from acker.streams.places.reasons import IN_NO_STREAM, explain
 from acker.streams.places.why import why
-from acker.streams.ticker_hooks import HOOKS
-from acker.streams.ticker_hooks import explain as guarded
 from tests.helpers.servers import raw_client, wait_until
 from tests.helpers.streaming import ack, commit, consume, emit, run_cut, stage, take, track
 from tests.helpers.tickers import running

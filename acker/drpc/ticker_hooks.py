@@ -1,7 +1,11 @@
-"""The ticker's hooks: rows wait through a downtime, and trees that expire are given a place."""
+"""The ticker's hooks: calls live until their time is over, and rows wait through a downtime.
+
+Trees that expire are given a place.
+"""
 
 import logging
 
+from acker.drpc import keeping
 from acker.errors import AckerError
 from acker.ledger import tick
 from acker.ledger.core import Core
@@ -25,4 +29,9 @@ def explain(core: Core) -> Operation[tick.Reasons]:
         return tick.Reasons()
 
 
-HOOKS = Hooks(before_rotation=downtime.keep, explain=explain)
+def keep(core: Core) -> Operation[int]:
+    """Keeps calls of functions and rows that wait from the next rotation; returns how many slabs."""
+    return (yield from keeping.keep(core)) + (yield from downtime.keep(core))
+
+
+HOOKS = Hooks(before_rotation=keep, explain=explain)
