@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import current_thread, main_thread
+
+_LONGEST_TEXT, _LONGEST_NAME = 4_096, 100
 
 
 class AckerError(Exception):
@@ -278,13 +281,47 @@ class CommitOrderError(AckerError):
     """A commit comes after later ones of the same writer: a checkpoint is older than what the store knows."""
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Return True for Ctrl-C: whoever catches all that code of the user's raises lets that through.
+
+    In another thread a KeyboardInterrupt is no more than what that code has raised.
+    """
+    return isinstance(error, KeyboardInterrupt) and current_thread() is main_thread()
+
+
+def text_of(value: object) -> str:
+    """The text of an object of the user's, up to 4,096 characters; "" if it cannot be had.
+
+    All texts of exceptions, reasons and names of the user's are taken by this, `class_name` and `shown`: a
+    `__str__` may raise anything, SystemExit too, or return text of a class of its own.
+    """
+    try:
+        return _plain(str(value), _LONGEST_TEXT)
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        return ""
+
+
+def class_name(value: object) -> str:
+    """The name of an object's class, also where the class gives itself another."""
+    return _plain(type.__dict__["__name__"].__get__(type(value)), _LONGEST_NAME)
+
+
 def shown(value: object) -> str:
     """A value for an error message, cut to a bearable length; also one that cannot be shown itself."""
     try:
-        text = repr(value[:100] if isinstance(value, str | bytes) else value)
-    except Exception as error:  # noqa: BLE001 - the value is the caller's: too deep, too long, or worse
-        text = f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
+        text = _plain(repr(value[:100] if isinstance(value, str | bytes) else value), _LONGEST_TEXT)
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        text = f"<{class_name(value)} that cannot be shown: {class_name(error)}>"
     return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _plain(text: str, most: int) -> str:
+    """Text as a plain str of whole characters: that of a class of its own may do anything."""
+    return str.__getitem__(text, slice(most)).encode("utf-8", "replace").decode()
 
 
 @contextmanager

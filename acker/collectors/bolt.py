@@ -10,6 +10,7 @@ from acker.collectors.session import Session
 from acker.collectors.tuples import MAX_ROOTS, Tuple, add_children, check_targets
 from acker.errors import FailedException, PermanentFailure, TupleError, ValidationError, shown
 from acker.ledger import causes, config
+from acker.undone import check_done
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,7 +119,11 @@ class Bolt:
         try:
             yield Collector(self, tuple)
         except Exception as error:
-            self.fail(tuple, _reason(error), retry=not isinstance(error, PermanentFailure))
+            self.fail(
+                tuple,
+                config.bounded_reason(causes.said_by(error)),
+                retry=not isinstance(error, PermanentFailure),
+            )
             if not isinstance(error, FailedException) and not isinstance(error, catch):
                 raise
         else:
@@ -155,7 +160,8 @@ class Collector:
 class BasicBolt(Generic[P, R]):
     """A function that is called as `bolt(tuple, *args)` and runs as `function(collector, *args)`.
 
-    The tuple is acked when the function returns, and failed when it raises, as `Bolt.processing` says.
+    The tuple is acked when the function returns, and failed when it raises, as `Bolt.processing` says. It
+    fails for good where the function returns work that nobody has done: a coroutine, a Future, a generator.
     Returns what the function returns; None where it failed with FailedException or with one of `catch`.
     """
 
@@ -171,7 +177,8 @@ class BasicBolt(Generic[P, R]):
             or inspect.isasyncgenfunction(function)
         ):
             raise ValidationError(
-                f"basic bolt: expected a plain function, whose work is done when it returns, got {function!r}"
+                "basic bolt: expected a plain function, whose work is done when it returns, got "
+                f"{shown(function)}"
             )
         self.bolt = bolt
         self._function = function
@@ -182,17 +189,12 @@ class BasicBolt(Generic[P, R]):
         """Processes one tuple."""
         result: R | None = None
         with self.bolt.processing(tuple, catch=self._catch) as collector:
-            result = self._function(collector, *args, **kwargs)
+            made = self._function(collector, *args, **kwargs)
+            check_done(made, asynchronous=False)
+            result = made
         return result  # noqa: RET504 - the block may swallow an exception, and this is reached then
 
 
 def _check_tuple(value: Any) -> None:
     if not isinstance(value, Tuple):
         raise TupleError(f"expected an acker.Tuple (Tuple.parse makes one of its text), got {shown(value)}")
-
-
-def _reason(error: Exception) -> str:
-    text = str(error)
-    if not isinstance(error, FailedException):
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return config.bounded_reason(text)

@@ -25,7 +25,9 @@ _LONGEST = MAX_ROOTS * 42
 def check_targets(targets: object) -> int:
     """`targets`, if it is a whole number from 0 to `MAX_TARGETS`; else ValidationError."""
     if not isinstance(targets, int) or isinstance(targets, bool) or not 0 <= targets <= MAX_TARGETS:
-        raise ValidationError(f"targets: expected a whole number from 0 to {MAX_TARGETS:,}, got {targets!r}")
+        raise ValidationError(
+            f"targets: expected a whole number from 0 to {MAX_TARGETS:,}, got {shown(targets)}"
+        )
     return targets
 
 

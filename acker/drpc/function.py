@@ -16,7 +16,7 @@ import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark a
 from acker.drpc import answers, registry
 from acker.drpc.registry import Description
 from acker.drpc.steps import Out
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.ledger.client import Ledger
 from acker.ledger.config import check_name
 from acker.ledger.sections import SECTIONS
@@ -131,12 +131,12 @@ class LinearDRPC:
         for method in ("execute", "finished"):
             if inspect.isclass(make):
                 if not callable(getattr(make, method, None)):
-                    raise ValidationError(f"{what}: expected a class with {method}, got {make!r:.100}")
+                    raise ValidationError(f"{what}: expected a class with {method}, got {shown(make)}")
                 _check_function(f"{what}, {method}", getattr(make, method))
         if make is not None and not callable(make):
-            raise ValidationError(f"{what}: expected a class with execute and finished, got {make!r:.100}")
+            raise ValidationError(f"{what}: expected a class with execute and finished, got {shown(make)}")
         if isinstance(by, str) or not all(by):
-            raise ValidationError(f"{what}, by: expected names of columns, as a list, got {by!r:.100}")
+            raise ValidationError(f"{what}, by: expected names of columns, as a list, got {shown(by)}")
         if not self._steps:
             raise ValidationError(f"{what}: the first step cannot gather, for nothing comes before it")
         given = self._columns[-1] or {}
@@ -204,11 +204,11 @@ class LinearDRPC:
             return
         if step.gathers:
             raise ValidationError(
-                f"{what}: it gathers, so its rows go on by request: expected {ANCHORS!r}, got {column!r}"
+                f"{what}: it gathers, so its rows go on by request: expected {ANCHORS!r}, got {shown(column)}"
             )
         if column not in given:
             raise ValidationError(
-                f"{what}: expected {ANCHORS!r} or one of {', '.join(given)}, got {column!r}"
+                f"{what}: expected {ANCHORS!r} or one of {', '.join(given)}, got {shown(column)}"
             )
 
     def fair_by(self, step: str) -> str:
@@ -223,7 +223,7 @@ class LinearDRPC:
         if not last.gathers or last.tasks != 1 or self._columns[-1] is not None:
             raise ValidationError(
                 f"function {self.name!r}: expected a last step that gathers, with one task and no columns, "
-                f"got {last.name!r}: the result is what it gives when it has seen all"
+                f"got {shown(last.name)}: the result is what it gives when it has seen all"
             )
         steps = [
             registry.Step(
@@ -318,15 +318,15 @@ def _first(function: Callable[..., object], row: dict[str, Any], out: Out) -> ob
 
 def _check_made(what: str, made: object, spark: bool) -> None:
     if spark and made is not None:
-        raise ValidationError(f"{what}: a Spark job works on it, so it has no {made!r:.100} here")
+        raise ValidationError(f"{what}: a Spark job works on it, so it has no {shown(made)} here")
     if not spark and made is None:
         raise ValidationError(f"{what}: expected what works on it, or spark=True where a Spark job does")
 
 
 def _check_function(what: str, function: object) -> None:
     if not callable(function):
-        raise ValidationError(f"{what}: expected a function, got {function!r:.100}")
+        raise ValidationError(f"{what}: expected a function, got {shown(function)}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ValidationError(
-            f"{what}: expected one that emits by out.emit, got the generator function {function!r:.100}"
+            f"{what}: expected one that emits by out.emit, got the generator function {shown(function)}"
         )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.inspect import cursors, lua
 from acker.inspect.failure import Ended, Entry, Failure, parse
 from acker.inspect.trees import Tree
@@ -79,7 +79,7 @@ def page(
     that ended together. Raises ValidationError for a cursor of something else.
     """
     if not 1 <= limit <= PAGE:
-        raise ValidationError(f"limit: expected a whole number from 1 to {PAGE:,}, got {limit!r}")
+        raise ValidationError(f"limit: expected a whole number from 1 to {PAGE:,}, got {shown(limit)}")
     places = (yield from _newest(core)) if cursor is None else _decode(cursor, core)
     part = reason.casefold()
     count = max(1, min(_ENTRIES, limit // max(1, len(places))))

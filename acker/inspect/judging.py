@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.inspect.steps import Step
 from acker.inspect.stream_totals import StreamTotals
 from acker.inspect.totals import Totals
@@ -64,7 +64,7 @@ class Thresholds:
         for name, value in changes.items():
             if name not in THRESHOLDS:
                 known = ", ".join(THRESHOLDS)
-                raise ValidationError(f"threshold: expected one of {known}, got {name!r:.100}")
+                raise ValidationError(f"threshold: expected one of {known}, got {shown(name)}")
             THRESHOLDS[name].check(value, name)
         return replace(self, **changes)
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from acker.errors import KeyConflict, ValidationError
+from acker.errors import KeyConflict, ValidationError, shown
 from acker.inspect import cursors
 from acker.ledger import outcomes
 from acker.ledger.causes import Cause
@@ -249,7 +249,7 @@ def receipt_of(core: Core, text: str) -> Receipt:
     parts = text.split("-") if _RECEIPT.match(text) else []
     if not parts or int(parts[0]) >= len(core.shards) or max(int(parts[1]), int(parts[2])) > _MOST_ID:
         raise ValidationError(
-            f"receipt: expected one that came with outcomes of this topology, got {text!r:.100}"
+            f"receipt: expected one that came with outcomes of this topology, got {shown(text)}"
         )
     return Receipt(int(parts[0]), b"%d-%d" % (int(parts[1]), int(parts[2])), parts[3].encode())
 

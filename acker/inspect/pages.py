@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.inspect import cursors, lua
 from acker.inspect.buckets import BUCKETS, Bucket, Clock
 from acker.inspect.cursors import Position
@@ -107,7 +107,7 @@ def trees(
     if shard is not None:
         _whole(shard, "shard", 0, core.config.ackers - 1)
     if not 0 <= older_than < math.inf:
-        raise ValidationError(f"older_than: expected seconds from 0 on, got {older_than!r}")
+        raise ValidationError(f"older_than: expected seconds from 0 on, got {shown(older_than)}")
     query = (core.config.name, "trees", bucket, spout, shard, state, float(older_than))
     position, limit = _start(core, query, limit, cursor, shard)
     if spout is not None:
@@ -340,14 +340,14 @@ def _page(found: list[Tree], position: Position, end: int, query: tuple[object, 
 
 def _whole(value: object, what: str, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ValidationError(f"{what}: expected a whole number from {low:,} to {high:,}, got {value!r}")
+        raise ValidationError(f"{what}: expected a whole number from {low:,} to {high:,}, got {shown(value)}")
 
 
 def _choice(value: object, choices: Sequence[str], what: str) -> int | None:
     if value is None:
         return None
     if value not in choices:
-        raise ValidationError(f"{what}: expected one of {', '.join(choices)}, got {value!r}")
+        raise ValidationError(f"{what}: expected one of {', '.join(choices)}, got {shown(value)}")
     return choices.index(str(value))
 
 

@@ -8,7 +8,7 @@ its batch.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from acker.errors import FailedException
+from acker.errors import FailedException, class_name, text_of
 from acker.ledger.config import bounded_reason, check_reason
 
 _END = "\0"
@@ -55,13 +55,10 @@ class Cause:
 
 def said_by(error: BaseException) -> str:
     """The reason that an exception is: its type and text; of FailedException, its text alone."""
-    try:
-        text = str(error)
-    except BaseException:  # noqa: BLE001 - it is the user's, and its failing would be that of a whole batch
-        text = ""
+    text, kind = text_of(error), class_name(error)
     if isinstance(error, FailedException):
         return text or "failed"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{kind}: {text}" if text else kind
 
 
 def text_by(step: str, batch: int) -> str:

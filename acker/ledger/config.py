@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypedDict, cast
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.ledger.ids import SLAB_TREES
 from acker.ledger.near import meant
 from acker.ledger.settings import choice, number, of
@@ -38,18 +38,18 @@ def is_name(name: object) -> bool:
 def check_name(name: object, what: str) -> str:
     """`name`, if it is 1 to 64 of A-Z a-z 0-9 . _ -, and not "." or ".."; else ValidationError."""
     if not isinstance(name, str) or not is_name(name):
-        besides = ", and not only dots" if name in (".", "..") else ""
-        raise ValidationError(f"{what}: expected 1 to 64 of A-Z a-z 0-9 . _ -{besides}, got {name!r}")
+        besides = ", and not only dots" if isinstance(name, str) and name in (".", "..") else ""
+        raise ValidationError(f"{what}: expected 1 to 64 of A-Z a-z 0-9 . _ -{besides}, got {shown(name)}")
     return name
 
 
 def check_text(text: str, what: str) -> bytes:
     """A text as UTF-8 bytes, which cannot hold half of a pair of surrogates; else ValidationError."""
     try:
-        return text.encode()
+        return str.encode(text)  # not the encoding of a class of its own
     except UnicodeEncodeError:
         raise ValidationError(
-            f"{what}: expected text of whole characters, got {text[:100]!r}, which UTF-8 cannot hold"
+            f"{what}: expected text of whole characters, got {shown(text)}, which UTF-8 cannot hold"
         ) from None
 
 
@@ -58,20 +58,20 @@ def check_message_id(message_id: object) -> bytes:
     if isinstance(message_id, str):
         message_id = check_text(message_id, "message id")
     if not isinstance(message_id, bytes):
-        raise ValidationError(f"message id: expected bytes or str, got {message_id!r}")
-    if len(message_id) > MESSAGE_ID_BYTES:
+        raise ValidationError(f"message id: expected bytes or str, got {shown(message_id)}")
+    if bytes.__len__(message_id) > MESSAGE_ID_BYTES:
         raise ValidationError(
-            f"message id: expected at most {MESSAGE_ID_BYTES} bytes, got {len(message_id)}: "
-            f"{message_id[:32]!r}..."
+            f"message id: expected at most {MESSAGE_ID_BYTES} bytes, got {bytes.__len__(message_id)}: "
+            f"{shown(message_id)}"
         )
-    return message_id
+    return b"".join([message_id])  # of plain bytes these, of a class of its own a copy
 
 
 def check_reason(reason: object) -> bytes:
     """A reason as UTF-8 bytes, if it is a str of at most 1 KiB; else ValidationError."""
     if not isinstance(reason, str):
-        raise ValidationError(f"reason: expected str, got {reason!r}")
-    encoded = reason.encode("utf-8", "replace")
+        raise ValidationError(f"reason: expected str, got {shown(reason)}")
+    encoded = str.encode(reason, "utf-8", "replace")
     if len(encoded) > REASON_BYTES:
         raise ValidationError(f"reason: expected at most {REASON_BYTES} bytes of UTF-8, got {len(encoded)}")
     return encoded

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 
 Ids: TypeAlias = npt.NDArray[np.int64]
 IdsLike: TypeAlias = Ids | Sequence[int]
@@ -62,16 +62,16 @@ def as_ids(values: IdsLike, what: str = "ids") -> Ids:
 def check_id(value: object, what: str = "id") -> int:
     """`value` as a signed 64-bit number; ValidationError where it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise ValidationError(f"{what}: expected a whole number, got {value!r}")
+        raise ValidationError(f"{what}: expected a whole number, got {shown(value)}")
     if not LOWEST <= int(value) <= HIGHEST:
-        raise ValidationError(f"{what}: expected a signed 64-bit number, got {value!r}")
+        raise ValidationError(f"{what}: expected a signed 64-bit number, got {shown(value)}")
     return int(value)
 
 
 def new_anchors(count: int) -> Ids:
     """Anchors of one new slab of `count` trees (1 to 4,096), in order."""
     if not 1 <= count <= SLAB_TREES:
-        raise ValidationError(f"count: expected 1 to {SLAB_TREES} trees in a slab, got {count!r}")
+        raise ValidationError(f"count: expected 1 to {SLAB_TREES} trees in a slab, got {shown(count)}")
     if count == 1:
         return np.array([(secrets.randbits(63) | 1) - (1 << 63)], np.int64)
     return anchors_from(new_slab(), count)

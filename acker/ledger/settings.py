@@ -7,7 +7,7 @@ the command line and the tables in docs/ all take them from there.
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeAlias, TypeVar
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.store.address import parse_flag
 
 Number: TypeAlias = type[int] | type[float]
@@ -52,7 +52,7 @@ class Setting:
     def check(self, value: object, name: str) -> None:
         """Raises ValidationError unless a number or choice is one that it can be, or its default None."""
         if self.choices and self.kind is str and value not in self.choices:
-            raise ValidationError(f"{name}: expected {_either(self.choices)}, got {value!r}")
+            raise ValidationError(f"{name}: expected {_either(self.choices)}, got {shown(value)}")
         if self.kind in (int, float) and (value, self.default) != (None, None):
             check_number(value, name, self.low, self.high, self.kind)
 
@@ -64,7 +64,7 @@ class Setting:
             self.check(value, name)
         except ValueError:
             expected = kinds.get(self.kind) or _either(self.choices)
-            raise ValidationError(f"option {name}: expected {expected}, got {given!r}") from None
+            raise ValidationError(f"option {name}: expected {expected}, got {shown(given)}") from None
         return value
 
 
@@ -104,7 +104,9 @@ def check_number(value: object, what: str, low: float, high: float, kind: Number
     """Raises ValidationError unless `value` is a number of that kind, from `low` to `high`."""
     numeric = isinstance(value, int) if kind is int else isinstance(value, (int, float))
     if not numeric or isinstance(value, bool) or not low <= value <= high:  # type: ignore[operator]
-        raise ValidationError(f"{what}: expected {kind.__name__} from {low:,} to {high:,}, got {value!r}")
+        raise ValidationError(
+            f"{what}: expected {kind.__name__} from {low:,} to {high:,}, got {shown(value)}"
+        )
 
 
 def _either(choices: tuple[str, ...]) -> str:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from acker.errors import AckerError, FailedException, PermanentFailure
+from acker.errors import AckerError, FailedException, PermanentFailure, text_of
 from acker.inspect import steps
 from acker.inspect.steps import Step
-from acker.ledger.causes import Cause
+from acker.ledger.causes import Cause, said_by
 from acker.ledger.client import Ledger
 from acker.spark import (
     batch_roots,
@@ -30,7 +30,9 @@ def discarding(ledger: Ledger, collector: Collector) -> Iterator[None]:
         yield
     except BaseException as error:
         ledger.run(holding.discard(ledger.core, Commit(tuple(collector.staged))))
-        named = [one.__name__ for one in (PermanentFailure, FailedException) if one.__name__ in str(error)]
+        named = [
+            one.__name__ for one in (PermanentFailure, FailedException) if one.__name__ in text_of(error)
+        ]
         if isinstance(error, PythonException) and named:
             raise AckerError(
                 f"step {collector.name!r}: a function of its tasks, as a UDF, raised {named[0]}. Spark "
@@ -53,7 +55,7 @@ def failure(step: str, batch: int, call: Callable[[], object]) -> str | None:
 
 def cause(step: str, error: FailedException, batch: int = -1) -> str:
     """Why a step has failed its batch, as text (`acker.ledger.causes`)."""
-    return Cause(str(error) or "failed", step, not isinstance(error, PermanentFailure), batch).text()
+    return Cause(said_by(error), step, not isinstance(error, PermanentFailure), batch).text()
 
 
 def commit_of(

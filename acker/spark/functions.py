@@ -3,8 +3,8 @@
 import inspect
 from collections.abc import Callable
 
-from acker.errors import AckerError, ValidationError
-from acker.streams.undone import undone
+from acker.errors import AckerError, ValidationError, class_name, shown, text_of
+from acker.undone import undone
 
 USE = "@bolt(url=..., topology=..., name=...)"
 
@@ -12,7 +12,7 @@ USE = "@bolt(url=..., topology=..., name=...)"
 def check_given(given: tuple[object, ...], settings: dict[str, object]) -> None:
     """Raises ValidationError where `bolt` was not given what it needs, by name."""
     if given:
-        what = "a function" if callable(given[0]) else repr(given[0])
+        what = "a function" if callable(given[0]) else shown(given[0])
         raise ValidationError(f"bolt: expected {USE} above a function, got {what} in place of url=")
     missing = [name for name in ("url", "topology", "name") if not settings.get(name)]
     if missing:
@@ -55,8 +55,8 @@ def call(function: Callable[..., object], name: str, batch: object, collector: o
         raise
     except BaseException as error:
         raise AckerError(
-            f"bolt {name!r} has raised {type(error).__name__}({error}): its query ends, and nothing of the "
-            "batch is committed. To fail the batch's records, raise FailedException"
+            f"bolt {name!r} has raised {class_name(error)}({text_of(error)}): its query ends, and nothing of "
+            "the batch is committed. To fail the batch's records, raise FailedException"
         ) from error
     if kind:
         raise AckerError(
@@ -72,7 +72,7 @@ def _returns_at_once(function: Callable[..., object]) -> bool:
 
 
 def _name(function: Callable[..., object]) -> str:
-    return getattr(function, "__name__", repr(function))
+    return getattr(function, "__name__", shown(function))
 
 
 def check_called(batch: object, number: object) -> None:

@@ -11,7 +11,7 @@ from logging import getLogger
 from threading import Condition
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from acker.errors import AckerError
+from acker.errors import AckerError, class_name, text_of
 
 _log = getLogger(__name__)
 P = ParamSpec("P")
@@ -77,7 +77,7 @@ class Life:
             raise AckerError(
                 f"{self._batch} is not committed, for collector.{name} has failed in it and the function "
                 f"went on: let the exception end the function, and the batch can run again. "
-                f"{type(error).__name__}: {error!s:.500}"
+                f"{class_name(error)}: {text_of(error):.500}"
             ) from error
 
     def _note(self, name: str, error: BaseException) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from acker.errors import EffectsFull, ValidationError
+from acker.errors import EffectsFull, ValidationError, shown
 from acker.ledger.client import Ledger
 from acker.spark.arrow import map_in_arrow
 from acker.spark.records.mapping import RUN
@@ -101,9 +101,9 @@ def check_new(rows: DataFrame) -> None:
 def check_keep(rows: DataFrame, keep: object) -> None:
     """Raises ValidationError where a column of that name cannot be added."""
     if not isinstance(keep, str) or not keep:
-        raise ValidationError(f"keep: expected the name of the column that is added, got {keep!r}")
+        raise ValidationError(f"keep: expected the name of the column that is added, got {shown(keep)}")
     if keep.lower() in {name.lower() for name in (*rows.columns, ANCHORS, EFFECT, FAILED, RUN)}:
-        raise ValidationError(f"keep: expected a name that no column of the rows has, got {keep!r}")
+        raise ValidationError(f"keep: expected a name that no column of the rows has, got {shown(keep)}")
 
 
 def check_effects(rows: DataFrame, what: str, used: bool, emits: bool) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from acker.errors import MissingRights, SchemaMismatch, SpoutPendingFull, ValidationError
+from acker.errors import MissingRights, SchemaMismatch, SpoutPendingFull, ValidationError, shown
 from acker.ledger.client import Ledger
 from acker.ledger.config import check_name
 from acker.ledger.near import meant
@@ -83,7 +83,7 @@ def track(
     wanted = anchored_schema(arrow_schema(rows.schema), how)
     if message_id not in rows.columns:
         raise ValidationError(
-            f"message_id: expected one of the columns {', '.join(rows.columns)}, got {message_id!r}"
+            f"message_id: expected one of the columns {', '.join(rows.columns)}, got {shown(message_id)}"
         )
     hashes = F.xxhash64(*(_hashable(field.name, field.dataType) for field in rows.schema))
     hashed = rows.withColumns({HASH: hashes, PARTITION: F.spark_partition_id()})

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import LongType, StructField, StructType
 
 from acker.embedded import EmbeddedServer
-from acker.errors import AckerError, ValidationError
+from acker.errors import AckerError, ValidationError, shown
 from acker.ledger import ids
 from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger, open_ledger
@@ -98,7 +98,7 @@ def run_bolt(
     which fails all rows. Raises ValidationError.
     """
     if not isinstance(bolt, Bolt):
-        raise ValidationError(f"run_bolt: expected a bolt, as @acker.bolt makes it, got {bolt!r:.100}")
+        raise ValidationError(f"run_bolt: expected a bolt, as @acker.bolt makes it, got {shown(bolt)}")
     if isinstance(bolt, StepBolt):
         raise ValidationError(
             f"run_bolt: {bolt.name!r} works on a step of a function: call the function with a request"

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.store import keys
@@ -43,7 +43,7 @@ _NONE = -1
 def check(column: object) -> str:
     """The name of a column by which a stream is read fairly; "" for not so. Raises ValidationError."""
     if not isinstance(column, str):
-        raise ValidationError(f"fair_by: expected the name of a column, got {column!r:.100}")
+        raise ValidationError(f"fair_by: expected the name of a column, got {shown(column)}")
     return column
 
 

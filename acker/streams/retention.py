@@ -9,7 +9,7 @@ subscription ends that.
 import logging
 from typing import NamedTuple
 
-from acker.errors import UnknownSubscription, UnreadableRecord, ValidationError
+from acker.errors import UnknownSubscription, UnreadableRecord, ValidationError, shown
 from acker.ledger.config import STREAM_MAX_AGE, STREAM_MAX_BYTES
 from acker.ledger.core import Core
 from acker.store import keys
@@ -37,11 +37,11 @@ def limit(
     fields: list[str | float] = []
     if max_age is not None:
         if not 1 <= max_age <= LONGEST_AGE:
-            raise ValidationError(f"max_age: expected 1 to {LONGEST_AGE:,.0f} seconds, got {max_age!r}")
+            raise ValidationError(f"max_age: expected 1 to {LONGEST_AGE:,.0f} seconds, got {shown(max_age)}")
         fields += ["max_age", float(max_age)]
     if max_bytes is not None:
         if max_bytes < 1:
-            raise ValidationError(f"max_bytes: expected a whole number from 1, got {max_bytes!r}")
+            raise ValidationError(f"max_bytes: expected a whole number from 1, got {shown(max_bytes)}")
         fields += ["max_bytes", max_bytes]
     if fields:
         yield [command("HSET", keys.Stream(core.config.name, stream).subscriptions, *fields)]

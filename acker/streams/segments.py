@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import UnreadableRecord, ValidationError
+from acker.errors import UnreadableRecord, ValidationError, shown
 from acker.ledger import ids
 from acker.ledger.ids import Ids
 from acker.store import records
@@ -219,7 +219,9 @@ def edge_ids(seed: int, slot: int, places: Ids) -> Ids:
 def encode(batches: Sequence[pa.RecordBatch], compression: str) -> bytes:
     """Rows as a segment's payload: one Arrow IPC stream, in batches that a reader can work on one by one."""
     if compression not in COMPRESSIONS:
-        raise ValidationError(f"compression: expected one of {', '.join(COMPRESSIONS)}, got {compression!r}")
+        raise ValidationError(
+            f"compression: expected one of {', '.join(COMPRESSIONS)}, got {shown(compression)}"
+        )
     # Not `nbytes`, which looks into the buffers: that takes longer than a small segment itself.
     threads = sum(batch.get_total_buffer_size() for batch in batches) >= _THREADS_FROM
     sink = pa.BufferOutputStream()

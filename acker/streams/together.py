@@ -4,10 +4,9 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from threading import current_thread, main_thread
 from typing import Any, TypeAlias, TypeVar
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, is_interrupt
 from acker.ledger.settings import check_number
 
 T = TypeVar("T")
@@ -74,8 +73,8 @@ class Pace:
                 task.uncancel()
             return None, error
         except BaseException as error:  # SystemExit and GeneratorExit, too, fail this call alone
-            if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
-                raise  # by Ctrl-C
+            if is_interrupt(error):
+                raise
             if limit.expired():
                 return None, TimeoutError(f"no result within {self.timeout:g} s")
             return None, error

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.ledger.client import Ledger
 from acker.ledger.config import check_name
 from acker.ledger.ids import Ids, IdsLike, as_ids
@@ -74,7 +74,7 @@ class StreamWriter:
         self.stream = check_name(stream, "stream")
         if compression not in segments.COMPRESSIONS:
             raise ValidationError(
-                f"compression: expected one of {', '.join(segments.COMPRESSIONS)}, got {compression!r}"
+                f"compression: expected one of {', '.join(segments.COMPRESSIONS)}, got {shown(compression)}"
             )
         self.compression = compression
         self._recorded: pa.Schema | None = None

@@ -86,6 +86,43 @@ def test_results_that_are_work_nobody_has_done_fail_their_record() -> None:
     ]
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+class Key:
+    """A key of a dict that nobody can look at."""
+
+    def __str__(self) -> str:
+        raise Unspeakable
+
+    __repr__ = __str__
+
+
+def test_a_result_that_cannot_be_looked_at_fails_its_record_alone() -> None:
+    deep: list[Any] = []
+    for _ in range(10_000):
+        deep = [deep]
+
+    class Rows(list[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            raise Unspeakable
+
+    async def fetch() -> None: ...
+
+    def panic(_: dict[str, Any]) -> Any:
+        raise Unspeakable
+
+    results = (lambda _: {Key(): 1}, lambda _: deep, lambda _: Rows([1]), lambda _: (Key(), ""), panic)
+    undone = (lambda _: fetch(), lambda _: (fetch(), "a"), lambda _: (1, "done"))
+    rows, failed = mapped(lambda record: (*results, *undone)[record["n"]](record), range(8))
+    assert [row["text"] for row in rows] == ["done"]
+    assert sorted(failed) == [1000 + n for n in range(7)]
+    assert (failed[1002], failed[1004]) == ("Unspeakable", "Unspeakable")
+    assert all("got a coroutine: nobody has done its work" in failed[place] for place in (1005, 1006))
+
+
 def test_reasons_are_bounded() -> None:
     def function(record: dict[str, Any]) -> Any:
         raise ValueError("ü" * 2000)

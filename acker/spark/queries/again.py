@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.ledger.settings import check_number
 from acker.spark.options import of_step
 from acker.store import keys
@@ -33,7 +33,9 @@ def read_again(
     try:
         query = str(json.loads((place / "metadata").read_text())["id"])
     except (OSError, ValueError, KeyError) as error:
-        raise ValidationError(f"checkpoint: expected the directory of one, got {checkpoint!r}") from error
+        raise ValidationError(
+            f"checkpoint: expected the directory of one, got {shown(checkpoint)}"
+        ) from error
     if any((place / "state").glob("*/*")):
         raise ValidationError(
             f"checkpoint {checkpoint!r} has state of Spark's own, which cannot be set back: start the query "

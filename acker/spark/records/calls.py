@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.streams.together import Outcome, Pace, asynchronous
 
 Record: TypeAlias = dict[str, Any]
@@ -27,7 +27,7 @@ class Calls:
     def make(cls, function: RecordFunction, concurrency: int | None, timeout: float | None) -> "Calls":
         """Calls with defaults for what is None; ValidationError for bad values."""
         if not callable(function):
-            raise ValidationError(f"function: expected one of a record, got {function!r}")
+            raise ValidationError(f"function: expected one of a record, got {shown(function)}")
         if _generates(function):
             raise ValidationError("function: expected one that returns its rows as a list, got a generator's")
         return cls(function, Pace.make(asynchronous(function), concurrency, timeout))

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from acker.errors import PermanentFailure, ValidationError
+from acker.errors import PermanentFailure, ValidationError, class_name, is_interrupt, text_of
 from acker.ledger.causes import Cause, said_by
 from acker.ledger.ids import Ids
 from acker.spark.records.calls import Calls, Record
 from acker.spark.records.suspects import Suspects, halved
-from acker.spark.records.values import Columns, Convert, to_python
+from acker.spark.records.values import Columns, Convert, check_value, to_python
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema
 from acker.streams.commits.effects import EFFECT
@@ -179,7 +179,9 @@ class RecordMapper(Shipped):
             else:
                 try:
                     made = self._rows(result)
-                except ValidationError as unfit:
+                except BaseException as unfit:  # the result is the user's: to look at it may raise anything
+                    if is_interrupt(unfit):
+                        raise
                     failed[place] = cause_of(unfit)
                     continue
             rows += made
@@ -188,7 +190,9 @@ class RecordMapper(Shipped):
         sources = np.repeat(np.array(places, dtype=np.int64), np.array(counts, dtype=np.int64))
         try:
             made_of = columns.of(rows)
-        except Exception:  # noqa: BLE001 - whatever it is, it is reported of its record
+        except BaseException as unfit:  # whatever it is, it is reported of its record
+            if is_interrupt(unfit):
+                raise
             made_of, sources = _fitting(columns, rows, sources, failed)
         return self._batch(batch, made_of, sources, failed, run)
 
@@ -199,10 +203,14 @@ class RecordMapper(Shipped):
         if isinstance(result, list):
             return [row for part in result for row in self._rows(part)]
         if isinstance(result, dict):
-            unknown = ", ".join(map(str, result.keys() - {column.name for column in self.columns}))
+            known = {column.name for column in self.columns}
+            unknown = [name for name in result if name not in known]
             if unknown:
-                raise ValidationError(f"result has columns that the schema has not: {unknown}")
+                named = ", ".join(text_of(name) or class_name(name) for name in unknown[:100])
+                raise ValidationError(f"result has columns that the schema has not: {named}")
             return [tuple(result.get(column.name) for column in self.columns)]
+        if not isinstance(result, tuple):
+            check_value(result)
         row = tuple(result) if isinstance(result, tuple) else (result,)
         if len(row) != len(self.columns):
             raise ValidationError(f"result has {len(row)} columns, the schema {len(self.columns)}")
@@ -245,8 +253,12 @@ def _fitting(
     for place, group in groupby(zip(sources.tolist(), rows, strict=True), itemgetter(0)):
         made = [row for _, row in group]
         try:
+            for row in made:
+                check_value(row)
             kept.append(columns.of(made, alone=True))
-        except Exception as error:  # noqa: BLE001 - as above
+        except BaseException as error:  # as above
+            if is_interrupt(error):
+                raise
             failed[place] = cause_of(error)
         else:
             origins += [place] * len(made)

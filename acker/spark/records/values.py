@@ -30,7 +30,8 @@ from pyspark.sql.types import (
     VariantVal,
 )
 
-from acker.streams.undone import undone
+from acker.errors import shown
+from acker.undone import undone
 
 Convert: TypeAlias = Callable[[Any], Any]
 _UTC = dt.UTC
@@ -125,26 +126,31 @@ def _to_arrow(kind: DataType) -> Convert | None:
 
 def _of(value: Any, types: type | tuple[type, ...], kind: DataType) -> Any:
     if not isinstance(value, types):
-        raise ValueError(f"expected a value of {kind.simpleString()}, got {value!r:.100}")
+        raise ValueError(f"expected a value of {kind.simpleString()}, got {shown(value)}")
     return value
 
 
 def _none(value: Any) -> None:
     if value is not None:
-        raise ValueError(f"expected None, got {value!r:.100}")
+        raise ValueError(f"expected None, got {shown(value)}")
 
 
-def _text(value: Any) -> str:
+def check_value(value: object) -> None:
+    """Raises ValueError for a result, or a row of one, that is work which nobody has done."""
     if kind := undone(value):
         raise ValueError(
             f"expected a value, got a {kind}: nobody has done its work; await it, or make a list"
         )
+
+
+def _text(value: Any) -> str:
+    check_value(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _without_zone(value: Any) -> Any:
     if _of(value, dt.datetime, TimestampNTZType()).tzinfo is not None:
-        raise ValueError(f"expected a datetime without time zone, got {value!r}")
+        raise ValueError(f"expected a datetime without time zone, got {shown(value)}")
     return value
 
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.ledger.config import MESSAGE_ID_BYTES
 
 MOST_PARTITIONS = 1_000
@@ -14,7 +14,7 @@ def named(rows: pa.Table, column: str) -> pa.ChunkedArray:
     place = rows.schema.get_field_index(column) if column in rows.schema.names else -1
     if place < 0:
         raise ValidationError(
-            f"message_id: expected one of the columns {', '.join(rows.column_names)}, got {column!r}"
+            f"message_id: expected one of the columns {', '.join(rows.column_names)}, got {shown(column)}"
         )
     found = rows.column(place)
     if pa.types.is_binary(found.type) or pa.types.is_large_binary(found.type):
@@ -77,7 +77,7 @@ def offsets(rows: pa.Table, offset: str, partition: str) -> dict[str, tuple[int,
     for column in filter(None, (offset, partition)):
         if column not in rows.column_names:
             raise ValidationError(
-                f"offset: expected columns of {', '.join(rows.column_names)}, got {column!r}"
+                f"offset: expected columns of {', '.join(rows.column_names)}, got {shown(column)}"
             )
     places = rows.column(offset)
     if not pa.types.is_integer(places.type) or places.null_count:

@@ -4,7 +4,7 @@ import functools
 import re
 from dataclasses import astuple, dataclass
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.ledger.config import REASON_BYTES, check_name
 from acker.ledger.settings import check_number
 from acker.streams.spouts.letter_store import Head
@@ -67,14 +67,14 @@ class Filter:
             if (value := getattr(self, name)) is not None:
                 check_name(value, name)
         if self.status is not None and self.status not in STATUSES:
-            raise ValidationError(f"status: expected {' or '.join(STATUSES)}, got {self.status!r:.100}")
+            raise ValidationError(f"status: expected {' or '.join(STATUSES)}, got {shown(self.status)}")
         for name in ("step", "reason", "cause"):
             value = getattr(self, name)
             if name != "reason" and value is None:
                 continue
             if not isinstance(value, str) or len(value) > REASON_BYTES:
                 raise ValidationError(
-                    f"{name}: expected text of at most {REASON_BYTES:,} characters, got {value!r:.100}"
+                    f"{name}: expected text of at most {REASON_BYTES:,} characters, got {shown(value)}"
                 )
         for name in ("older_than", "newer_than"):
             age = getattr(self, name)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args, overload
 
-from acker.errors import UnreadableRecord, ValidationError
+from acker.errors import UnreadableRecord, ValidationError, shown
 from acker.inspect import cursors
 from acker.ledger.core import Core
 from acker.ledger.settings import check_number
@@ -92,7 +92,7 @@ def start(
 ) -> Operation[LettersPosition]:
     """Where a page begins. until: Unix seconds, None for now; of a first page. Raises ValidationError."""
     if not isinstance(asked, Filter):
-        raise ValidationError(f"dead letters: expected a Filter, got {asked!r:.100}")
+        raise ValidationError(f"dead letters: expected a Filter, got {shown(asked)}")
     if cursor is not None:
         return decoded(cursor, asked)
     if until is not None:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import UnknownDeadLetter, UnreadableRecord, ValidationError
+from acker.errors import UnknownDeadLetter, UnreadableRecord, ValidationError, shown
 from acker.ledger.core import Core
 from acker.store import keys, records
 from acker.store.operation import Operation, Reply, command
@@ -99,7 +99,7 @@ def split(letter: object) -> tuple[str, str]:
     match = _ID.match(letter) if isinstance(letter, str) else None
     if match is None:
         raise ValidationError(
-            f"dead letter: expected an id as <number>-<number>@<spout>, got {letter!r:.100}"
+            f"dead letter: expected an id as <number>-<number>@<spout>, got {shown(letter)}"
         )
     return match[1], match[2]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from acker.errors import ValidationError
+from acker.errors import ValidationError, shown
 from acker.ledger import ids
 from acker.ledger.config import check_name
 from acker.ledger.settings import choice, flag, number, of, text
@@ -58,7 +58,7 @@ class SpoutOptions:
         check_name(outcomes_stream(self.spout), "spout, with .outcomes")
         check_name(self.stream, "stream")
         if not self.message_id:
-            raise ValidationError(f"message_id: expected the name of a column, got {self.message_id!r}")
+            raise ValidationError(f"message_id: expected the name of a column, got {shown(self.message_id)}")
         if self.partition and not self.offset:
             raise ValidationError("partition: expected with offset, which is missing")
         if self.group is not None and not self.line:

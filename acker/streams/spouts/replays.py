@@ -27,7 +27,7 @@ from acker.streams.spouts.attempts import Attempt
 from acker.streams.spouts.backoff import SettleProgress
 from acker.streams.spouts.kept import KeptSlab, Settled
 from acker.streams.spouts.options import SpoutOptions, outcomes_stream
-from acker.streams.undone import undone
+from acker.undone import undone
 
 STEP_TREES = 200_000
 """Trees after which a step takes no further outcomes."""

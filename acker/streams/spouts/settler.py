@@ -11,8 +11,17 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
-from acker.errors import AckerError, MissingRights, SpoutPendingFull, StoreError, TrackRejected
+from acker.errors import (
+    AckerError,
+    MissingRights,
+    SpoutPendingFull,
+    StoreError,
+    TrackRejected,
+    is_interrupt,
+    text_of,
+)
 from acker.ledger import topologies
+from acker.ledger.causes import said_by
 from acker.ledger.client import Ledger, follow
 from acker.ledger.config import check_name
 from acker.store import keys
@@ -78,11 +87,13 @@ def _settle(
 def _each(actions: Iterable[Callable[[], T]]) -> list[T]:
     """Does all, whatever one of them raises; raises the first error when all were tried."""
     results: list[T] = []
-    first: Exception | None = None
+    first: BaseException | None = None
     for action in actions:
         try:
             results.append(action())
-        except Exception as error:  # noqa: BLE001 - `on_outcomes` is the user's: it may raise anything
+        except BaseException as error:  # `on_outcomes` is the user's: it may raise anything, SystemExit, too
+            if is_interrupt(error):
+                raise
             first = first or error
     if first is not None:
         raise first
@@ -217,13 +228,21 @@ class Settler:
                 _, done = _each([partial(self._recover, ledger), partial(self._settle, ledger)])
                 settled += done
                 self._trouble.pop(name, None)
-            except Exception as error:  # noqa: BLE001 - `on_outcomes` is the user's: it may raise anything
+            except (
+                BaseException
+            ) as error:  # `on_outcomes` is the user's: it may raise anything, SystemExit, too
+                if is_interrupt(error):
+                    raise
                 self._ledgers.pop(name, None)
-                if self._trouble.get(name) != repr(error):
-                    self._trouble[name] = repr(error)
+                said = said_by(error)
+                if self._trouble.get(name) != said:
+                    self._trouble[name] = said
                     ours = isinstance(error, AckerError)
                     _log.warning(
-                        "outcomes of topology %s wait: %s", name, error, exc_info=None if ours else error
+                        "outcomes of topology %s wait: %s",
+                        name,
+                        text_of(error) or said,
+                        exc_info=None if ours else error,
                     )
         return settled
 

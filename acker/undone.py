@@ -1,0 +1,83 @@
+"""Results that stand for work which nobody has done: of an `async def` that was called, of a thread.
+
+Every function of the user's whose return acks something is looked at by this: basic bolts, steps and gathers
+of lines and functions, bolts of Spark jobs, `collector.map`, `on_outcomes`.
+"""
+
+import inspect
+import io
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from acker.errors import PermanentFailure, class_name
+
+_PLAIN = {bool, bytes, dict, float, int, list, set, str, tuple, type(None)}
+"""Types that stand for no work by themselves; most results are of these."""
+
+
+def undone(result: object) -> str:
+    """The kind of such a result, as "coroutine" or "Future"; "" for any other. Coroutines are closed.
+
+    Of a list, a tuple, a set or a dict, that of its first such member. Raises what a future has raised that
+    is done.
+    """
+    if result is None:
+        return ""
+    members = [result]
+    if isinstance(result, dict):
+        members = list(result.values())
+    elif isinstance(result, list | tuple | set | frozenset):
+        members = list(result)
+    kinds = [kind for one in members if type(one) not in _PLAIN and (kind := _kind(one))]
+    return kinds[0] if kinds else ""
+
+
+def check_done(result: object, *, asynchronous: bool = True) -> None:
+    """Raises PermanentFailure where a function has returned, and its work is not done.
+
+    asynchronous: True where a function that is `async def` itself would be taken.
+    """
+    if kind := undone(result):
+        if asynchronous:
+            raise PermanentFailure(
+                f"expected a function that is done when it returns, or an asynchronous one, got a {kind}"
+            )
+        raise PermanentFailure(
+            f"expected a function that is done when it returns, got one that returned a {kind}: nobody has "
+            "done that work. Run it in the function, as by asyncio.run(...) or .result()"
+        )
+
+
+def _kind(result: Any) -> str:
+    if inspect.iscoroutine(result):
+        result.close()  # or Python would warn, some time later, that nobody has awaited it
+    waits = inspect.isawaitable(result) or inspect.isasyncgen(result) or _comes_later(result)
+    if isinstance(result, Future):
+        waits = not result.done()
+        if not waits:
+            result.result()
+    elif _of(result, "threading", "Thread") or _of(result, "multiprocessing.process", "BaseProcess"):
+        waits = result.ident is None or result.is_alive()
+    elif _of(result, "multiprocessing.pool", "ApplyResult"):
+        waits = not result.ready()
+        if not waits:
+            result.get()
+    elif _of(result, "subprocess", "Popen"):
+        waits = result.poll() is None
+    return class_name(result) if waits else ""
+
+
+def _comes_later(result: object) -> bool:
+    """True for an iterator, as of a generator: what it gives is not worked out yet.
+
+    Files, and cursors of databases, are iterators, too, and are no work.
+    """
+    return isinstance(result, Iterator) and not (isinstance(result, io.IOBase) or hasattr(result, "fetchone"))
+
+
+def _of(result: object, module: str, name: str) -> bool:
+    """True if an object is of a class, of a module that is loaded where there can be any."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(result, kind)
