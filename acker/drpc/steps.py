@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from acker.errors import PermanentFailure, TooLarge, ValidationError, shown
+from acker.errors import PermanentFailure, TooLarge, ValidationError, shown, text_of
 from acker.ledger.core import Core
-from acker.lines.emitting import Emitting
+from acker.lines.emitting import Emitting, trees_of
 from acker.store.operation import Operation, Request
 from acker.streams.commits import results
 from acker.streams.commits.staging import STAGING_TTL, Staged
@@ -29,7 +29,7 @@ def as_json(value: object, what: str, write: Callable[[Any], str] = _dumps) -> s
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise ValidationError(
-            f"{what}: expected a value that JSON has, got {shown(value)}: {error}"
+            f"{what}: expected a value that JSON has, got {shown(value)}: {text_of(error)}"
         ) from None
     if size > MOST_BYTES:
         raise TooLarge(f"{what}: expected at most {MOST_BYTES:,} bytes of JSON, got {size:,}")
@@ -76,12 +76,13 @@ class Out(Emitting):
         if self._to is not None:
             raise ValidationError("result: only the last step gives the result; emit rows to the next one")
         text = as_json(value, "result")
+        [anchor] = trees_of(self.anchor)  # what gathers has rows of one tree each
         with self._lock:
             self.check_open()
-            if self.anchor in self._results:
+            if anchor in self._results:
                 raise PermanentFailure("gave two results")
-            self._results[self.anchor] = text
-            self._new = self.anchor
+            self._results[anchor] = text
+            self._new = anchor
 
     def undo(self) -> None:
         """Takes back what the call has emitted, and the result that it gave."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import ValidationError, shown
+from acker.errors import ValidationError, shown, text_of
 from acker.streams.segments import ANCHORS
 
 
@@ -24,13 +24,34 @@ def table(rows: Sequence[Mapping[str, Any]], known: pa.Schema | None) -> pa.Tabl
     Raises ValidationError, which names the column, for a value that it cannot have as it is.
     """
     types = {} if known is None else {field.name: field.type for field in known}
-    types[ANCHORS] = pa.int64()
+    types.setdefault(ANCHORS, _of_anchors(rows))
     columns = {}
     for name in dict.fromkeys([*types, *(name for row in rows for name in row)]):
         values = [row.get(name) for row in rows]
+        if name == ANCHORS:
+            values = _anchors(values, types[name])
         if name in types or any(value is not None for value in values):
             columns[name] = _column(name, values, types.get(name))
     return pa.table(columns)
+
+
+def _of_anchors(rows: Sequence[Mapping[str, Any]]) -> pa.DataType:
+    """The type of the column of anchors in a new stream."""
+    several = any(isinstance(row[ANCHORS], tuple) for row in rows)
+    return pa.list_(pa.int64()) if several else pa.int64()
+
+
+def _anchors(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
+    """Anchors as a stream has them: of one tree a row, or of several."""
+    if not pa.types.is_int64(kind):
+        return [(one or (0,)) if isinstance(one, tuple) else (one,) for one in values]
+    several = [one for one in values if isinstance(one, tuple) and len(one) > 1]
+    if several:
+        raise ValidationError(
+            f"column {ANCHORS}: expected one tree for a row, as the rows of that stream have, got "
+            f"{len(several[0])}: emit to a stream whose first rows have several"
+        )
+    return [(one[0] if one else 0) if isinstance(one, tuple) else one for one in values]
 
 
 def _column(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
@@ -38,7 +59,7 @@ def _column(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
         found = pa.array(values, kind)
     except Exception as error:
         wanted = "values of one type that Arrow has" if kind is None else str(kind)
-        raise ValidationError(f"column {shown(name)}: expected {wanted}: {error}") from error
+        raise ValidationError(f"column {shown(name)}: expected {wanted}: {text_of(error)}") from error
     if name != ANCHORS and kind is not None and _may_lose(kind):
         for value in values:
             if not _whole(value, kind):

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import redis
 
-from acker.errors import LineConflict, UnreadableRecord, ValidationError
+from acker.errors import LineConflict, UnreadableRecord, ValidationError, shown
 from acker.ledger.config import check_name
 from acker.ledger.core import Core
 from acker.ledger.sections import LINES, SECTIONS
@@ -38,7 +38,9 @@ class Gather:
         check_number(self.tasks, "tasks", 1, TASKS, int)
         by: object = self.by
         if not isinstance(by, list | tuple) or not all(isinstance(name, str) and name for name in by):
-            raise ValidationError(f"by: expected names of columns, as a tuple or a list, got {self.by!r}")
+            raise ValidationError(
+                f"by: expected names of columns, as a tuple or a list, got {shown(self.by)}"
+            )
         object.__setattr__(self, "by", tuple(self.by))
         if self.tasks > 1 and not self.by:
             raise ValidationError(
@@ -65,7 +67,7 @@ def check(members: Sequence[Gather]) -> tuple[Gather, ...]:
     """The streams of a line. Raises ValidationError."""
     for one in members:
         if not isinstance(one, Gather):
-            raise ValidationError(f"gathers: expected Gather, got {one!r:.100}")
+            raise ValidationError(f"gathers: expected Gather, got {shown(one)}")
     if not 1 <= len(members) < SECTIONS:
         raise ValidationError(f"gathers: expected 1 to {SECTIONS - 1}, got {len(members)}")
     names = [one.stream for one in members]

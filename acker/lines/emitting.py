@@ -13,6 +13,20 @@ from acker.streams.gathers import FINISHED
 from acker.streams.segments import ANCHORS
 
 Row: TypeAlias = Mapping[str, Any]
+Anchor: TypeAlias = int | tuple[int, ...]
+"""The tree of a row, 0 where it has none; the trees of a row of a stream in which rows may have several."""
+
+
+def anchor_of(value: Any) -> Anchor:
+    """What a row has in its column of anchors: each tree once, and nothing for null and 0 among several."""
+    if isinstance(value, list):
+        return tuple(dict.fromkeys(one for one in value if one))
+    return value or 0
+
+
+def trees_of(anchor: Anchor) -> tuple[int, ...]:
+    """The trees of a row, also of one that has none: it has (0,) then, or ()."""
+    return anchor if isinstance(anchor, tuple) else (anchor,)
 
 
 class Emitting:
@@ -20,7 +34,7 @@ class Emitting:
 
     def __init__(self) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {}
-        self.anchor = 0
+        self.anchor: Anchor = 0
         self._begun: dict[str, int] = {}
         self._over = False
         # One for all calls of a batch: to make one for each takes longer than what it guards. Reentrant, for
@@ -44,8 +58,8 @@ class Emitting:
             self.check_open()
             self.rows.setdefault(stream, []).append(own)
 
-    def of(self, anchor: int) -> Self:
-        """The same for one call: rows that are emitted by it are of this tree, until its `end`."""
+    def of(self, anchor: Anchor) -> Self:
+        """The same for one call: rows that are emitted by it are of these trees, until its `end`."""
         own = object.__new__(type(self))
         own.__dict__.update(self.__dict__)
         own.anchor = anchor

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, Unpack
 
-from acker.errors import AckerError, FunctionConflict, LineConflict, ValidationError
+from acker.errors import AckerError, FunctionConflict, LineConflict, ValidationError, shown
 from acker.ledger.client import Ledger, remake
 from acker.ledger.config import check_name
 from acker.ledger.outcomes import READ_ENTRIES, OutcomeReader
@@ -81,7 +81,7 @@ class Line:
         if reads not in [one.stream for one in self.definition.gathers]:
             raise ValidationError(
                 f"reads: expected one of the streams of line {self.name!r} that gather, "
-                f"{', '.join(one.stream for one in self.definition.gathers)}, got {reads!r}"
+                f"{', '.join(one.stream for one in self.definition.gathers)}, got {shown(reads)}"
             )
 
         def add(make: F) -> F:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable, isclass
 from itertools import zip_longest
-from threading import current_thread, main_thread
 from types import MappingProxyType
 from typing import Any, Protocol, TypedDict
 
@@ -20,13 +19,14 @@ from acker.errors import (
     PermanentFailure,
     SchemaMismatch,
     ValidationError,
+    is_interrupt,
 )
 from acker.ledger import sections
 from acker.ledger.causes import Cause, said_by
 from acker.ledger.config import bounded_reason
 from acker.ledger.core import Core
 from acker.lines import columns, event_loop
-from acker.lines.emitting import Emitting, Out
+from acker.lines.emitting import Anchor, Emitting, Out, anchor_of, trees_of
 from acker.lines.looks import Look, look, look_at
 from acker.store import operation
 from acker.store.operation import Operation
@@ -35,7 +35,7 @@ from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage, s
 from acker.streams.gathers import FINISHED
 from acker.streams.segments import ANCHORS, Segment
 from acker.streams.together import Pace, asynchronous
-from acker.streams.undone import undone
+from acker.undone import check_done
 
 _LOST = "rows of the request are lost: the store has dropped them, or they cannot be read"
 _log = logging.getLogger(__name__)
@@ -66,28 +66,33 @@ class Made:
     out: Any
     failed: dict[int, str] = field(default_factory=dict)
 
-    def attempt(self, anchor: int, step: str, batch: int, action: Callable[[Any], object]) -> None:
+    def attempt(self, anchor: Anchor, step: str, batch: int, action: Callable[[Any], object]) -> None:
         """Does something for a request; what it raises fails that request alone. action: is given `out`."""
         out = self.out.of(anchor)
         try:
-            result = action(out)
-            if result is not None:
-                _check_done(result)
+            check_done(action(out))
         except BaseException as error:  # the step is the user's: it may raise anything, SystemExit, too
-            if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
-                raise  # by Ctrl-C
+            if is_interrupt(error):
+                raise
             out.undo()
             self.fail(anchor, error, step, batch)
         finally:
             out.end()
 
-    def fail(self, anchor: int, error: BaseException, step: str, batch: int) -> None:
-        """Has a request fail for an error."""
+    def fail(self, anchor: Anchor, error: BaseException, step: str, batch: int) -> None:
+        """Has a request fail for an error; of a row with several trees, all of them."""
         said = said_by(error)
         if not isinstance(error, FailedException):
             _log.warning("step %s fails a record: %s", step, said, exc_info=error)
         retry = not isinstance(error, PermanentFailure)
-        self.failed.setdefault(anchor, Cause(bounded_reason(said), step, retry, batch).text())
+        cause = Cause(bounded_reason(said), step, retry, batch).text()
+        for tree in trees_of(anchor):
+            self.failed.setdefault(tree, cause)
+
+    def lives(self, anchor: Anchor) -> bool:
+        """True for rows without a tree, and unless all trees of a row have failed."""
+        trees = trees_of(anchor)
+        return not any(trees) or not all(tree in self.failed for tree in trees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +136,12 @@ class FunctionStep:
         if self.fair_by:
             rows = _in_turn(rows, self.fair_by)
         if self.pace is not None:
-            taken = [(row.pop(ANCHORS, None) or 0, row) for row in rows]
+            taken = [(anchor_of(row.pop(ANCHORS, None)), row) for row in rows]
             calls = [(anchor, [partial(self._function, row)]) for anchor, row in taken]
             _together(self.pace, self._out, calls, made, self.name, batch)
             return made
         for row in rows:
-            anchor = row.pop(ANCHORS, None) or 0
+            anchor = anchor_of(row.pop(ANCHORS, None))
             made.attempt(anchor, self.name, batch, partial(self._function, row))
         return made
 
@@ -192,7 +197,10 @@ class GatherStep:
         one = living.get(anchor)
         if one is None:
             request = int(sections.within(np.array([anchor], np.int64), 1)[0])
-            one = living[anchor] = self._make(Request(request, task))
+            one = self._make(Request(request, task))
+            if isawaitable(one):
+                check_done(one)
+            living[anchor] = one
         return one.finished(out) if row is None else one.execute(row)
 
 
@@ -228,7 +236,7 @@ def worked(
 def _together(
     pace: Pace,
     out: Callable[[], Emitting],
-    calls: Sequence[tuple[int, Sequence[Callable[[Any], object]]]],
+    calls: Sequence[tuple[Anchor, Sequence[Callable[[Any], object]]]],
     made: Made,
     step: str,
     batch: int,
@@ -236,7 +244,7 @@ def _together(
     """Makes asynchronous calls for requests: those of one entry in their order, the entries side by side."""
 
     async def work(
-        entry: tuple[int, Sequence[Callable[[Any], object]]], whole: "Task[Any] | None"
+        entry: tuple[Anchor, Sequence[Callable[[Any], object]]], whole: "Task[Any] | None"
     ) -> tuple[Emitting, BaseException | None]:
         own = out().of(entry[0])
         try:
@@ -258,14 +266,7 @@ def _together(
 
 async def _done(call: Callable[[Any], object], out: Any) -> None:
     result = call(out)
-    _check_done(await result if isawaitable(result) else result)
-
-
-def _check_done(result: object) -> None:
-    if kind := undone(result):
-        raise PermanentFailure(
-            f"expected a function that is done when it returns, or an asynchronous one, got a {kind}"
-        )
+    check_done(await result if isawaitable(result) else result)
 
 
 def _in_turn(rows: Iterable[dict[str, Any]], column: str) -> Iterator[dict[str, Any]]:
@@ -319,8 +320,7 @@ def _stage_rows(
     into: list[operation.Request],
 ) -> Operation[list[Staged]]:
     """Stages rows for a stream. Rows that it cannot have, found by halves, fail their requests."""
-    # Rows without a tree have 0 in common, and nothing else.
-    rows = [row for row in rows if not row[ANCHORS] or row[ANCHORS] not in made.failed]
+    rows = [row for row in rows if made.lives(row[ANCHORS])]
     while rows:
         begun = len(into)
         stored, to = seen
@@ -331,7 +331,9 @@ def _stage_rows(
             if table.schema != (normal := schemas.normal(table.schema)):
                 table = table.cast(normal)
             return [(yield from stage(core, Staging(stream, to=to, into=into), table.to_batches()))]
-        except Exception as error:  # the rows are the user's: anything may come of them
+        except BaseException as error:  # the rows are the user's: anything may come of them
+            if is_interrupt(error) or isinstance(error, GeneratorExit):
+                raise
             if isinstance(error, AckerError) and not isinstance(error, SchemaMismatch | ValidationError):
                 raise
             del into[begun:]
