@@ -33,7 +33,7 @@ SOURCES = (
     "src",
 )
 OLDEST_NODE = (20, 19)
-_TYPES = ROOT / "src" / "api" / "schema.d.ts"
+_TYPES = ROOT / "src" / "api" / "schema.gen.d.ts"
 _STAMP = ".built-from"
 _MODULES = ROOT / "node_modules"
 _INSTALLED = _MODULES / ".installed-from"

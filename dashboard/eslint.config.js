@@ -5,7 +5,7 @@ import { defineConfig, globalIgnores } from "eslint/config";
 import ts from "typescript-eslint";
 
 export default defineConfig(
-  globalIgnores(["dist", ".dist-*", "node_modules", "src/api/schema.d.ts"]),
+  globalIgnores(["dist", ".dist-*", "node_modules", "src/api/schema.gen.d.ts"]),
   js.configs.recommended,
   {
     files: ["**/*.{ts,tsx}"],

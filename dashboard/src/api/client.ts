@@ -1,7 +1,7 @@
 /** The service: a client typed by its schema, which sends the token and turns problems into errors. */
 
 import createClient from "openapi-fetch";
-import type { components, paths } from "./schema";
+import type { components, paths } from "./schema.gen";
 import { getToken, tokenRefused } from "./token";
 
 export type Schemas = components["schemas"];

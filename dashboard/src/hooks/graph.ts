@@ -1,7 +1,7 @@
 import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
 import { client, data } from "../api/client";
-import { seen, type Graph, type Seen } from "../lib/graph";
-import { place, shape } from "../lib/layout";
+import { seen, type Graph, type Seen } from "../views/graph/model";
+import { place, shape } from "../views/graph/layout";
 import type { Refresh } from "./refresh";
 
 /** The graph of a topology, as often as the view is renewed, with what was counted before. */

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { client, data, Problem } from "../api/client";
-import { isOfLine } from "../lib/lines";
+import { isOfLine } from "../views/lines/lines";
 
 /** Whether an anchor is of a tree of a line: its bits say that it may be, and the topology whether there is one. */
 export function useIsOfLine(topology: string, anchor: string | null): boolean {

@@ -1,0 +1,113 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { useEffect, useRef } from "react";
+import { Link, NavLink, Outlet, useLocation, useParams } from "react-router";
+import { PATH } from "../../api/client";
+import { getToken, setToken, useAccess } from "../../api/token";
+import { setTheme, THEMES, useTheme, type Theme } from "../../hooks/theme";
+import { useTopology } from "../../hooks/topology";
+import { compact } from "../../lib/format";
+import { FindBox } from "./FindBox";
+import { TokenForm } from "./TokenForm";
+
+const VIEWS = [
+  ["", "Charts"],
+  ["trees", "Trees in flight"],
+  ["stuck", "In streams"],
+  ["lines", "Lines"],
+  ["outcomes", "Failures"],
+  ["dead-letters", "Dead letters"],
+] as const;
+
+/** What surrounds every view. */
+export function Layout() {
+  const { topology, function: name } = useParams();
+  const access = useAccess();
+  const theme = useTheme();
+  const queries = useQueryClient();
+  const { pathname } = useLocation();
+  const main = useRef<HTMLElement>(null);
+  const before = useRef(pathname);
+  useEffect(() => {
+    // A new view begins where its content does, for the keyboard and for who hears the page.
+    if (before.current !== pathname) main.current?.focus({ preventScroll: true });
+    before.current = pathname;
+    const shown = topology ?? name;
+    document.title = shown ? `${shown} · acker` : "acker";
+  }, [pathname, topology, name]);
+  return (
+    <>
+      <a className="skip" href="#main">
+        To the content
+      </a>
+      <header>
+        <div className="bar">
+          <Link to="/" className="brand">
+            <img src={`${PATH}/icon.svg`} alt="" width="22" height="22" /> acker
+          </Link>
+          {topology !== undefined && (
+            <span className="where">
+              <span aria-hidden="true">/</span> <Link to={`/t/${topology}`}>{topology}</Link>
+            </span>
+          )}
+          {topology === undefined && (
+            <span className="where">
+              <NavLink to="/functions" end>
+                Functions
+              </NavLink>
+              {name !== undefined && (
+                <>
+                  {" "}
+                  <span aria-hidden="true">/</span> <Link to={`/functions/${name}`}>{name}</Link>
+                </>
+              )}
+            </span>
+          )}
+          <span className="spring" />
+          {topology !== undefined && access === "open" && <FindBox topology={topology} />}
+          {access === "open" && getToken() !== null && (
+            <button
+              type="button"
+              onClick={() => {
+                setToken(null);
+                void queries.resetQueries();
+              }}
+            >
+              Forget token
+            </button>
+          )}
+          <label className="theme">
+            <span className="hidden">Theme</span>
+            <select value={theme} onChange={(event) => setTheme(event.target.value as Theme)}>
+              {THEMES.map((one) => (
+                <option key={one} value={one}>
+                  {one === "system" ? "System" : one === "light" ? "Light" : "Dark"}
+                </option>
+              ))}
+            </select>
+          </label>
+        </div>
+        {topology !== undefined && (
+          <nav aria-label="Views of the topology">
+            {VIEWS.map(([path, label]) => (
+              <NavLink key={path} to={`/t/${topology}${path && `/${path}`}`} end={path === ""}>
+                {label}
+                {path === "dead-letters" && access === "open" && <LetterCount topology={topology} />}
+              </NavLink>
+            ))}
+          </nav>
+        )}
+      </header>
+      <main id="main" ref={main} tabIndex={-1}>
+        {access === "open" ? <Outlet /> : <TokenForm key={access} access={access} />}
+      </main>
+    </>
+  );
+}
+
+/** How many there are, for the tab. */
+function LetterCount({ topology }: { topology: string }) {
+  const { data } = useTopology(topology);
+  return data !== undefined && data.dead_letters > 0 ? (
+    <span className="count"> {compact(data.dead_letters)}</span>
+  ) : null;
+}

@@ -1,0 +1,175 @@
+import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
+import type { ColumnDef } from "@tanstack/react-table";
+import { useCallback, useEffect, useMemo, useRef } from "react";
+import { Link, useParams } from "react-router";
+import { client, data, type Schemas } from "../../api/client";
+import { DataTable } from "../../components/table/DataTable";
+import { ExportButtons } from "../../components/table/ExportButtons";
+import { FailureFields, MessageIdEntry } from "../../components/Fields";
+import { Status } from "../../components/Mark";
+import { Empty, Loaded } from "../../components/Notice";
+import { Pager } from "../../components/table/Pager";
+import { RefreshControl } from "../../components/page/RefreshControl";
+import { MessageId, Reason } from "../../components/Text";
+import { useEvents } from "../../hooks/events";
+import { useRefresh } from "../../hooks/refresh";
+import { useTopology } from "../../hooks/topology";
+import { useUrl } from "../../hooks/url";
+import { MOST_CALLS, MOST_ROWS } from "../../components/table/export";
+import { duration, instant, stepBatch } from "../../lib/format";
+import { collect, type ReadPage } from "../../lib/pages";
+
+type Outcome = Schemas["Outcome"];
+
+const FILTER = { status: "", spout: "", step: "", reason: "", message_id: "", message_id_base64: "" };
+const DEFAULTS = { ...FILTER, cursor: "" };
+const PAGE = 50;
+/** Seconds between two readings where no event says that something happened. */
+const QUIET_SECONDS = 15;
+
+/** Failures and expirations, latest first. */
+export function Outcomes() {
+  const { topology = "" } = useParams();
+  const refresh = useRefresh();
+  const queries = useQueryClient();
+  const [url, change] = useUrl(DEFAULTS);
+  const config = useTopology(topology);
+  const { cursor, ...filter } = url;
+  const read = reader(topology, filter);
+  // An event only says that there is something new: the service, which knows the filter, is asked for it.
+  const news = useRef(false);
+  const connection = useEvents(
+    topology,
+    useCallback(({ event }) => {
+      if (event === "outcome" || event === "outcomes") news.current = true;
+    }, []),
+  );
+  // What happened while no event came.
+  useEffect(() => {
+    if (connection === "live") news.current = true;
+  }, [connection]);
+  const outcomes = useQuery({
+    queryKey: ["outcomes", topology, filter, cursor],
+    queryFn: () => collect(read, PAGE, cursor === "" ? undefined : cursor),
+    refetchInterval: refresh.paused
+      ? false
+      : 1000 * (connection === "live" ? QUIET_SECONDS : Math.max(2, refresh.seconds)),
+    placeholderData: keepPreviousData,
+  });
+  useEffect(() => {
+    if (refresh.paused || cursor !== "") return;
+    const timer = setInterval(() => {
+      if (!news.current) return;
+      news.current = false;
+      void queries.invalidateQueries({ queryKey: ["outcomes", topology] });
+    }, refresh.seconds * 1000);
+    return () => clearInterval(timer);
+  }, [queries, topology, cursor, refresh.paused, refresh.seconds]);
+  const columns = useMemo(() => outcomeColumns(topology), [topology]);
+  const rows = outcomes.data?.rows ?? [];
+  const filtered = Object.values(filter).some((value) => value !== "");
+  const apply = (patch: Partial<typeof DEFAULTS>) => change({ ...patch, cursor: "" });
+  return (
+    <>
+      <div className="title">
+        <h1>Failures and expirations</h1>
+        <RefreshControl
+          refresh={refresh}
+          quiet={connection === "live" ? QUIET_SECONDS : 2}
+          updatedAt={outcomes.dataUpdatedAt}
+          error={outcomes.error}
+        />
+      </div>
+      <search className="filter">
+        <FailureFields filter={filter} spouts={config.data?.spouts ?? []} change={apply} />
+        <MessageIdEntry filter={filter} change={apply} />
+        {filtered && (
+          <button type="button" onClick={() => apply(FILTER)}>
+            Clear
+          </button>
+        )}
+        <span className="spring" />
+        <ExportButtons
+          name={`${topology}-outcomes`}
+          rows={async () => {
+            const found = await collect(read, MOST_ROWS, undefined, MOST_CALLS);
+            return { rows: found.rows.map((one) => ({ ...one })), all: found.cursor === null };
+          }}
+        />
+      </search>
+      <Loaded query={outcomes} what="failures and expirations">
+        {rows.length === 0 ? (
+          <Empty>
+            {outcomes.data?.cursor != null
+              ? "None found so far: there is more to search."
+              : filtered
+                ? "Nothing that failed or expired is like that."
+                : "Nothing has failed or expired of late."}
+          </Empty>
+        ) : (
+          <DataTable
+            caption="Failures and expirations"
+            stack
+            rows={rows}
+            columns={columns}
+            id={(one) => one.id}
+          />
+        )}
+      </Loaded>
+      <Pager
+        first={cursor === ""}
+        next={outcomes.data?.cursor ?? null}
+        go={(next) => change({ cursor: next })}
+      />
+    </>
+  );
+}
+
+function reader(topology: string, filter: typeof FILTER): ReadPage<Outcome> {
+  const query = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ""));
+  return async (cursor, limit) => {
+    const page = await data(
+      client.GET("/api/v1/topologies/{topology}/outcomes", {
+        params: {
+          path: { topology },
+          query: { ...query, limit, ...(cursor === undefined ? {} : { cursor }) },
+        },
+      }),
+    );
+    return { rows: page.outcomes, cursor: page.cursor };
+  };
+}
+
+function outcomeColumns(topology: string): ColumnDef<Outcome>[] {
+  return [
+    { header: "When", cell: ({ row }) => instant(row.original.at), meta: { width: "w-when" } },
+    { header: "Kind", cell: ({ row }) => <Status kind={row.original.status} />, meta: { width: "w-state" } },
+    { header: "Message id", cell: ({ row }) => <MessageId of={row.original} />, meta: { width: "w-wide" } },
+    {
+      header: "Reason",
+      cell: ({ row: { original } }) =>
+        original.status === "expired" && original.reason === "" ? (
+          <span className="faint">message timeout</span>
+        ) : (
+          <Reason text={original.reason} />
+        ),
+      meta: { width: "w-wide" },
+    },
+    { header: "Step", cell: ({ row }) => stepBatch(row.original) || duration(null) },
+    { header: "Spout", cell: ({ row }) => row.original.spout ?? duration(null) },
+    {
+      header: "Age",
+      cell: ({ row }) => duration(row.original.age),
+      meta: { number: true, width: "w-short" },
+    },
+    {
+      header: "Tree",
+      cell: ({ row: { original } }) => (
+        <Link className="mono" to={`/t/${topology}/trees/${original.anchor}`}>
+          {original.anchor}
+        </Link>
+      ),
+      meta: { width: "w-id" },
+    },
+  ];
+}

@@ -1,0 +1,89 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
+import type { ColumnDef } from "@tanstack/react-table";
+import { useParams } from "react-router";
+import { client, data, type Schemas } from "../../api/client";
+import { DataTable } from "../../components/table/DataTable";
+import { LookAgain } from "./LookAgain";
+import { Empty, Loaded } from "../../components/Notice";
+import { count, duration } from "../../lib/format";
+import { printable } from "../../lib/text";
+
+interface Row {
+  of: Schemas["Stuck"];
+  share: Schemas["Share"];
+}
+
+/** What each subscription has not acked, and who has it. It reads what streams hold: it is asked by hand. */
+export function Stuck() {
+  const { topology = "" } = useParams();
+  const found = useInfiniteQuery({
+    queryKey: ["stuck", topology],
+    queryFn: ({ signal, pageParam }) =>
+      data(
+        client.GET("/api/v1/topologies/{topology}/stuck", {
+          params: { path: { topology }, query: pageParam ? { cursor: pageParam } : {} },
+          signal,
+        }),
+      ),
+    initialPageParam: "",
+    getNextPageParam: (last) => last.cursor,
+    refetchInterval: false,
+    refetchOnWindowFocus: false,
+  });
+  const rows = (found.data?.pages ?? []).flatMap((page) =>
+    page.stuck.flatMap((of) => of.shares.map((share): Row => ({ of, share }))),
+  );
+  return (
+    <>
+      <div className="title">
+        <h1>In streams</h1>
+      </div>
+      <p className="faint">
+        What each subscription has not acked, by who has taken it. A row that nobody has taken waits for its
+        job.
+      </p>
+      <Loaded query={found} what="what lies in streams">
+        {rows.length > 0 ? (
+          <DataTable
+            caption="In streams"
+            rows={rows}
+            columns={COLUMNS}
+            id={({ of, share }) => `${of.stream} ${of.subscription ?? ""} ${share.taken_by?.reader ?? ""}`}
+            stack
+          />
+        ) : (
+          <Empty>
+            <p>Nothing: every subscription has acked all that was written.</p>
+          </Empty>
+        )}
+      </Loaded>
+      <LookAgain found={found} />
+    </>
+  );
+}
+
+const COLUMNS: ColumnDef<Row>[] = [
+  { header: "Stream", cell: ({ row: { original } }) => original.of.stream },
+  { header: "For", cell: ({ row: { original } }) => original.of.subscription ?? "the first subscription" },
+  {
+    header: "Who has it",
+    cell: ({ row: { original } }) => (
+      <span className="wrap">{printable(original.share.taken_by?.text ?? "nobody")}</span>
+    ),
+  },
+  {
+    header: "Rows",
+    cell: ({ row: { original } }) => `${count(original.share.rows)}${original.of.partly ? " or more" : ""}`,
+    meta: { number: true },
+  },
+  {
+    header: "Segments",
+    cell: ({ row: { original } }) => count(original.share.segments),
+    meta: { number: true },
+  },
+  {
+    header: "Oldest",
+    cell: ({ row: { original } }) => `${duration(original.share.oldest)} ago`,
+    meta: { number: true },
+  },
+];

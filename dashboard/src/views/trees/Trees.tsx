@@ -1,0 +1,187 @@
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import type { ColumnDef, RowSelectionState } from "@tanstack/react-table";
+import { useMemo, useState } from "react";
+import { Link, useParams } from "react-router";
+import { client, data, type Schemas } from "../../api/client";
+import { DataTable } from "../../components/table/DataTable";
+import { ExportButtons } from "../../components/table/ExportButtons";
+import { Status } from "../../components/Mark";
+import { Empty, Loaded } from "../../components/Notice";
+import { OperatorButton, ReadOnly } from "../../components/Operator";
+import { Pager } from "../../components/table/Pager";
+import { RefreshControl } from "../../components/page/RefreshControl";
+import { MessageId } from "../../components/Text";
+import { useRefresh } from "../../hooks/refresh";
+import { useReadOnly } from "../../hooks/scope";
+import { useTopology } from "../../hooks/topology";
+import { useUrl } from "../../hooks/url";
+import { MOST_CALLS, MOST_ROWS } from "../../components/table/export";
+import { duration, plural } from "../../lib/format";
+import { collect, type ReadPage } from "../../lib/pages";
+import { findPath } from "../../lib/records";
+import { TreeAction, type Action } from "./Action";
+import { TREE_FILTER, TreeFilter } from "./Filter";
+
+type TreeRow = Schemas["Tree"];
+
+const DEFAULTS = { ...TREE_FILTER, cursor: "" };
+const PAGE = 50;
+
+/** Trees in flight, filtered and paged by the service. */
+export function Trees() {
+  const { topology = "" } = useParams();
+  const refresh = useRefresh();
+  const readOnly = useReadOnly();
+  const [url, change] = useUrl(DEFAULTS);
+  const [selected, setSelected] = useState<RowSelectionState>({});
+  const [action, setAction] = useState<Action | null>(null);
+  const [said, setSaid] = useState("");
+  const config = useTopology(topology);
+  const { cursor, ...filter } = url;
+  const read = reader(topology, filter);
+  const chosen = Object.keys(selected).length;
+  // A chosen tree must not move away, nor be gone when the question is answered.
+  const waits = chosen > 0 || action !== null;
+  const trees = useQuery({
+    queryKey: ["trees", topology, filter, cursor],
+    queryFn: () => collect(read, PAGE, cursor === "" ? undefined : cursor),
+    refetchInterval: waits ? false : refresh.interval,
+    placeholderData: keepPreviousData,
+  });
+  const columns = useMemo(() => treeColumns(topology), [topology]);
+  const rows = trees.data?.rows ?? [];
+  const targets = rows.filter((tree) => selected[tree.anchor]);
+  const filtered = Object.values(filter).some((value) => value !== "");
+  const go = (patch: Partial<typeof DEFAULTS>) => {
+    setSelected({});
+    setSaid("");
+    change(patch);
+  };
+  return (
+    <>
+      <div className="title">
+        <h1>Trees in flight</h1>
+        <RefreshControl refresh={refresh} waits={waits} updatedAt={trees.dataUpdatedAt} error={trees.error} />
+      </div>
+      <TreeFilter filter={filter} topology={config.data} change={(patch) => go({ ...patch, cursor: "" })} />
+      <div className="toolbar actions">
+        <OperatorButton kind="danger" disabled={targets.length === 0} press={() => setAction("fail")}>
+          Fail…
+        </OperatorButton>
+        <OperatorButton disabled={targets.length === 0} press={() => setAction("reset")}>
+          Reset timeout…
+        </OperatorButton>
+        <ReadOnly />
+        <span role="status">
+          {chosen > 0 ? `${plural(targets.length, "tree")} selected; updates wait` : said}
+        </span>
+        <span className="spring" />
+        <ExportButtons
+          name={`${topology}-trees`}
+          rows={async () => {
+            const found = await collect(read, MOST_ROWS, undefined, MOST_CALLS);
+            return { rows: found.rows.map((tree) => ({ ...tree })), all: found.cursor === null };
+          }}
+        />
+      </div>
+      <Loaded query={trees} what="trees">
+        {rows.length === 0 ? (
+          <Empty>
+            {trees.data?.cursor != null
+              ? "None found so far: there is more to search."
+              : cursor !== ""
+                ? "No more trees."
+                : filtered
+                  ? "No tree in flight is like that."
+                  : "No tree is in flight."}
+            {(filter.message_id !== "" || filter.message_id_base64 !== "") && (
+              <Link to={findPath(topology, named(filter))}>Find the record, whatever became of it</Link>
+            )}
+          </Empty>
+        ) : (
+          <DataTable
+            caption="Trees in flight"
+            stack
+            rows={rows}
+            columns={columns}
+            id={(tree) => tree.anchor}
+            selection={readOnly ? undefined : { selected, setSelected }}
+          />
+        )}
+      </Loaded>
+      <Pager first={cursor === ""} next={trees.data?.cursor ?? null} go={(next) => go({ cursor: next })} />
+      {action !== null && (
+        <TreeAction
+          action={action}
+          topology={topology}
+          targets={targets}
+          timeout={duration(config.data?.configuration.message_timeout)}
+          done={(text) => {
+            setSelected({});
+            setSaid(text);
+          }}
+          close={() => setAction(null)}
+        />
+      )}
+    </>
+  );
+}
+
+function named({ message_id, message_id_base64 }: typeof TREE_FILTER) {
+  return { message_id: message_id_base64 === "" ? message_id : null, message_id_base64 };
+}
+
+function reader(topology: string, filter: typeof TREE_FILTER): ReadPage<TreeRow> {
+  const query = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ""));
+  return async (cursor, limit) => {
+    const page = await data(
+      client.GET("/api/v1/topologies/{topology}/trees", {
+        params: {
+          path: { topology },
+          query: { ...query, limit, ...(cursor === undefined ? {} : { cursor }) },
+        },
+      }),
+    );
+    return { rows: page.trees, cursor: page.cursor };
+  };
+}
+
+/** When a tree expires, at the earliest and at the latest. */
+export function timeLeft(tree: TreeRow): string {
+  const { time_left_earliest: earliest, time_left_latest: latest } = tree;
+  if (earliest === null) return duration(null);
+  return latest === null ? `${duration(earliest)} or more` : `${duration(earliest)} to ${duration(latest)}`;
+}
+
+function treeColumns(topology: string): ColumnDef<TreeRow>[] {
+  return [
+    {
+      header: "Anchor",
+      cell: ({ row: { original } }) => (
+        <Link className="mono" to={`/t/${topology}/trees/${original.anchor}`}>
+          {original.anchor}
+        </Link>
+      ),
+      meta: { width: "w-id" },
+    },
+    { header: "Message id", cell: ({ row }) => <MessageId of={row.original} />, meta: { width: "w-wide" } },
+    { header: "Spout", cell: ({ row }) => row.original.spout ?? <span className="faint">none yet</span> },
+    { header: "State", cell: ({ row }) => <Status kind={row.original.state} />, meta: { width: "w-state" } },
+    {
+      header: "Bucket",
+      cell: ({ row }) => row.original.bucket ?? duration(null),
+      meta: { width: "w-short" },
+    },
+    { header: "Shard", accessorKey: "shard", meta: { number: true, width: "w-tiny" } },
+    {
+      header: "Age",
+      cell: ({ row }) => duration(row.original.age),
+      meta: { number: true, width: "w-short" },
+    },
+    {
+      header: "Time left",
+      cell: ({ row }) => timeLeft(row.original),
+      meta: { number: true, width: "w-left" },
+    },
+  ];
+}
