@@ -1,12 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
-import { client, data } from "../api/client";
+import { accessQuery } from "../api/queries";
 
 /** Whether the token allows no changes. Until that is known it is taken for one that does. */
 export function useReadOnly(): boolean {
-  const access = useQuery({
-    queryKey: ["access"],
-    queryFn: ({ signal }) => data(client.GET("/api/v1/access", { signal })),
-    staleTime: 60_000,
-  });
+  const access = useQuery(accessQuery());
   return access.data !== undefined && access.data.scope !== "operate";
 }

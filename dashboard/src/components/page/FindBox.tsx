@@ -1,4 +1,5 @@
 import { useQueryClient } from "@tanstack/react-query";
+import { renewRecords } from "../../api/queries";
 import { useNavigate, useSearchParams } from "react-router";
 
 /** The one box in which a record is looked for, by its message id or by the anchor of one of its trees. */
@@ -15,7 +16,7 @@ export function FindBox({ topology }: { topology: string }) {
         event.preventDefault();
         const text = new FormData(event.currentTarget).get("id");
         if (typeof text !== "string" || text === "") return;
-        void queries.invalidateQueries({ queryKey: ["records", topology] });
+        void renewRecords(queries, topology);
         void navigate(`/t/${topology}/find?${new URLSearchParams({ id: text }).toString()}`);
       }}
     >

@@ -3,6 +3,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useRef, useState } from "react";
 import { client, data } from "../../api/client";
+import { renewDeadLetters } from "../../api/queries";
 import { Confirm } from "../../components/Confirm";
 import { count, plural } from "../../lib/format";
 import type { Matching } from "./filter";
@@ -61,8 +62,7 @@ export function LetterAction({
         setSoFar(total);
       } while (step.cursor !== null && step.waits === null && !left());
     } finally {
-      for (const name of ["dead-letters", "dead-letter-groups", "dead-letter", "topology"])
-        void queries.invalidateQueries({ queryKey: [name, topology] });
+      void renewDeadLetters(queries, topology);
     }
     const report = [
       verb === "replay" ? `${plural(total, "row")} will be tried again` : `${plural(total, "row")} discarded`,

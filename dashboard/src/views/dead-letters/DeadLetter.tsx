@@ -1,7 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
 import { Link, useParams } from "react-router";
-import { client, data, Problem } from "../../api/client";
+import { Problem } from "../../api/client";
+import { deadLetterQuery } from "../../api/queries";
 import { Status } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
 import { OperatorButton, ReadOnly } from "../../components/Operator";
@@ -21,14 +22,7 @@ export function Letter() {
   const [verb, setVerb] = useState<LetterVerb | null>(null);
   const [said, setSaid] = useState("");
   const found = useQuery({
-    queryKey: ["dead-letter", topology, id],
-    queryFn: ({ signal }) =>
-      data(
-        client.GET("/api/v1/topologies/{topology}/dead-letters/{id}", {
-          params: { path: { topology, id } },
-          signal,
-        }),
-      ),
+    ...deadLetterQuery(topology, id),
     refetchInterval: refresh.paused ? false : Math.max(5, refresh.seconds) * 1000,
   });
   const gone = found.error instanceof Problem && found.error.status === 404;

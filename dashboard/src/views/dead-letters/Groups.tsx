@@ -1,6 +1,7 @@
-import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import type { ColumnDef } from "@tanstack/react-table";
 import type { ReactNode } from "react";
+import { deadLetterGroupsQuery } from "../../api/queries";
 import { DataTable } from "../../components/table/DataTable";
 import { Status } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
@@ -10,16 +11,7 @@ import { Reason } from "../../components/Text";
 import { useRefresh } from "../../hooks/refresh";
 import { count, instant, plural } from "../../lib/format";
 import type { Ask } from "./Action";
-import {
-  exactly,
-  groupId,
-  ofGroup,
-  readGroups,
-  type Filter,
-  type Group,
-  type Groups,
-  type Matching,
-} from "./filter";
+import { exactly, groupId, ofGroup, readGroups, type Filter, type Group, type Matching } from "./filter";
 
 /** Dead letters after which they are counted again no more often than once in so many seconds. */
 const MANY = 10_000;
@@ -48,20 +40,12 @@ export function LetterGroups({
   show: (patch: Partial<Filter>) => void;
 }) {
   const refresh = useRefresh();
-  const queries = useQueryClient();
-  const key = ["dead-letter-groups", topology, asked];
   const found = useQuery({
-    queryKey: key,
-    queryFn: () => {
-      // Where nothing is shown yet, what is counted so far is; else what there was stays until all is counted.
-      const first = queries.getQueryData<Groups>(key) === undefined;
-      return readGroups(topology, asked, (part) => first && queries.setQueryData(key, part));
-    },
+    ...deadLetterGroupsQuery(topology, asked, readGroups),
     refetchInterval: ({ state }) =>
       waits || refresh.paused
         ? false
         : 1000 * Math.max((state.data?.count ?? 0) > MANY ? MANY_SECONDS : 5, refresh.seconds),
-    placeholderData: keepPreviousData,
   });
   const { groups = [], count: total = 0, until = "", more = false } = found.data ?? {};
   const all = { matching: asked, until, count: total };

@@ -1,7 +1,8 @@
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import type { ColumnDef, RowSelectionState } from "@tanstack/react-table";
 import { useMemo, useState, type ReactNode } from "react";
 import { Link } from "react-router";
+import { deadLettersQuery, readDeadLetters } from "../../api/queries";
 import { DataTable } from "../../components/table/DataTable";
 import { ExportButtons } from "../../components/table/ExportButtons";
 import { Status } from "../../components/Mark";
@@ -17,7 +18,7 @@ import { count, instant, plural, stepBatch } from "../../lib/format";
 import { collect } from "../../lib/pages";
 import { printable } from "../../lib/text";
 import type { Ask } from "./Action";
-import { reader, type DeadLetter, type Matching } from "./filter";
+import type { DeadLetter, Matching } from "./filter";
 
 const PAGE = 50;
 
@@ -46,17 +47,14 @@ export function LetterRows({
   const refresh = useRefresh();
   const readOnly = useReadOnly();
   const [chosen, setSelected] = useState<RowSelectionState>({});
-  const read = reader(topology, asked);
   const letters = useQuery({
-    queryKey: ["dead-letters", topology, asked, cursor],
-    queryFn: () => collect(read, PAGE, cursor === "" ? undefined : cursor),
+    ...deadLettersQuery(topology, asked, cursor, PAGE),
     refetchInterval: ({ state }) =>
       waits ||
       refresh.paused ||
       Object.keys(chosen).some((id) => state.data?.rows.some((row) => row.id === id))
         ? false
         : Math.max(2, refresh.seconds) * 1000,
-    placeholderData: keepPreviousData,
   });
   const rows = letters.data?.rows ?? [];
   const ids = rows.map((row) => row.id).filter((id) => chosen[id]);
@@ -88,7 +86,7 @@ export function LetterRows({
         <ExportButtons
           name={`${topology}-dead-letters`}
           rows={async () => {
-            const found = await collect(read, MOST_ROWS, undefined, MOST_CALLS);
+            const found = await collect(readDeadLetters(topology, asked), MOST_ROWS, undefined, MOST_CALLS);
             return { rows: found.rows.map((one) => ({ ...one })), all: found.cursor === null };
           }}
         />

@@ -1,7 +1,7 @@
 /** Which dead letters a view is about: as it stands in its URL, and as the service is asked for it. */
 
-import { client, data, type Schemas } from "../../api/client";
-import type { ReadPage } from "../../lib/pages";
+import type { Schemas } from "../../api/client";
+import type { ReadGroups } from "../../api/queries";
 
 export type DeadLetter = Schemas["DeadLetter"];
 export type Group = Schemas["Group"];
@@ -47,20 +47,6 @@ export function ofGroup(asked: Matching, group: Group): Matching {
   };
 }
 
-export function reader(topology: string, asked: Matching): ReadPage<DeadLetter> {
-  return async (cursor, limit) => {
-    const page = await data(
-      client.GET("/api/v1/topologies/{topology}/dead-letters", {
-        params: {
-          path: { topology },
-          query: { ...asked, limit, ...(cursor === undefined ? {} : { cursor }) },
-        },
-      }),
-    );
-    return { rows: page.dead_letters, cursor: page.cursor };
-  };
-}
-
 export interface Groups {
   groups: Group[];
   count: number;
@@ -73,20 +59,12 @@ export interface Groups {
 const MOST_CALLS = 40;
 
 /** The groups of all pages, added up. onPage: is called with the count so far, after each page but the last. */
-export async function readGroups(
-  topology: string,
-  asked: Matching,
-  onPage: (part: Groups) => void,
-): Promise<Groups> {
+export async function readGroups(read: ReadGroups, onPage: (part: Groups) => void): Promise<Groups> {
   const found = new Map<string, Group>();
   let cursor: string | null = null;
   let until = "";
   for (let call = 0; call < MOST_CALLS; call += 1) {
-    const page: Schemas["Groups"] = await data(
-      client.GET("/api/v1/topologies/{topology}/dead-letters/groups", {
-        params: { path: { topology }, query: { ...asked, ...(cursor === null ? {} : { cursor }) } },
-      }),
-    );
+    const page: Schemas["Groups"] = await read(cursor);
     if (until === "") until = page.until;
     for (const one of page.groups) add(found, one);
     cursor = page.cursor;

@@ -1,12 +1,11 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
-import { callIn } from "../../api/calls";
 import type { Schemas } from "../../api/client";
-import { treeAt } from "../../api/trees";
+import { callInQuery, knownTreeQuery } from "../../api/queries";
 import { Status } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
 import { MessageId } from "../../components/Text";
-import { useIsOfLine } from "../../hooks/line";
+import { useIsOfLine } from "../lines/useIsOfLine";
 import { useUrl } from "../../hooks/url";
 import { CALL_KINDS, callPath, REQUEST } from "../functions/functions";
 import { requestPath, SECTIONS } from "../lines/lines";
@@ -21,8 +20,7 @@ export function Find() {
   const [{ id }] = useUrl(DEFAULTS);
   const anchor = anchorIn(id);
   const tree = useQuery({
-    queryKey: ["records", topology, "anchor", anchor],
-    queryFn: ({ signal }) => treeAt(topology, anchor ?? "", signal),
+    ...knownTreeQuery(topology, anchor ?? ""),
     enabled: anchor !== null,
     refetchOnWindowFocus: false,
   });
@@ -65,11 +63,7 @@ export function Find() {
 
 /** The call of a function of the topology that has an id, if there is one. */
 function CallOf({ topology, request }: { topology: string; request: string }) {
-  const found = useQuery({
-    queryKey: ["records", topology, "call", request],
-    queryFn: ({ signal }) => callIn(topology, request, signal),
-    refetchOnWindowFocus: false,
-  });
+  const found = useQuery(callInQuery(topology, request));
   if (!found.data) return null;
   const [name, { call }] = found.data;
   return (

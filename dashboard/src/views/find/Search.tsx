@@ -4,37 +4,25 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ColumnDef } from "@tanstack/react-table";
 import { useMemo } from "react";
 import { Link } from "react-router";
-import { client, data } from "../../api/client";
+import { recordsQuery } from "../../api/queries";
 import { DataTable } from "../../components/table/DataTable";
 import { Status } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
 import { MessageId, Reason } from "../../components/Text";
 import { count, duration, instant, stepBatch } from "../../lib/format";
-import {
-  addUp,
-  messageIdQuery,
-  type FoundAttempt,
-  type MessageIdQuery,
-  type Records,
-} from "../../lib/records";
+import { addUp, messageIdQuery, type FoundAttempt } from "../../lib/records";
 
 /** Calls of one search, until somebody asks for more: the service looks through a bounded piece for each. */
 const MOST_CALLS = 20;
-const ENOUGH = 100;
 
 /**
  * What is found of one message id. On the page of a tree, which is given, it is one piece of the search until
  * somebody asks for more.
  */
 export function Search({ topology, id, tree }: { topology: string; id: string; tree?: string }) {
-  const found = useInfiniteQuery({
-    queryKey: ["records", topology, id, tree],
-    queryFn: ({ pageParam, signal }) =>
-      search(topology, messageIdQuery(id), pageParam, tree === undefined ? MOST_CALLS : 1, signal),
-    initialPageParam: "",
-    getNextPageParam: (last) => last.at(-1)?.cursor ?? undefined,
-    refetchOnWindowFocus: false,
-  });
+  const found = useInfiniteQuery(
+    recordsQuery(topology, messageIdQuery(id), tree === undefined ? MOST_CALLS : 1),
+  );
   const answers = useMemo(() => found.data?.pages.flat() ?? [], [found.data]);
   const all = useMemo(() => addUp(answers), [answers]);
   const columns = useMemo(() => attemptColumns(topology, tree), [topology, tree]);
@@ -95,31 +83,6 @@ export function Search({ topology, id, tree }: { topology: string; id: string; t
       </Loaded>
     </section>
   );
-}
-
-/** The next answers, until there is enough, or nothing more, or it was asked often enough. */
-async function search(
-  topology: string,
-  query: MessageIdQuery,
-  from: string,
-  most: number,
-  signal: AbortSignal,
-): Promise<Records[]> {
-  const answers: Records[] = [];
-  let cursor: string | null = from;
-  let attempts = 0;
-  do {
-    const answer: Records = await data(
-      client.GET("/api/v1/topologies/{topology}/records", {
-        params: { path: { topology }, query: { ...query, ...(cursor === "" ? {} : { cursor }) } },
-        signal,
-      }),
-    );
-    answers.push(answer);
-    cursor = answer.cursor;
-    attempts += answer.records.reduce((sum, record) => sum + record.attempts.length, 0);
-  } while (cursor !== null && attempts < ENOUGH && answers.length < most);
-  return answers;
 }
 
 function attemptColumns(topology: string, tree: string | undefined): ColumnDef<FoundAttempt>[] {

@@ -1,7 +1,8 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
 import { Link, useParams } from "react-router";
 import { client, data, Problem, type Schemas } from "../../api/client";
+import { callQuery, functionQuery, renewCalls, resultQuery, whyQuery } from "../../api/queries";
 import { Confirm } from "../../components/Confirm";
 import { Status } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
@@ -9,9 +10,7 @@ import { OperatorButton, ReadOnly } from "../../components/Operator";
 import { RefreshControl } from "../../components/page/RefreshControl";
 import { Rows } from "../../components/Rows";
 import { Reason } from "../../components/Text";
-import { useFunction } from "../../hooks/functions";
 import { useRefresh } from "../../hooks/refresh";
-import { useWhere } from "../../hooks/where";
 import { duration, instant, NOTHING, plural } from "../../lib/format";
 import { apart, CALL_KINDS, isNow, STEP_KINDS, stepWord } from "./functions";
 import { requestPath, waiting, within } from "../lines/lines";
@@ -23,18 +22,11 @@ type Progress = Schemas["CallProgress"];
 export function Call() {
   const { function: name = "", request = "" } = useParams();
   const refresh = useRefresh();
-  const of = useFunction(name, refresh);
+  const of = useQuery({ ...functionQuery(name), refetchInterval: refresh.interval });
   const [asks, setAsks] = useState(false);
   const [said, setSaid] = useState("");
   const found = useQuery({
-    queryKey: ["call", name, request],
-    queryFn: ({ signal }) =>
-      data(
-        client.GET("/api/v1/drpc/{function}/{request_id}/steps", {
-          params: { path: { function: name, request_id: request } },
-          signal,
-        }),
-      ),
+    ...callQuery(name, request),
     refetchInterval: refresh.interval,
   });
   const unknown = found.error instanceof Problem && found.error.status < 500 ? found.error : null;
@@ -43,7 +35,10 @@ export function Call() {
   const topology = of.data?.topology;
   const now = progress?.steps.find(isNow);
   const anchor = progress?.anchor != null && now ? within(progress.anchor, now.section) : null;
-  const where = useWhere(topology ?? "", anchor ?? "", topology !== undefined && anchor !== null);
+  const where = useInfiniteQuery({
+    ...whyQuery(topology ?? "", anchor ?? ""),
+    enabled: topology !== undefined && anchor !== null,
+  });
   const streams = new Map(of.data?.steps.map((step) => [step.name, step.stream]));
   const steps = apart(progress?.steps ?? [], streams, allOf(where.data?.pages));
   return (
@@ -186,16 +181,8 @@ function Steps({
 function Result({ name, request }: { name: string; request: string }) {
   const [wanted, setWanted] = useState(false);
   const found = useQuery({
-    queryKey: ["result", name, request],
-    queryFn: ({ signal }) =>
-      data(
-        client.GET("/api/v1/drpc/{function}/{request_id}", {
-          params: { path: { function: name, request_id: request } },
-          signal,
-        }),
-      ),
+    ...resultQuery(name, request),
     enabled: wanted,
-    staleTime: Infinity,
   });
   const answer = found.data;
   return (
@@ -247,9 +234,7 @@ function Cancel({
       }),
     );
     done(found.cancelled ? "The call was cancelled." : "It had its answer already.");
-    void queries.invalidateQueries({ queryKey: ["call", name, request] });
-    void queries.invalidateQueries({ queryKey: ["calls", name] });
-    void queries.invalidateQueries({ queryKey: ["function", name] });
+    void renewCalls(queries, name);
   };
   return (
     <Confirm title="Cancel this call?" action="Cancel the call" danger run={cancel} close={close}>

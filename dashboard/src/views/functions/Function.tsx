@@ -1,7 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
 import type { ColumnDef } from "@tanstack/react-table";
 import { Link, useNavigate, useParams } from "react-router";
-import { client, data, Problem, type Schemas } from "../../api/client";
+import { Problem, type Schemas } from "../../api/client";
+import { callsQuery, functionQuery } from "../../api/queries";
 import { CallFigures } from "./CallFigures";
 import { Causes } from "./Causes";
 import { DataTable } from "../../components/table/DataTable";
@@ -11,7 +12,7 @@ import { Empty, Loaded } from "../../components/Notice";
 import { RefreshControl } from "../../components/page/RefreshControl";
 import { Reason } from "../../components/Text";
 import { TimeChoice } from "./TimeChoice";
-import { TIME_NAMES, useFunction, useTime } from "../../hooks/functions";
+import { TIME_NAMES, useTime } from "./time";
 import { useRefresh, type Refresh } from "../../hooks/refresh";
 import { oneOf, useUrl } from "../../hooks/url";
 import { compact, count, duration, instant, NOTHING, percent, plural } from "../../lib/format";
@@ -30,7 +31,7 @@ export function FunctionView() {
   const { function: name = "" } = useParams();
   const refresh = useRefresh();
   const [time, choose] = useTime();
-  const found = useFunction(name, refresh);
+  const found = useQuery({ ...functionQuery(name), refetchInterval: refresh.interval });
   const gone = found.error instanceof Problem && found.error.status === 404;
   const of = found.data;
   return (
@@ -115,14 +116,7 @@ function Calls({ name, refresh }: { name: string; refresh: Refresh }) {
   const [url, change] = useUrl(DEFAULTS);
   const state = oneOf(url.state, STATES);
   const found = useQuery({
-    queryKey: ["calls", name, state],
-    queryFn: ({ signal }) =>
-      data(
-        client.GET("/api/v1/drpc/{function}/calls/{state}", {
-          params: { path: { function: name, state }, query: { limit: MOST_CALLS } },
-          signal,
-        }),
-      ),
+    ...callsQuery(name, state, MOST_CALLS),
     refetchInterval: refresh.interval,
   });
   const calls = found.data?.calls ?? [];

@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
-import { client, data, type Schemas } from "../../api/client";
+import type { Schemas } from "../../api/client";
+import { functionsQuery } from "../../api/queries";
 import { CallFigures } from "./CallFigures";
 import { CauseLines } from "./Causes";
 import { FunctionBadge, FunctionTroubles } from "./FunctionHealth";
@@ -8,7 +9,7 @@ import { Empty, Loaded } from "../../components/Notice";
 import { RefreshControl } from "../../components/page/RefreshControl";
 import { Sparkline } from "../../components/Sparkline";
 import { TimeChoice } from "./TimeChoice";
-import { TIME_NAMES, useTime } from "../../hooks/functions";
+import { TIME_NAMES, useTime } from "./time";
 import { useRefresh } from "../../hooks/refresh";
 import { useUrl } from "../../hooks/url";
 import { compact, count } from "../../lib/format";
@@ -23,8 +24,7 @@ export function Functions() {
   const [{ topology }, change] = useUrl(DEFAULTS);
   const [time, choose] = useTime();
   const found = useQuery({
-    queryKey: ["functions"],
-    queryFn: ({ signal }) => data(client.GET("/api/v1/drpc", { signal })),
+    ...functionsQuery(),
     refetchInterval: refresh.interval,
   });
   const all = found.data?.functions ?? [];

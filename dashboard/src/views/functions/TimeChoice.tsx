@@ -1,4 +1,4 @@
-import { TIME_NAMES, TIMES } from "../../hooks/functions";
+import { TIME_NAMES, TIMES } from "./time";
 
 /** Chooses the time of which calls are counted. */
 export function TimeChoice({ time, choose }: { time: string; choose: (time: string) => void }) {

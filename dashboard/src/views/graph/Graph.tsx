@@ -3,7 +3,7 @@ import { GraphDrawing } from "./Drawing";
 import { GraphList } from "./List";
 import { GraphNode } from "./Node";
 import { Loaded } from "../../components/Notice";
-import { useGraph, useLayout } from "../../hooks/graph";
+import { useGraph, useLayout } from "./useGraph";
 import { useNarrow } from "../../hooks/narrow";
 import type { Refresh } from "../../hooks/refresh";
 import { useUrl } from "../../hooks/url";

@@ -1,7 +1,8 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
 /** One node of the graph: what is known of it, and where to look next. */
 
 import { Link } from "react-router";
-import { useStuck } from "../../hooks/graph";
+import { stuckQuery } from "../../api/queries";
 import { brief, compact, count, duration, NOTHING } from "../../lib/format";
 import { flow, title, type Node, type Seen } from "./model";
 import { printable } from "../../lib/text";
@@ -96,11 +97,12 @@ function facts(of: Seen, node: Node): [string, string][] {
 
 /** Who has what of it and does not ack it. */
 function Stuck({ of, node, topology }: Of) {
-  const stuck = useStuck(topology);
+  const stuck = useInfiniteQuery(stuckQuery(topology));
   const reads = of.graph.edges
     .filter(({ kind, source, target }) => kind === "reads" && (source === node.id || target === node.id))
     .map(({ source, subscription }) => `${source} ${subscription ?? ""}`);
-  const found = (stuck.data?.stuck ?? [])
+  const found = (stuck.data?.pages ?? [])
+    .flatMap((page) => page.stuck)
     .filter(({ stream, subscription }) => reads.includes(`stream:${stream} ${subscription ?? ""}`))
     .flatMap(({ stream, subscription, shares }) => shares.map((share) => ({ stream, subscription, share })));
   return (

@@ -1,8 +1,7 @@
-import { useQuery } from "@tanstack/react-query";
+import { useQueries, useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
-import { functionOf } from "../../api/calls";
-import { client, data, Problem, type Schemas } from "../../api/client";
-import { treeAt } from "../../api/trees";
+import { Problem, type Schemas } from "../../api/client";
+import { knownFunctionQuery, knownTreeQuery, lineRequestQuery } from "../../api/queries";
 import { Status, type Kind } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
 import { RefreshControl } from "../../components/page/RefreshControl";
@@ -33,14 +32,7 @@ export function LineRequest() {
   const refresh = useRefresh();
   const [{ section: chosen }, change] = useUrl(DEFAULTS);
   const found = useQuery({
-    queryKey: ["line request", topology, anchor],
-    queryFn: ({ signal }) =>
-      data(
-        client.GET("/api/v1/topologies/{topology}/lines/requests/{anchor}", {
-          params: { path: { topology, anchor } },
-          signal,
-        }),
-      ),
+    ...lineRequestQuery(topology, anchor),
     refetchInterval: refresh.interval,
   });
   const sections = found.data?.sections ?? [];
@@ -50,13 +42,13 @@ export function LineRequest() {
   const now = stand.findIndex((one) => one === "now" || one === "group");
   const over = own !== undefined && now < 0;
   // How a tree failed or expired is kept for some time; that of the section where it began says why.
-  const ends = useQuery({
-    queryKey: ["line request", topology, anchor, "ends"],
-    queryFn: ({ signal }) => Promise.all(sections.map((one) => treeAt(topology, one.anchor, signal))),
-    enabled: over,
-    staleTime: Infinity,
+  const ends = useQueries({
+    queries: sections.map((section) => ({
+      ...knownTreeQuery(topology, section.anchor),
+      enabled: over,
+    })),
   });
-  const outcomes = over ? (ends.data?.map((one) => one?.outcome ?? null) ?? []) : [];
+  const outcomes = over ? ends.map((end) => end.data?.outcome ?? null) : [];
   const shown = sections.find((one) => String(one.section) === chosen) ?? sections[now];
   return (
     <>
@@ -125,17 +117,14 @@ function Facts({
   interval: number | false;
 }) {
   const tree = useQuery({
-    queryKey: ["tree", topology, own.anchor],
-    queryFn: ({ signal }) => treeAt(topology, own.anchor, signal),
+    ...knownTreeQuery(topology, own.anchor),
     refetchInterval: interval,
   });
   // The line of a function has its name, and so has the spout of its calls.
   const request = own.tree?.message_id ?? tree.data?.message_id ?? "";
   const called = useQuery({
-    queryKey: ["function of line", of.line],
-    queryFn: ({ signal }) => functionOf(of.line, signal),
+    ...knownFunctionQuery(of.line),
     enabled: REQUEST.test(request),
-    staleTime: 60_000,
   });
   const outcome = tree.data?.outcome ?? null;
   const named = tree.data ?? own.tree;

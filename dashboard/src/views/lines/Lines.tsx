@@ -2,7 +2,8 @@ import { useQuery } from "@tanstack/react-query";
 import type { ColumnDef } from "@tanstack/react-table";
 import { useMemo } from "react";
 import { Link, useParams } from "react-router";
-import { client, data, type Schemas } from "../../api/client";
+import type { Schemas } from "../../api/client";
+import { linesQuery } from "../../api/queries";
 import { DataTable } from "../../components/table/DataTable";
 import { Status } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
@@ -52,9 +53,7 @@ export function Lines() {
   const [url, change] = useUrl(DEFAULTS);
   const shown = oneOf(url.shown, SHOWN);
   const found = useQuery({
-    queryKey: ["lines", topology],
-    queryFn: ({ signal }) =>
-      data(client.GET("/api/v1/topologies/{topology}/lines", { params: { path: { topology } }, signal })),
+    ...linesQuery(topology),
     refetchInterval: refresh.interval,
   });
   const columns = useMemo(() => gatherColumns(topology), [topology]);

@@ -1,8 +1,9 @@
-import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import type { ColumnDef } from "@tanstack/react-table";
 import { useCallback, useEffect, useMemo, useRef } from "react";
 import { Link, useParams } from "react-router";
-import { client, data, type Schemas } from "../../api/client";
+import type { Schemas } from "../../api/client";
+import { outcomesQuery, readOutcomes, renewOutcomes } from "../../api/queries";
 import { DataTable } from "../../components/table/DataTable";
 import { ExportButtons } from "../../components/table/ExportButtons";
 import { FailureFields, MessageIdEntry } from "../../components/Fields";
@@ -17,7 +18,7 @@ import { useTopology } from "../../hooks/topology";
 import { useUrl } from "../../hooks/url";
 import { MOST_CALLS, MOST_ROWS } from "../../components/table/export";
 import { duration, instant, stepBatch } from "../../lib/format";
-import { collect, type ReadPage } from "../../lib/pages";
+import { collect } from "../../lib/pages";
 
 type Outcome = Schemas["Outcome"];
 
@@ -35,7 +36,6 @@ export function Outcomes() {
   const [url, change] = useUrl(DEFAULTS);
   const config = useTopology(topology);
   const { cursor, ...filter } = url;
-  const read = reader(topology, filter);
   // An event only says that there is something new: the service, which knows the filter, is asked for it.
   const news = useRef(false);
   const connection = useEvents(
@@ -49,19 +49,17 @@ export function Outcomes() {
     if (connection === "live") news.current = true;
   }, [connection]);
   const outcomes = useQuery({
-    queryKey: ["outcomes", topology, filter, cursor],
-    queryFn: () => collect(read, PAGE, cursor === "" ? undefined : cursor),
+    ...outcomesQuery(topology, filter, cursor, PAGE),
     refetchInterval: refresh.paused
       ? false
       : 1000 * (connection === "live" ? QUIET_SECONDS : Math.max(2, refresh.seconds)),
-    placeholderData: keepPreviousData,
   });
   useEffect(() => {
     if (refresh.paused || cursor !== "") return;
     const timer = setInterval(() => {
       if (!news.current) return;
       news.current = false;
-      void queries.invalidateQueries({ queryKey: ["outcomes", topology] });
+      void renewOutcomes(queries, topology);
     }, refresh.seconds * 1000);
     return () => clearInterval(timer);
   }, [queries, topology, cursor, refresh.paused, refresh.seconds]);
@@ -92,7 +90,7 @@ export function Outcomes() {
         <ExportButtons
           name={`${topology}-outcomes`}
           rows={async () => {
-            const found = await collect(read, MOST_ROWS, undefined, MOST_CALLS);
+            const found = await collect(readOutcomes(topology, filter), MOST_ROWS, undefined, MOST_CALLS);
             return { rows: found.rows.map((one) => ({ ...one })), all: found.cursor === null };
           }}
         />
@@ -123,21 +121,6 @@ export function Outcomes() {
       />
     </>
   );
-}
-
-function reader(topology: string, filter: typeof FILTER): ReadPage<Outcome> {
-  const query = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ""));
-  return async (cursor, limit) => {
-    const page = await data(
-      client.GET("/api/v1/topologies/{topology}/outcomes", {
-        params: {
-          path: { topology },
-          query: { ...query, limit, ...(cursor === undefined ? {} : { cursor }) },
-        },
-      }),
-    );
-    return { rows: page.outcomes, cursor: page.cursor };
-  };
 }
 
 function outcomeColumns(topology: string): ColumnDef<Outcome>[] {

@@ -1,6 +1,7 @@
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
-import { client, data, type Schemas } from "../../api/client";
+import type { Schemas } from "../../api/client";
+import { statsQuery, topologiesQuery } from "../../api/queries";
 import { HealthBadge, Troubles, Vitals } from "../../components/Health";
 import { Mark, type Kind } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
@@ -21,11 +22,8 @@ export function Overview() {
   const refresh = useRefresh();
   const [{ cursor }, change] = useUrl(DEFAULTS);
   const topologies = useQuery({
-    queryKey: ["topologies", cursor],
-    queryFn: ({ signal }) =>
-      data(client.GET("/api/v1/topologies", { params: { query: cursor ? { cursor } : {} }, signal })),
+    ...topologiesQuery(cursor),
     refetchInterval: refresh.interval,
-    placeholderData: keepPreviousData,
   });
   const shown = [...(topologies.data?.topologies ?? []), ...(topologies.data?.unreadable ?? [])].sort(
     (one, other) => (one.topology < other.topology ? -1 : 1),
@@ -72,14 +70,7 @@ export function Overview() {
 
 function Card({ of, refresh, known }: { of: Schemas["TopologySummary"]; refresh: Refresh; known: boolean }) {
   const stats = useQuery({
-    queryKey: ["sparkline", of.topology],
-    queryFn: ({ signal }) =>
-      data(
-        client.GET("/api/v1/topologies/{topology}/stats", {
-          params: { path: { topology: of.topology }, query: { window: "10m", step: SPARKLINE_SECONDS } },
-          signal,
-        }),
-      ),
+    ...statsQuery(of.topology, "10m", SPARKLINE_SECONDS),
     refetchInterval: refresh.paused ? false : Math.max(SPARKLINE_SECONDS, refresh.seconds) * 1000,
   });
   const acked = stats.data ? rates(stats.data.acked, stats.data.seconds) : [];

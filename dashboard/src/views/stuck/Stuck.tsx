@@ -1,7 +1,8 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ColumnDef } from "@tanstack/react-table";
 import { useParams } from "react-router";
-import { client, data, type Schemas } from "../../api/client";
+import type { Schemas } from "../../api/client";
+import { stuckQuery } from "../../api/queries";
 import { DataTable } from "../../components/table/DataTable";
 import { LookAgain } from "./LookAgain";
 import { Empty, Loaded } from "../../components/Notice";
@@ -16,20 +17,7 @@ interface Row {
 /** What each subscription has not acked, and who has it. It reads what streams hold: it is asked by hand. */
 export function Stuck() {
   const { topology = "" } = useParams();
-  const found = useInfiniteQuery({
-    queryKey: ["stuck", topology],
-    queryFn: ({ signal, pageParam }) =>
-      data(
-        client.GET("/api/v1/topologies/{topology}/stuck", {
-          params: { path: { topology }, query: pageParam ? { cursor: pageParam } : {} },
-          signal,
-        }),
-      ),
-    initialPageParam: "",
-    getNextPageParam: (last) => last.cursor,
-    refetchInterval: false,
-    refetchOnWindowFocus: false,
-  });
+  const found = useInfiniteQuery(stuckQuery(topology));
   const rows = (found.data?.pages ?? []).flatMap((page) =>
     page.stuck.flatMap((of) => of.shares.map((share): Row => ({ of, share }))),
   );

@@ -1,9 +1,10 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ColumnDef } from "@tanstack/react-table";
 import type { Schemas } from "../../api/client";
+import { whyQuery } from "../../api/queries";
 import { DataTable } from "../../components/table/DataTable";
 import { LookAgain } from "./LookAgain";
 import { Loaded } from "../../components/Notice";
-import { useWhere } from "../../hooks/where";
 import { capital, count, duration, instant } from "../../lib/format";
 import { printable } from "../../lib/text";
 
@@ -11,7 +12,7 @@ type Place = Schemas["Place"];
 
 /** Where the tuples of a tree are. */
 export function Where({ topology, anchor }: { topology: string; anchor: string }) {
-  const found = useWhere(topology, anchor);
+  const found = useInfiniteQuery(whyQuery(topology, anchor));
   const pages = found.data?.pages ?? [];
   const last = pages.at(-1);
   const places = pages.flatMap((page) => page.places);

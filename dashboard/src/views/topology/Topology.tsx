@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useParams } from "react-router";
-import { client, data, type Schemas } from "../../api/client";
+import type { Schemas } from "../../api/client";
+import { topologyQuery } from "../../api/queries";
 import { HealthBadge, TroubleLine, Troubles, Vitals } from "../../components/Health";
 import { Loaded } from "../../components/Notice";
 import { RefreshControl } from "../../components/page/RefreshControl";
@@ -24,9 +25,7 @@ export function Topology() {
   const window = oneOf(url.window, WINDOWS);
   const { stats, connection } = useStats(topology, window, refresh);
   const state = useQuery({
-    queryKey: ["topology", topology],
-    queryFn: ({ signal }) =>
-      data(client.GET("/api/v1/topologies/{topology}", { params: { path: { topology } }, signal })),
+    ...topologyQuery(topology),
     refetchInterval: refresh.interval,
   });
   return (

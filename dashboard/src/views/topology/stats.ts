@@ -2,7 +2,7 @@
 
 import { useQuery, useQueryClient, type UseQueryResult } from "@tanstack/react-query";
 import { useCallback, useEffect, useRef } from "react";
-import { client, data } from "../../api/client";
+import { statsQuery } from "../../api/queries";
 import type { ServerEvent } from "../../api/sse";
 import { append, type Sample, type Stats } from "../../lib/series";
 import { useEvents, type Connection } from "../../hooks/events";
@@ -18,8 +18,6 @@ const STEPS: Record<Window, number> = { "10m": 1, "3h": 10, "1d": 60, all: 600 }
 
 /** Most samples that wait while the view is paused or slow; beyond, the window is read anew. */
 const MOST_WAITING = 600;
-
-export const statsKey = (topology: string, window: string) => ["stats", topology, window] as const;
 
 export function useStats(
   topology: string,
@@ -39,19 +37,12 @@ export function useStats(
   const grows = window === "10m" && connection === "live";
   const slowest = Math.max(refresh.seconds, window === "10m" ? 2 : STEPS[window]) * 1000;
   const stats = useQuery({
-    queryKey: statsKey(topology, window),
-    queryFn: ({ signal }) =>
-      data(
-        client.GET("/api/v1/topologies/{topology}/stats", {
-          params: { path: { topology }, query: { window } },
-          signal,
-        }),
-      ),
+    ...statsQuery(topology, window),
     refetchInterval: refresh.paused || grows ? false : slowest,
     staleTime: refresh.paused ? Infinity : 0,
   });
-  const key = statsKey(topology, window);
-  const keyText = key.join(" ");
+  const { queryKey } = statsQuery(topology, window);
+  const keyText = queryKey.join(" ");
   useEffect(() => {
     waiting.current = [];
   }, [keyText]);
@@ -59,13 +50,14 @@ export function useStats(
     if (refresh.paused || !grows) return;
     const take = () => {
       if (waiting.current.length === 0) return;
-      const before = queries.getQueryData<Stats>(statsKey(topology, window));
+      const { queryKey } = statsQuery(topology, window);
+      const before = queries.getQueryData(queryKey);
       if (before === undefined) return;
       const samples = waiting.current;
       waiting.current = [];
       const after = append(before, samples, SPANS[window]);
-      if (after === null) void queries.invalidateQueries({ queryKey: statsKey(topology, window) });
-      else queries.setQueryData(statsKey(topology, window), after);
+      if (after === null) void queries.invalidateQueries({ queryKey });
+      else queries.setQueryData(queryKey, after);
     };
     take();
     const timer = setInterval(take, refresh.seconds * 1000);

@@ -3,6 +3,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useId, useState } from "react";
 import { client, data } from "../../api/client";
+import { renewTrees } from "../../api/queries";
 import { Confirm } from "../../components/Confirm";
 import { plural } from "../../lib/format";
 
@@ -39,12 +40,6 @@ export function TreeAction({
   const anchors = targets.map((target) => target.anchor);
   const slabs = new Set(targets.map((target) => target.slab)).size;
   const trees = plural(targets.length, "tree");
-  const refresh = () =>
-    Promise.all(
-      ["trees", "tree", "topology", "outcomes"].map((name) =>
-        queries.invalidateQueries({ queryKey: [name, topology] }),
-      ),
-    );
   const fail = async () => {
     const result = await data(
       client.POST("/api/v1/topologies/{topology}/fail", { params: { path }, body: { anchors, reason } }),
@@ -54,14 +49,14 @@ export function TreeAction({
     if (result.waiting) said.push(`${result.waiting} will fail when tracked`);
     if (result.unknown.length) said.push(`${result.unknown.length} not known any more`);
     done(`${said.join(", ")}.`);
-    void refresh();
+    void renewTrees(queries, topology);
   };
   const reset = async () => {
     const result = await data(
       client.POST("/api/v1/topologies/{topology}/reset-timeout", { params: { path }, body: { anchors } }),
     );
     done(`${plural(result.slabs, "slab")} went back to the nursery, with all their trees.`);
-    void refresh();
+    void renewTrees(queries, topology);
   };
   if (action === "fail")
     return (

@@ -1,14 +1,15 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
 import { Link, useParams } from "react-router";
-import { client, data, Problem, type Schemas } from "../../api/client";
+import { Problem, type Schemas } from "../../api/client";
+import { treeQuery } from "../../api/queries";
 import { Status } from "../../components/Mark";
 import { Empty, Loaded } from "../../components/Notice";
 import { OperatorButton, ReadOnly } from "../../components/Operator";
 import { RefreshControl } from "../../components/page/RefreshControl";
 import { Rows } from "../../components/Rows";
 import { MessageId, Reason } from "../../components/Text";
-import { useIsOfLine } from "../../hooks/line";
+import { useIsOfLine } from "../lines/useIsOfLine";
 import { useRefresh } from "../../hooks/refresh";
 import { useTopology } from "../../hooks/topology";
 import { duration, instant, stepBatch } from "../../lib/format";
@@ -27,14 +28,7 @@ export function Tree() {
   const [action, setAction] = useState<Action | null>(null);
   const [said, setSaid] = useState("");
   const found = useQuery({
-    queryKey: ["tree", topology, anchor],
-    queryFn: ({ signal }) =>
-      data(
-        client.GET("/api/v1/topologies/{topology}/trees/{anchor}", {
-          params: { path: { topology, anchor } },
-          signal,
-        }),
-      ),
+    ...treeQuery(topology, anchor),
     refetchInterval: refresh.interval,
   });
   const gone = found.error instanceof Problem && found.error.status === 404;

@@ -1,8 +1,9 @@
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import type { ColumnDef, RowSelectionState } from "@tanstack/react-table";
 import { useMemo, useState } from "react";
 import { Link, useParams } from "react-router";
-import { client, data, type Schemas } from "../../api/client";
+import type { Schemas } from "../../api/client";
+import { readTrees, treesQuery } from "../../api/queries";
 import { DataTable } from "../../components/table/DataTable";
 import { ExportButtons } from "../../components/table/ExportButtons";
 import { Status } from "../../components/Mark";
@@ -17,7 +18,7 @@ import { useTopology } from "../../hooks/topology";
 import { useUrl } from "../../hooks/url";
 import { MOST_CALLS, MOST_ROWS } from "../../components/table/export";
 import { duration, plural } from "../../lib/format";
-import { collect, type ReadPage } from "../../lib/pages";
+import { collect } from "../../lib/pages";
 import { findPath } from "../../lib/records";
 import { TreeAction, type Action } from "./Action";
 import { TREE_FILTER, TreeFilter } from "./Filter";
@@ -38,15 +39,12 @@ export function Trees() {
   const [said, setSaid] = useState("");
   const config = useTopology(topology);
   const { cursor, ...filter } = url;
-  const read = reader(topology, filter);
   const chosen = Object.keys(selected).length;
   // A chosen tree must not move away, nor be gone when the question is answered.
   const waits = chosen > 0 || action !== null;
   const trees = useQuery({
-    queryKey: ["trees", topology, filter, cursor],
-    queryFn: () => collect(read, PAGE, cursor === "" ? undefined : cursor),
+    ...treesQuery(topology, filter, cursor, PAGE),
     refetchInterval: waits ? false : refresh.interval,
-    placeholderData: keepPreviousData,
   });
   const columns = useMemo(() => treeColumns(topology), [topology]);
   const rows = trees.data?.rows ?? [];
@@ -79,7 +77,7 @@ export function Trees() {
         <ExportButtons
           name={`${topology}-trees`}
           rows={async () => {
-            const found = await collect(read, MOST_ROWS, undefined, MOST_CALLS);
+            const found = await collect(readTrees(topology, filter), MOST_ROWS, undefined, MOST_CALLS);
             return { rows: found.rows.map((tree) => ({ ...tree })), all: found.cursor === null };
           }}
         />
@@ -129,21 +127,6 @@ export function Trees() {
 
 function named({ message_id, message_id_base64 }: typeof TREE_FILTER) {
   return { message_id: message_id_base64 === "" ? message_id : null, message_id_base64 };
-}
-
-function reader(topology: string, filter: typeof TREE_FILTER): ReadPage<TreeRow> {
-  const query = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ""));
-  return async (cursor, limit) => {
-    const page = await data(
-      client.GET("/api/v1/topologies/{topology}/trees", {
-        params: {
-          path: { topology },
-          query: { ...query, limit, ...(cursor === undefined ? {} : { cursor }) },
-        },
-      }),
-    );
-    return { rows: page.trees, cursor: page.cursor };
-  };
 }
 
 /** When a tree expires, at the earliest and at the latest. */

@@ -1,0 +1,397 @@
+/** All that the pages ask of the service: each query with its key, so that a change renews every page that shows it. */
+
+import {
+  infiniteQueryOptions,
+  keepPreviousData,
+  queryOptions,
+  type QueryClient,
+} from "@tanstack/react-query";
+import { collect, type Page, type ReadPage } from "../lib/pages";
+import { client, data, Problem, type Schemas } from "./client";
+
+/** What somebody asks for by hand: a look that reads much is not taken again by itself. */
+const BY_HAND = { refetchInterval: false, refetchOnWindowFocus: false } as const;
+
+const orNull = (kind: string) => (error: unknown) => {
+  if (error instanceof Problem && error.kind === kind) return null;
+  throw error;
+};
+
+export const accessQuery = () =>
+  queryOptions({
+    queryKey: ["access"],
+    queryFn: ({ signal }) => data(client.GET("/api/v1/access", { signal })),
+    staleTime: 60_000,
+  });
+
+export const topologiesQuery = (cursor: string) =>
+  queryOptions({
+    queryKey: ["topologies", cursor],
+    queryFn: ({ signal }) =>
+      data(client.GET("/api/v1/topologies", { params: { query: cursor ? { cursor } : {} }, signal })),
+    placeholderData: keepPreviousData,
+  });
+
+export const topologyQuery = (topology: string) =>
+  queryOptions({
+    queryKey: ["topology", topology],
+    queryFn: ({ signal }) =>
+      data(client.GET("/api/v1/topologies/{topology}", { params: { path: { topology } }, signal })),
+  });
+
+export const statsQuery = (topology: string, window: "10m" | "3h" | "1d" | "all", step?: number) =>
+  queryOptions({
+    queryKey: ["stats", topology, window, step ?? null],
+    queryFn: ({ signal }) =>
+      data(
+        client.GET("/api/v1/topologies/{topology}/stats", {
+          params: { path: { topology }, query: { window, ...(step === undefined ? {} : { step }) } },
+          signal,
+        }),
+      ),
+  });
+
+/** The graph as `seen` makes it of the one that was read and of what was seen before. */
+export const graphQuery = <Seen>(
+  topology: string,
+  seen: (graph: Schemas["Graph"], before: Seen | undefined) => Seen,
+) =>
+  queryOptions({
+    queryKey: ["graph", topology],
+    queryFn: async ({ signal, client: queries, queryKey }) => {
+      const call = client.GET("/api/v1/topologies/{topology}/graph", {
+        params: { path: { topology } },
+        signal,
+      });
+      return seen(await data(call), queries.getQueryData<Seen>(queryKey));
+    },
+  });
+
+export type TreeFilter = Record<string, string>;
+
+/** Reads pages of trees in flight. An empty field of a filter asks for nothing. */
+export const readTrees =
+  (topology: string, filter: TreeFilter): ReadPage<Schemas["Tree"]> =>
+  async (cursor, limit) => {
+    const page = await data(
+      client.GET("/api/v1/topologies/{topology}/trees", {
+        params: { path: { topology }, query: query(filter, cursor, limit) },
+      }),
+    );
+    return { rows: page.trees, cursor: page.cursor };
+  };
+
+export const treesQuery = (topology: string, filter: TreeFilter, cursor: string, limit: number) =>
+  paged(["trees", topology, filter, cursor], readTrees(topology, filter), cursor, limit);
+
+const readTree = (topology: string, anchor: string, signal: AbortSignal) =>
+  data(
+    client.GET("/api/v1/topologies/{topology}/trees/{anchor}", {
+      params: { path: { topology, anchor } },
+      signal,
+    }),
+  );
+
+/** A tree, or how it ended; an unknown one is a problem. */
+export const treeQuery = (topology: string, anchor: string) =>
+  queryOptions({
+    queryKey: ["tree", topology, anchor],
+    queryFn: ({ signal }) => readTree(topology, anchor, signal),
+  });
+
+/** A tree, or how it ended; null where it is not known (any more). */
+export const knownTreeQuery = (topology: string, anchor: string) =>
+  queryOptions({
+    queryKey: ["tree", topology, anchor, "known"],
+    queryFn: ({ signal }) => readTree(topology, anchor, signal).catch(orNull("unknown-tree")),
+    // An end stays as it is; a tree that was read while it had none is read again.
+    staleTime: ({ state }) => (state.data?.outcome ? Infinity : 0),
+  });
+
+/** The places of a tree's tuples. It reads what streams hold, so it is asked once, and again by hand. */
+export const whyQuery = (topology: string, anchor: string) =>
+  infiniteQueryOptions({
+    queryKey: ["why", topology, anchor],
+    queryFn: ({ signal, pageParam }) =>
+      data(
+        client.GET("/api/v1/topologies/{topology}/trees/{anchor}/why", {
+          params: {
+            path: { topology, anchor },
+            query: { rows: true, ...(pageParam && { cursor: pageParam }) },
+          },
+          signal,
+        }),
+      ),
+    initialPageParam: "",
+    getNextPageParam: (last) => last.cursor,
+    ...BY_HAND,
+  });
+
+/** Rows that subscriptions have not acked. It reads what streams hold, so it is asked once, and again by hand. */
+export const stuckQuery = (topology: string) =>
+  infiniteQueryOptions({
+    queryKey: ["stuck", topology],
+    queryFn: ({ signal, pageParam }) =>
+      data(
+        client.GET("/api/v1/topologies/{topology}/stuck", {
+          params: { path: { topology }, query: pageParam ? { cursor: pageParam } : {} },
+          signal,
+        }),
+      ),
+    initialPageParam: "",
+    getNextPageParam: (last) => last.cursor,
+    ...BY_HAND,
+  });
+
+/** Attempts of a search after which it waits until somebody asks for more. */
+const ENOUGH_ATTEMPTS = 100;
+
+/** A search for a record: pages of at most `most` pieces, each of which the service bounds. */
+export const recordsQuery = (
+  topology: string,
+  of: { message_id: string } | { message_id_base64: string },
+  most: number,
+) =>
+  infiniteQueryOptions({
+    queryKey: ["records", topology, of, most],
+    queryFn: async ({ pageParam, signal }) => {
+      const answers: Schemas["Records"][] = [];
+      let cursor: string | null = pageParam;
+      let attempts = 0;
+      do {
+        const answer: Schemas["Records"] = await data(
+          client.GET("/api/v1/topologies/{topology}/records", {
+            params: { path: { topology }, query: { ...of, ...(cursor === "" ? {} : { cursor }) } },
+            signal,
+          }),
+        );
+        answers.push(answer);
+        cursor = answer.cursor;
+        attempts += answer.records.reduce((sum, record) => sum + record.attempts.length, 0);
+      } while (cursor !== null && attempts < ENOUGH_ATTEMPTS && answers.length < most);
+      return answers;
+    },
+    initialPageParam: "",
+    getNextPageParam: (last) => last.at(-1)?.cursor ?? undefined,
+    refetchOnWindowFocus: false,
+  });
+
+/** Reads pages of failures and expirations. */
+export const readOutcomes =
+  (topology: string, filter: Record<string, string>): ReadPage<Schemas["Outcome"]> =>
+  async (cursor, limit) => {
+    const page = await data(
+      client.GET("/api/v1/topologies/{topology}/outcomes", {
+        params: { path: { topology }, query: query(filter, cursor, limit) },
+      }),
+    );
+    return { rows: page.outcomes, cursor: page.cursor };
+  };
+
+export const outcomesQuery = (
+  topology: string,
+  filter: Record<string, string>,
+  cursor: string,
+  limit: number,
+) => paged(["outcomes", topology, filter, cursor], readOutcomes(topology, filter), cursor, limit);
+
+/** Reads pages of dead letters. */
+export const readDeadLetters =
+  (topology: string, asked: Partial<Schemas["Matching"]>): ReadPage<Schemas["DeadLetter"]> =>
+  async (cursor, limit) => {
+    const page = await data(
+      client.GET("/api/v1/topologies/{topology}/dead-letters", {
+        params: {
+          path: { topology },
+          query: { ...asked, limit, ...(cursor === undefined ? {} : { cursor }) },
+        },
+      }),
+    );
+    return { rows: page.dead_letters, cursor: page.cursor };
+  };
+
+export const deadLettersQuery = (
+  topology: string,
+  asked: Partial<Schemas["Matching"]>,
+  cursor: string,
+  limit: number,
+) => paged(["dead-letters", topology, asked, cursor], readDeadLetters(topology, asked), cursor, limit);
+
+export const deadLetterQuery = (topology: string, id: string) =>
+  queryOptions({
+    queryKey: ["dead-letter", topology, id],
+    queryFn: ({ signal }) =>
+      data(
+        client.GET("/api/v1/topologies/{topology}/dead-letters/{id}", {
+          params: { path: { topology, id } },
+          signal,
+        }),
+      ),
+  });
+
+/**
+ * Groups of dead letters, as `read` adds them up page by page. Where nothing is shown yet, what is counted so far is;
+ * otherwise what was there stays until all is counted.
+ */
+export const deadLetterGroupsQuery = <Groups>(
+  topology: string,
+  asked: Partial<Schemas["Matching"]>,
+  read: (readPage: ReadGroups, onPart: (part: Groups) => void) => Promise<Groups>,
+) =>
+  queryOptions({
+    queryKey: ["dead-letter-groups", topology, asked],
+    queryFn: ({ client: queries, queryKey }) => {
+      const first = queries.getQueryData<Groups>(queryKey) === undefined;
+      return read(
+        (cursor) =>
+          data(
+            client.GET("/api/v1/topologies/{topology}/dead-letters/groups", {
+              params: { path: { topology }, query: { ...asked, ...(cursor === null ? {} : { cursor }) } },
+            }),
+          ),
+        (part) => {
+          if (first) queries.setQueryData<Groups>(queryKey, () => part);
+        },
+      );
+    },
+    placeholderData: keepPreviousData,
+  });
+
+export type ReadGroups = (cursor: string | null) => Promise<Schemas["Groups"]>;
+
+export const linesQuery = (topology: string) =>
+  queryOptions({
+    queryKey: ["lines", topology],
+    queryFn: ({ signal }) =>
+      data(client.GET("/api/v1/topologies/{topology}/lines", { params: { path: { topology } }, signal })),
+  });
+
+const readLineRequest = (topology: string, anchor: string, signal: AbortSignal) =>
+  data(
+    client.GET("/api/v1/topologies/{topology}/lines/requests/{anchor}", {
+      params: { path: { topology, anchor } },
+      signal,
+    }),
+  );
+
+/** A request of a line by the anchor of any of its trees; an anchor of no line is a problem. */
+export const lineRequestQuery = (topology: string, anchor: string) =>
+  queryOptions({
+    queryKey: ["line-request", topology, anchor],
+    queryFn: ({ signal }) => readLineRequest(topology, anchor, signal),
+  });
+
+/** A request of a line; null where the anchor is of none. */
+export const knownLineRequestQuery = (topology: string, anchor: string) =>
+  queryOptions({
+    queryKey: ["line-request", topology, anchor, "known"],
+    queryFn: ({ signal }) => readLineRequest(topology, anchor, signal).catch(orNull("unknown-line")),
+    staleTime: Infinity,
+  });
+
+export const functionsQuery = () =>
+  queryOptions({
+    queryKey: ["functions"],
+    queryFn: ({ signal }) => data(client.GET("/api/v1/drpc", { signal })),
+  });
+
+const readFunction = (name: string, signal: AbortSignal) =>
+  data(client.GET("/api/v1/drpc/{function}", { params: { path: { function: name } }, signal }));
+
+/** A function; an unknown one is a problem. */
+export const functionQuery = (name: string) =>
+  queryOptions({
+    queryKey: ["function", name],
+    queryFn: ({ signal }) => readFunction(name, signal),
+  });
+
+/** A function; null where there is none of the name. */
+export const knownFunctionQuery = (name: string) =>
+  queryOptions({
+    queryKey: ["function", name, "known"],
+    queryFn: ({ signal }) => readFunction(name, signal).catch(orNull("unknown-function")),
+    staleTime: 60_000,
+  });
+
+export const callsQuery = (name: string, state: "pending" | "ended", limit: number) =>
+  queryOptions({
+    queryKey: ["calls", name, state],
+    queryFn: ({ signal }) =>
+      data(
+        client.GET("/api/v1/drpc/{function}/calls/{state}", {
+          params: { path: { function: name, state }, query: { limit } },
+          signal,
+        }),
+      ),
+  });
+
+const readCall = (name: string, request: string, signal: AbortSignal) =>
+  data(
+    client.GET("/api/v1/drpc/{function}/{request_id}/steps", {
+      params: { path: { function: name, request_id: request } },
+      signal,
+    }),
+  );
+
+export const callQuery = (name: string, request: string) =>
+  queryOptions({
+    queryKey: ["call", name, request],
+    queryFn: ({ signal }) => readCall(name, request, signal),
+  });
+
+/** A call by its id, and the name of its function: looked for in all functions of a topology; null without any. */
+export const callInQuery = (topology: string, request: string) =>
+  queryOptions({
+    queryKey: ["records", topology, "call", request],
+    queryFn: async ({ signal }) => {
+      const { functions } = await data(client.GET("/api/v1/drpc", { signal }));
+      for (const one of functions.filter((each) => each.topology === topology)) {
+        const call = await readCall(one.function, request, signal).catch(orNull("unknown-request"));
+        if (call !== null) return [one.function, call] as const;
+      }
+      return null;
+    },
+    refetchOnWindowFocus: false,
+  });
+
+export const resultQuery = (name: string, request: string) =>
+  queryOptions({
+    queryKey: ["result", name, request],
+    queryFn: ({ signal }) =>
+      data(
+        client.GET("/api/v1/drpc/{function}/{request_id}", {
+          params: { path: { function: name, request_id: request } },
+          signal,
+        }),
+      ),
+    staleTime: Infinity,
+  });
+
+const renew =
+  (...names: string[]) =>
+  (queries: QueryClient, of: string) =>
+    Promise.all(names.map((name) => queries.invalidateQueries({ queryKey: [name, of] })));
+
+/** After trees of a topology were failed or reset. */
+export const renewTrees = renew("trees", "tree", "topology", "outcomes");
+/** After dead letters of a topology were replayed or discarded. */
+export const renewDeadLetters = renew("dead-letters", "dead-letter-groups", "dead-letter", "topology");
+/** After something of a topology failed or expired. */
+export const renewOutcomes = renew("outcomes");
+/** After somebody searches a topology again. */
+export const renewRecords = renew("records", "tree");
+/** After a call of a function was cancelled. */
+export const renewCalls = renew("call", "calls", "function");
+
+function paged<Row>(queryKey: readonly unknown[], read: ReadPage<Row>, cursor: string, limit: number) {
+  return queryOptions<Page<Row>>({
+    queryKey,
+    queryFn: () => collect(read, limit, cursor === "" ? undefined : cursor),
+    placeholderData: keepPreviousData,
+  });
+}
+
+function query(filter: Record<string, string>, cursor: string | undefined, limit: number) {
+  const asked = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ""));
+  return { ...asked, limit, ...(cursor === undefined ? {} : { cursor }) };
+}
