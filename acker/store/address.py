@@ -29,6 +29,8 @@ Node: TypeAlias = tuple[str, int]
 Kind: TypeAlias = Literal["server", "cluster", "sentinel"]
 
 MOST_NODES = 100
+SOCKET_PATH = 107
+"""Bytes that the path of a socket has at most, for Linux has room for no more."""
 PORTS: dict[Kind, int] = {"server": 6379, "cluster": 6379, "sentinel": 26379}
 
 _SCHEME = re.compile(r"(redis|rediss)(?:\+(cluster|sentinel))?\Z|unix\Z")
@@ -125,17 +127,22 @@ def _parse(parts: SplitResult, scheme: re.Match[str], cluster: bool) -> Address:
     if not scheme[1]:
         if hosts or not parts.path or cluster:
             raise ValueError("expected the path of a socket after unix://")
-        return Address("server", ((unquote(parts.path), 0),), False, own, {})
+        path = unquote(parts.path)
+        if len(path.encode()) > SOCKET_PATH or "\0" in path:
+            raise ValueError(
+                f"expected the path of a socket, which has at most {SOCKET_PATH} bytes and no NUL"
+            )
+        return Address("server", ((path, 0),), False, own, {})
     nodes = tuple(_node(text, PORTS[kind]) for text in _whole(hosts).split(","))
     if len(nodes) > (1 if kind == "server" else MOST_NODES):
         raise ValueError(f"expected {'one host' if kind == 'server' else f'at most {MOST_NODES} hosts'}")
-    path = unquote(parts.path).strip("/").split("/") if parts.path.strip("/") else []
+    places = unquote(parts.path).strip("/").split("/") if parts.path.strip("/") else []
     service = ""
     if kind == "sentinel":
-        if not path:
+        if not places:
             raise ValueError("expected /SERVICE[/DATABASE] after the Sentinels")
-        service = path.pop(0)
-    own["db"] = _database(path)
+        service = places.pop(0)
+    own["db"] = _database(places)
     if kind == "cluster" and own["db"]:
         raise ValueError(f"a cluster has database 0 only, got {own['db']}")
     return Address(kind, nodes, tls, own, sentinel, service)
@@ -163,6 +170,8 @@ def _node(text: str, port: int) -> Node:
     parts = urlsplit(f"//{text}")
     try:
         given = parts.port
+        if given == 0:
+            raise ValueError
     except ValueError:  # its text may be a password
         raise ValueError(f"expected HOST:PORT, a port being a number up to 65535; {_ESCAPES}") from None
     return unquote(parts.hostname or "localhost"), port if given is None else given

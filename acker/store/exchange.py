@@ -3,8 +3,11 @@
 Shared by `acker.store.client.Store` and its asyncio twin.
 """
 
+import errno
 import random
-import re
+import socket
+import ssl
+import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,8 +45,10 @@ OLDEST_SERVER = (7, 0)
 _PIECE = 1 << 16
 """Bytes that a call of the system's sends at least, where there are so many."""
 
-# A handshake that is cut says nothing of trust: a balancer without a server does so.
-_UNTRUSTED = re.compile(r"\[SSL(?!: UNEXPECTED_EOF)|CERTIFICATE|No such file or directory|Permission denied")
+_CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""A handshake that is cut says nothing of trust: a balancer without a server does so."""
+_LASTING = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EPROTOTYPE}
+"""Numbers of the system's errors that another attempt does not mend."""
 
 
 def check_server(facts: dict[str, Any], url: str, cluster: bool = False) -> None:
@@ -84,12 +89,29 @@ def unidentified(url: str, error: Exception) -> StoreError:
     return StoreError(f"{shown(url)} does not tell what server it is: {error}")
 
 
-def check_lost(error: Exception, url: str) -> None:
-    """Raises StoreMisconfigured or MissingRights where a connection failed for what does not pass."""
+def check_lost(error: Exception, url: str, node: Node, before: BaseException | None = None) -> None:
+    """Raises StoreMisconfigured or MissingRights where a connection failed for what does not pass.
+
+    before: what was being handled when the connection was asked for: it is no cause of the error.
+    """
     if isinstance(error, REFUSED):
         raise refusal(url, error) from error
-    if _UNTRUSTED.search(str(error)):
+    cause: BaseException | None = error
+    while cause is not None and cause is not before and not isinstance(cause, OSError):
+        cause = cause.__cause__ or cause.__context__  # redis-py has an error of its own for the system's
+    if isinstance(cause, OSError) and cause is not before and _lasting(cause, node):
         raise StoreMisconfigured(f"no connection to {shown(url)}: {error}") from error
+
+
+def _lasting(error: OSError, node: Node) -> bool:
+    """True where an error on the way to a node stays until somebody mends a setting: TLS, a file, a right."""
+    if isinstance(error, ssl.SSLError):
+        return not isinstance(error, _CUT)
+    if isinstance(error, socket.gaierror):  # its numbers are its own
+        return False
+    # A socket in the file system is not there while its server is away; of another file, TLS needs it.
+    missing = error.errno == errno.ENOENT and bool(node[1])
+    return missing or error.errno in _LASTING
 
 
 def refused(reply: Reply) -> bool:
@@ -149,6 +171,7 @@ class Flight:
         self.cause: Exception | None = None
         self.round_trip: float | None = None
         """Seconds that the last node to answer took; None where none did, or had to wait for something."""
+        self._before = sys.exception()
         self._need_scripts: set[Node] = set()
         self._asked: dict[int, Node] = {}
 
@@ -266,7 +289,7 @@ class Flight:
 
     def lost(self, node: Node, error: Exception, nodes: Nodes) -> None:
         """Notes that a connection failed: what was on it stays missing. Raises what `check_lost` raises."""
-        check_lost(error, self._url)
+        check_lost(error, self._url, node, self._before)
         nodes.lost(node)
         self.cause = error
 

@@ -92,6 +92,9 @@ def test_what_a_url_says(url: str, address: Address) -> None:
         ("redis://h?socket_timeout=1", "option 'socket_timeout': expected none"),
         ("redis+sentinel://h/s?password=x", "option 'password': expected one of sentinel_username"),
         ("unix://h", "path of a socket"),
+        ("unix:///" + "s" * 107, "at most 107 bytes"),
+        ("unix:///s%00", "no NUL"),
+        ("redis://h:0", "a port"),
     ],
 )
 def test_what_is_no_url_of_a_store_is_refused_with_the_reason(url: str, why: str) -> None:
