@@ -48,11 +48,34 @@ local function fits(packed, head, size)
   return at == #packed + 1
 end
 
+-- Whether there are reasons, and `why` names one of them for each tree of `part`, or is empty. At most one
+-- step for each reason and each tree that one call can touch.
+local function has_reasons(entry)
+  local reasons, why, part = entry.reasons, entry.why, entry.part
+  if not reasons or not why or reasons == '' or not fits(reasons, 2, 1) then return false end
+  if why == '' then return true end
+  local known, named, at = 0, 0, 1
+  while at <= #reasons do
+    known, at = known + 1, at + 2 + unpack_from('<I2', reasons, at)
+  end
+  at = 1
+  while at <= #part do
+    local n = unpack_from('<I2', part, at + 12)
+    named, at = named + n, at + 14 + 2 * n
+  end
+  if #why ~= 2 * named then return false end
+  for n = 1, #why, 2 do
+    if unpack_from('<I2', why, n) >= known then return false end
+  end
+  return true
+end
+
 -- What an entry tells of: whole, part, and the digest of it; nil where it cannot be read.
 local function parse(fields)
   local entry = {}
   for f = 1, #fields, 2 do entry[fields[f]] = fields[f + 1] end
-  if entry.whole and entry.part and fits(entry.whole, 6, 8) and fits(entry.part, 14, 2) then
+  local there = entry.whole and entry.part and fits(entry.whole, 6, 8) and fits(entry.part, 14, 2)
+  if there and has_reasons(entry) then
     local said = (entry.at or '') .. (entry.status or '') .. entry.whole .. entry.part
     return entry.whole, entry.part, sub(redis.sha1hex(said), 1, 16)
   end

@@ -89,7 +89,9 @@ local function end_at_once(slab, facts, value, failures)
     if index < facts.count then failed[#failed + 1] = index end
   end
   table.sort(failed)
-  for i = 1, #failed do outcomes.add('failed', failures[failed[i]], slab, facts, {failed[i]}, 1) end
+  local reasons = {}
+  for i = 1, #failed do reasons[i] = failures[failed[i]] end
+  if #failed > 0 then outcomes.add_each('failed', reasons, slab, facts, failed, #failed) end
   local zeros, z = words.zeros(value)
   for i = 1, z do
     if not (failures and failures[zeros[i]]) then

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from acker.ledger import traces
-from acker.ledger.causes import Cause
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.marks import Mark
@@ -110,14 +109,14 @@ def sendings(
             events = traces.of(core, "acked", f"acked {secrets.token_hex(8)}", anchors, by)
             parts.append(Sending(update, len(anchors), events=events))
             emitted = 0
-    fails: dict[tuple[Mark | None, bytes], list[int]] = {}
+    fails: dict[Mark | None, list[tuple[int, bytes]]] = {}
     for step, cause, failed in buffer.fails.values():
-        fails.setdefault((mark(step), cause), []).extend(failed)
-    for (by, cause), named in fails.items():
+        fails.setdefault(mark(step), []).extend((anchor, cause) for anchor in failed)
+    for by, named in fails.items():
         if named:
-            anchors, why = np.array(named, np.int64), Cause.decode(cause).reason
-            events = traces.of(core, "failed", "failed", anchors, by, reason=why)
-            parts.append(Sending(core.fail(anchors, cause, by), len(named), events=events))
+            anchors, causes = np.array([anchor for anchor, _ in named], np.int64), [why for _, why in named]
+            events = traces.failed(core, anchors, causes, by)
+            parts.append(Sending(core.fail_each(anchors, causes, by), len(named), events=events))
     if buffer.resets:
         parts.append(_resets(core, buffer.resets, mark))
     fresh.emitted = emitted

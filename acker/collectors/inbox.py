@@ -215,7 +215,7 @@ class Inbox:
                 self._unconfirmed[anchor] = unconfirmed
                 unconfirmed.left.add(anchor)
             if mark == PENDING:
-                why, taken = entry.cause, outcome.latency
+                why, taken = outcome.cause, outcome.latency
                 found = Outcome(
                     message_ids[index],
                     anchor,

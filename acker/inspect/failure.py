@@ -2,6 +2,7 @@
 
 import logging
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -10,6 +11,7 @@ from acker.errors import ValidationError
 from acker.ledger import ids, slabs
 from acker.ledger.causes import Cause
 from acker.ledger.config import check_name
+from acker.ledger.outcomes import split_reasons
 from acker.store.operation import Reply
 from acker.store.replies import pairs
 
@@ -48,15 +50,19 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry: trees that ended together, of one status, reason and spout."""
+    """An entry: trees that ended together, of one status and spout.
+
+    why: the cause of each, by its number in `causes`; empty where all have the first.
+    """
 
     shard: int
     number: int
     status: Ended
-    cause: Cause
+    causes: tuple[Cause, ...]
     at: int
     spout: str | None
     packed: bytes
+    why: tuple[int, ...] = ()
 
     def trees(self, message_id: bytes | None = None) -> list[Failure]:
         """Its trees, in their order, or those with a message id; none where they cannot be read."""
@@ -76,6 +82,12 @@ class Entry:
         except (ValidationError, struct.error):
             return 0
 
+    def steps(self) -> Counter[str]:
+        """How many of its trees each step has failed, by name."""
+        if not self.why:
+            return Counter({self.causes[0].step: self.count()})
+        return Counter(self.causes[number].step for number in self.why)
+
     def _trees(self) -> Iterator[Failure]:
         offset = 0
         for slab, ms, indexes, named, packed in self._slabs():
@@ -83,8 +95,9 @@ class Entry:
             for place, index in enumerate(indexes):
                 name = None if not names else names[index if len(names) > len(indexes) else place]
                 anchor = ids.anchor_at(slab, index)
+                cause = self.causes[self.why[offset] if self.why else 0]
                 yield Failure(
-                    self.shard, self.number, offset, self.status, self.cause, self.at / 1000, ms / 1000,
+                    self.shard, self.number, offset, self.status, cause, self.at / 1000, ms / 1000,
                     anchor, self.spout, name,
                 )  # fmt: skip
                 offset += 1
@@ -127,11 +140,12 @@ def parse(shard: int, found: Reply) -> Entry:
             shard,
             number,
             status,  # type: ignore[arg-type]
-            Cause.decode(values[b"reason"]),
+            tuple(Cause.decode(said) for said in split_reasons(values[b"reasons"])),
             min(_LATEST, max(0, int(values[b"at"]))),
             check_name(values[b"spout"].decode(), "spout"),
             values[b"trees"],
+            tuple(number for (number,) in struct.iter_unpack("<H", values[b"why"])),
         )
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, struct.error) as error:
         _log.error("failure %d of shard %d is not readable: %r", number, shard, error)
-        return Entry(shard, number, "failed", Cause(), _LATEST, None, b"")
+        return Entry(shard, number, "failed", (Cause(),), _LATEST, None, b"")

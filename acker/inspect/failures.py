@@ -18,6 +18,7 @@ from acker.inspect import cursors, lua
 from acker.inspect.failure import Ended, Entry, Failure, parse
 from acker.inspect.trees import Tree
 from acker.ledger import ids
+from acker.ledger.causes import Cause
 from acker.ledger.core import Core
 from acker.ledger.sections import SPOUT as SECTIONS
 from acker.store.operation import Operation, command
@@ -99,12 +100,12 @@ def page(
         if (
             status in (None, entry.status)
             and spout in (None, entry.spout)
-            and step in (None, entry.cause.step)
-            and part in entry.cause.reason.casefold()
+            and any(_said(cause, step, part) for cause in entry.causes)
             and (message_id is None or entry.spout != SECTIONS)
         ):
             start = offset if number == entry.number else 0
-            trees = [tree for tree in entry.trees(message_id) if tree.offset >= start]
+            there = [tree for tree in entry.trees(message_id) if tree.offset >= start]
+            trees = [tree for tree in there if _said(tree.cause, step, part)]
             room = limit - len(found)
             found += trees[:room]
             if len(trees) > room:
@@ -121,6 +122,11 @@ def page(
         else:
             del places[shard]
     return FailuresPage(tuple(found), _encode(places) if places else None, looked)
+
+
+def _said(cause: Cause, step: str | None, part: str) -> bool:
+    """Return True if a cause is of a step, and has a part in its reason."""
+    return step in (None, cause.step) and part in cause.reason.casefold()
 
 
 def find(core: Core, anchor: int) -> Operation[Failure | None]:
@@ -229,7 +235,8 @@ def counted(core: Core, since: float) -> Operation[Counted]:
     for entry in itertools.chain.from_iterable(read):
         if entry.spout is not None and entry.at / 1000 >= since:
             if entry.status == "failed":
-                failed[entry.spout, entry.cause.step] += entry.count()
+                for step, count in entry.steps().items():
+                    failed[entry.spout, step] += count
             else:
                 expired[entry.spout] += entry.count()
     return Counted(since, failed, expired)

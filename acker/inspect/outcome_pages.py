@@ -9,7 +9,7 @@ import hashlib
 import random
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from acker.errors import KeyConflict, ValidationError, shown
@@ -52,7 +52,7 @@ class EndedTree:
 
 @dataclass(frozen=True, slots=True)
 class EntryOutcomes:
-    """Trees of one entry. last: whether these are its last, so that its receipt is due."""
+    """Trees of one entry that ended for one cause. last: True for its last, so that its receipt is due."""
 
     entry: Receipt
     status: Status
@@ -169,9 +169,9 @@ def _read_shard(
             if skip(entry.receipt):
                 skipped += 1
             else:
-                at, part = yield from _tell(core, spout, entry, at, room)
-                shown += [part] if part else []
-                if part and not part.last:
+                at, parts = yield from _tell(core, spout, entry, at, room)
+                shown += parts
+                if parts and not parts[-1].last:
                     return at
             milliseconds, sequence = at.entry
             at = _Position(at.first, at.turn, (milliseconds, sequence + 1))
@@ -186,32 +186,36 @@ def _read_shard(
 
 def _tell(
     core: Core, spout: str, entry: Entry, at: _Position, room: _Room
-) -> Operation[tuple[_Position, EntryOutcomes | None]]:
-    """Tells trees of an entry until there is no room; where it came to. None where it is confirmed by now."""
-    trees: list[EndedTree] = []
+) -> Operation[tuple[_Position, list[EntryOutcomes]]]:
+    """Tells trees of an entry until there is no room; where it came to. Nothing of one that is confirmed."""
+    trees: dict[Cause, list[EndedTree]] = {}
     slab, index = at.slab, at.index
     while slab < len(entry.slabs) and room:
         part = entry.slabs[slab : slab + _SLABS]
         known = yield from outcomes.message_ids(core, [one.slab for one in part])
         # Message ids go in the step that confirms their entry, which another reader may do meanwhile.
         if len(known) < len(part) and not (yield from _is_there(core, spout, entry.receipt)):
-            return replace(at, slab=len(entry.slabs), index=0), None
+            return replace(at, slab=len(entry.slabs), index=0), []
         for one in part:
             for number, tree in _trees(one, known.get(one.slab), index):
                 if not room:
-                    shown = entry.receipt, entry.status, entry.cause, entry.at, trees
-                    some = EntryOutcomes(*shown, last=False)
-                    return replace(at, slab=slab, index=number), some
-                trees.append(tree)
+                    return replace(at, slab=slab, index=number), _by_cause(entry, trees, last=False)
+                trees.setdefault(one.cause, []).append(tree)
                 room.take(tree.message_id)
             slab, index = slab + 1, 0
             if not room:
                 break
     if not trees:
         room.take(None)  # where nothing is left to tell of an entry, too, a page ends
-    last = slab >= len(entry.slabs)
-    rest = EntryOutcomes(entry.receipt, entry.status, entry.cause, entry.at, trees, last)
-    return replace(at, slab=slab, index=0), rest
+        trees = {Cause(): []}
+    return replace(at, slab=slab, index=0), _by_cause(entry, trees, last=slab >= len(entry.slabs))
+
+
+def _by_cause(entry: Entry, trees: Mapping[Cause, list[EndedTree]], *, last: bool) -> list[EntryOutcomes]:
+    """Trees of an entry as they are told. The receipt comes with the last of them."""
+    shown = entry.receipt, entry.status
+    told = [EntryOutcomes(*shown, cause, entry.at, of, last=False) for cause, of in trees.items()]
+    return [*told[:-1], replace(told[-1], last=last)]
 
 
 def _is_there(core: Core, spout: str, receipt: Receipt) -> Operation[bool]:

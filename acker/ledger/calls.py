@@ -1,7 +1,7 @@
 """Vectors of ids to the bytes of script calls, and back: what lua/ reads and writes, on this side."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,12 +55,17 @@ class UpdateCall:
 
 @dataclass(slots=True)
 class TreesCall:
-    """The trees that one call names in one shard: slabs, how many indexes each has (u16), indexes (u16)."""
+    """The trees that one call names in one shard: slabs, how many indexes each has (u16), indexes (u16).
+
+    reasons, why: where they fail, what lua/fail.lua takes of that.
+    """
 
     shard: int
     slabs: list[bytes]
     counts: bytes
     indexes: bytes
+    reasons: bytes = b""
+    why: bytes = b""
 
 
 @dataclass(slots=True)
@@ -241,9 +246,18 @@ def _vectors(
             yield vector.tobytes()
 
 
-def trees_calls(anchors: Ids, ackers: int) -> list[TreesCall]:
-    """The calls that name the trees of `anchors`, each once. ValidationError for what is no anchor."""
-    anchors = np.unique(ids.check_anchors(anchors).view(np.uint64)).view(np.int64)
+def fail_calls(anchors: Ids, causes: Sequence[bytes], ackers: int) -> list[TreesCall]:
+    """The calls that fail the trees of `anchors`, each once, for the first of its causes.
+
+    causes: one for each anchor, or one for all. Raises ValidationError for what is no anchor.
+    """
+    distinct, first = np.unique(ids.check_anchors(anchors).view(np.uint64), return_index=True)
+    anchors = distinct.view(np.int64)
+    numbers: dict[bytes, int] = {}
+    of_each = np.array([numbers.setdefault(cause, len(numbers)) for cause in causes], dtype=np.int64)
+    texts = [struct.pack("<H", len(cause)) + cause for cause in numbers]
+    one = len(texts) == 1
+    codes = np.zeros(0, np.int64) if one else of_each[first]
     groups = _group(anchors, ackers)
     calls = []
     for shard in np.unique(groups.shards).tolist():
@@ -256,12 +270,22 @@ def trees_calls(anchors: Ids, ackers: int) -> list[TreesCall]:
         weights[(ends - groups.sizes[here])[groups.indexes[members[ends - 1]] > 0]] = CALL_FAILS // CALL_MANY
         for a, b in _runs(weights, CALL_FAILS):
             part, sizes = np.unique(slab_of_member[a:b], return_counts=True)
-            calls.append(_trees_call(shard, groups, part, sizes, members[a:b]))
+            call = _trees_call(shard, groups, part, sizes, members[a:b])
+            if one:
+                call.reasons = texts[0]
+            else:
+                own, why = np.unique(codes[members[a:b]], return_inverse=True)
+                call.reasons = b"".join(texts[code] for code in own.tolist())
+                call.why = why.astype("<u2").tobytes() if len(own) > 1 else b""
+            calls.append(call)
     return calls
 
 
 def reset_calls(anchors: Ids, ackers: int) -> list[TreesCall]:
-    """The same, but no slab is cut: it is what is reset, and is counted once. Its words are all looked at."""
+    """The calls that reset the trees of `anchors`, each once.
+
+    No slab is cut: it is what is reset, and is counted once. Its words are all looked at.
+    """
     anchors = np.unique(ids.check_anchors(anchors).view(np.uint64)).view(np.int64)
     groups = _group(anchors, ackers)
     calls = []

@@ -5,6 +5,7 @@ to say. Otherwise a NUL follows, "!" where no attempt is to follow, the name of 
 its batch.
 """
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -41,9 +42,9 @@ class Cause:
     @classmethod
     def parse(cls, text: str) -> "Cause":
         """The cause that `text` made a text of."""
-        reason, end, rest = text.rpartition(_END)
-        if not end:
+        if _END not in text:
             return cls(text)
+        reason, _, rest = text.rpartition(_END)
         step, batch = parse_by(rest.removeprefix(_FOR_GOOD))
         return cls(reason, step, not rest.startswith(_FOR_GOOD), batch)
 
@@ -66,6 +67,7 @@ def text_by(step: str, batch: int) -> str:
     return f"{step} {batch}" if step and batch >= 0 else step
 
 
+@functools.lru_cache(maxsize=256)
 def parse_by(text: str) -> tuple[str, int]:
     """The inverse of `text_by`; batch -1 where there is none, or it is no number of Spark's (64 bits)."""
     step, _, batch = text.partition(" ")

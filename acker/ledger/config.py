@@ -10,7 +10,7 @@ from acker.ledger.ids import SLAB_TREES
 from acker.ledger.near import meant
 from acker.ledger.settings import choice, number, of
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 MESSAGE_ID_BYTES = 1024
 REASON_BYTES = 1024
 MAX_SPOUTS = 64

@@ -195,9 +195,13 @@ class Core:
 
     def fail(self, anchors: Ids, cause: bytes, by: Mark | None = None) -> Submission[Failed]:
         """Fails trees, for one cause (`acker.ledger.causes`). by: who fails them."""
+        return self.fail_each(anchors, [cause], by)
+
+    def fail_each(self, anchors: Ids, causes: Sequence[bytes], by: Mark | None = None) -> Submission[Failed]:
+        """Fails trees, each for its own cause."""
         calls = [
-            lua.fail(self.config, self.shards[call.shard], call, cause, by=by)
-            for call in encoding.trees_calls(anchors, max(1, self.config.ackers))
+            lua.fail(self.config, self.shards[call.shard], call, by=by)
+            for call in encoding.fail_calls(anchors, causes, max(1, self.config.ackers))
         ]
         return Submission(calls, lambda calls: Failed(*sums(calls, 3)))
 

@@ -310,14 +310,18 @@ def _parts(core: Core, messages: Messages, slabs: dict[str, list[NewSlab]]) -> _
     tracks = [
         ([int(slab.anchors[0]) for slab in own], core.track(own, spout)) for spout, own in slabs.items()
     ]
-    by_cause: dict[tuple[str, int | None], list[int]] = {}
+    by_step: dict[int | None, list[tuple[int, bytes]]] = {}
     for anchor, cause in messages.fails:
-        by_cause.setdefault((cause, None), []).append(anchor)
+        by_step.setdefault(None, []).append((anchor, causes.checked_text(cause)))
     for anchor, cause, step in messages.fails_by:
-        by_cause.setdefault((cause, step), []).append(anchor)
+        by_step.setdefault(step, []).append((anchor, causes.checked_text(cause)))
     fails = [
-        core.fail(_distinct(named), causes.checked_text(cause), None if step is None else Mark(step))
-        for (cause, step), named in by_cause.items()
+        core.fail_each(
+            ids.as_ids([anchor for anchor, _ in named]),
+            [cause for _, cause in named],
+            None if step is None else Mark(step),
+        )
+        for step, named in by_step.items()
     ]
     anchors, deltas = (ids.as_ids([pair[place] for pair in messages.acks]) for place in (0, 1))
     acks = [core.update(anchors, deltas)]

@@ -61,21 +61,20 @@ def fail(
     config: TopologyConfig,
     shard: Shard,
     what: TreesCall,
-    cause: bytes,
     *,
     staged: bytes | None = None,
     made: bytes | None = None,
     number: int | None = None,
     by: Mark | None = None,
 ) -> Call:
-    """Fails trees. staged, made, number: of a commit, which has `made` only where its inputs are acked.
+    """Fails trees, as `acker.ledger.calls.fail_calls` cuts them. by: who fails them.
 
-    by: who fails them.
+    staged, made, number: of a commit, which has `made` only where its inputs are acked.
     """
     own = [] if by is None else [shard.step_counts]
     own += shard.vectors(what.slabs) + [key for key in (staged, made) if key is not None]
-    args: list[Word] = [config.waiting_bytes, cause, what.counts, what.indexes, config.outcomes_kept]
-    args += [b"" if by is None else by.packed()]
+    args: list[Word] = [config.waiting_bytes, what.reasons, what.why, what.counts, what.indexes]
+    args += [config.outcomes_kept, b"" if by is None else by.packed()]
     args += [] if number is None else [number]
     return Call(shard.number, scripts.get("fail"), own, args)
 

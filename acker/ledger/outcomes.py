@@ -1,4 +1,4 @@
-"""Outcomes as the ledger keeps them for a spout: stream entries, each of many trees of one status and reason.
+"""Outcomes as the ledger keeps them for a spout: stream entries, each of many trees of one status.
 
 An entry is kept until it is confirmed; a spout that starts anew reads all that it has not confirmed.
 """
@@ -28,13 +28,27 @@ _READ_SHARDS = 32
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
 class SlabOutcome:
-    """The trees of one slab in an entry: their indexes (None: all), and their latency in seconds."""
+    """Trees of one slab that ended for one cause: indexes (None: all), and their latency in seconds.
 
-    slab: bytes
-    indexes: tuple[int, ...] | None
-    latency: float
+    said: the cause as it is kept. There may be one for each tree, and a reader looks at few of what it reads.
+    """
+
+    __slots__ = ("_cause", "indexes", "latency", "said", "slab")
+
+    def __init__(self, slab: bytes, indexes: tuple[int, ...] | None, latency: float, said: bytes) -> None:
+        self.slab = slab
+        self.indexes = indexes
+        self.latency = latency
+        self.said = said
+        self._cause: Cause | None = None
+
+    @property
+    def cause(self) -> Cause:
+        """Why they ended."""
+        if self._cause is None:
+            self._cause = Cause.decode(self.said)
+        return self._cause
 
     def of(self, count: int) -> Sequence[int]:
         """Their indexes in a slab of `count` trees; what is beyond them is nobody's."""
@@ -63,7 +77,6 @@ class Entry:
 
     receipt: Receipt
     status: Status
-    cause: Cause
     at: float
     slabs: tuple[SlabOutcome, ...]
 
@@ -79,30 +92,58 @@ def parse(shard: int, entry_id: bytes, fields: Sequence[bytes]) -> Entry:
     try:
         values = pairs(fields)
         slabs = []
-        whole, part = values[b"whole"], values[b"part"]
+        reasons, whole, part = split_reasons(values[b"reasons"]), values[b"whole"], values[b"part"]
         at = 0
         while at < len(whole):
             ms, n = struct.unpack_from("<IH", whole, at)
             if at + 6 + 8 * n > len(whole):
                 raise ValueError(f"{n} slabs in {len(whole) - at} bytes")
             for (slab,) in struct.iter_unpack("<8s", whole[at + 6 : at + 6 + 8 * n]):
-                slabs.append(SlabOutcome(slab, None, ms / 1000))
+                slabs.append(SlabOutcome(slab, None, ms / 1000, reasons[0]))
             at += 6 + 8 * n
-        at = 0
+        at = tree = 0
+        numbers = [number for (number,) in struct.iter_unpack("<H", values[b"why"])]
+        if not reasons or (numbers and max(numbers) >= len(reasons)):
+            raise ValueError(f"{len(reasons)} reasons")
         while at < len(part):
             slab, ms, n = struct.unpack_from("<8sIH", part, at)
-            slabs.append(SlabOutcome(slab, struct.unpack_from(f"<{n}H", part, at + 14), ms / 1000))
-            at += 14 + 2 * n
+            indexes = struct.unpack_from(f"<{n}H", part, at + 14)
+            for number, own in _by_reason(indexes, numbers[tree : tree + n]).items():
+                slabs.append(SlabOutcome(slab, own, ms / 1000, reasons[number]))
+            at, tree = at + 14 + 2 * n, tree + n
+        if numbers and len(numbers) != tree:
+            raise ValueError(f"the reasons of {len(numbers)} of {tree} trees")
         status = values[b"status"].decode()
         if status not in ("acked", "failed", "expired"):
             raise ValueError(status)
-        cause = Cause.decode(values[b"reason"])
         receipt = Receipt(shard, entry_id, digest(values))
-        return Entry(receipt, status, cause, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
-    except (KeyError, ValueError, OverflowError, struct.error) as error:
+        return Entry(receipt, status, int(values[b"at"]) / 1000, tuple(slabs))  # type: ignore[arg-type]
+    except (KeyError, IndexError, ValueError, OverflowError, struct.error) as error:
         raise UnreadableRecord(
             f"outcome {entry_id!r} of shard {shard} is not readable: {error!r:.200}"
         ) from error
+
+
+def split_reasons(packed: bytes) -> list[bytes]:
+    """The reasons of an entry (lua/includes/outcomes.lua). ValueError and struct.error for anything else."""
+    reasons, at = [], 0
+    while at < len(packed):
+        (length,) = struct.unpack_from("<H", packed, at)
+        if at + 2 + length > len(packed):
+            raise ValueError(f"a reason of {length} in {len(packed) - at - 2} bytes")
+        reasons.append(packed[at + 2 : at + 2 + length])
+        at += 2 + length
+    return reasons
+
+
+def _by_reason(indexes: tuple[int, ...], numbers: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """Trees of a slab by the number of their reason. numbers: one for each; none where all have the first."""
+    if not numbers:
+        return {0: indexes}
+    found: dict[int, list[int]] = {}
+    for index, number in zip(indexes, numbers, strict=True):
+        found.setdefault(number, []).append(index)
+    return {number: tuple(own) for number, own in found.items()}
 
 
 def id_parts(entry_id: bytes) -> tuple[int, int]:

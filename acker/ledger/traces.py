@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from acker.errors import AckerError
 from acker.ledger import ids, lua
+from acker.ledger.causes import Cause
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.marks import Mark
@@ -79,6 +80,19 @@ def of(
     """The same event of each of some trees, as far as they are traced."""
     found = picked(core, anchors).tolist()
     return [Event(anchor, kind, key, by, spout=spout, reason=reason) for anchor in found]
+
+
+def failed(core: Core, anchors: Ids, causes: Sequence[bytes], by: Mark | None = None) -> list[Event]:
+    """The events of traced trees that are failed, each for its cause (`acker.ledger.causes`)."""
+    chosen = set(picked(core, anchors).tolist())
+    if not chosen:
+        return []
+    of_each = zip(anchors.tolist(), causes, strict=True)
+    first = {anchor: cause for anchor, cause in reversed(list(of_each)) if anchor in chosen}
+    return [
+        Event(anchor, "failed", "failed", by, reason=Cause.decode(first[anchor]).reason)
+        for anchor in sorted(first)
+    ]
 
 
 def resets(core: Core, anchors: Ids, by: Mark | None = None) -> list[Event]:

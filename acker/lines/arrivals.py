@@ -1,7 +1,7 @@
 """What outcomes of sections say of groups, and what is noted of it until all requests of a group are over."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from acker.ledger import lua as ledger_lua
 from acker.ledger.causes import Cause
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
-from acker.ledger.outcomes import Entry
+from acker.ledger.outcomes import Entry, SlabOutcome
 from acker.ledger.sections import SPOUT
 from acker.lines import definition
 from acker.lines.definition import Definition
@@ -74,10 +74,10 @@ def arrived(core: Core, entries: Sequence[Entry], lines: dict[int, Definition]) 
 
     lines: gets those that there are, by their numbers.
     """
-    by_slab: dict[bytes, list[tuple[Entry, tuple[int, ...] | None]]] = {}
+    by_slab: dict[bytes, list[tuple[Entry, SlabOutcome]]] = {}
     for entry in entries:
         for outcome in entry.slabs:
-            by_slab.setdefault(outcome.slab, []).append((entry, outcome.indexes))
+            by_slab.setdefault(outcome.slab, []).append((entry, outcome))
     looks: list[Operation[Any]] = [definition.lines(core), _headers(core, list(by_slab))]
     known, headers = yield from abreast(looks)
     lines.clear()
@@ -89,16 +89,15 @@ def arrived(core: Core, entries: Sequence[Entry], lines: dict[int, Definition]) 
         if header is None or not header.count or line is None or section > len(line.gathers):
             continue
         over, acked, causes = [], [], []
-        for entry, indexes in ended:
-            own = np.array(range(header.count) if indexes is None else indexes, dtype=np.int64)
-            own = own[own < header.count]
+        for entry, outcome in ended:
+            own = np.array(outcome.of(header.count), dtype=np.int64)
             over.append(own)
             if entry.status == "acked":
                 acked.append(own)
             else:
-                reason = entry.cause.reason or entry.status
-                text = f"in section {line.gathers[section - 1].stream}: {reason}"
-                causes.append((own, Cause(text, entry.cause.step, entry.cause.retry, entry.cause.batch)))
+                why = outcome.cause
+                text = f"in section {line.gathers[section - 1].stream}: {why.reason or entry.status}"
+                causes.append((own, replace(why, reason=text)))
         none = np.zeros(0, dtype=np.int64)
         parts = np.concatenate([none, *over]), np.concatenate([none, *acked])
         found.append(Arrived(line, section, slab, header.count, *parts, tuple(causes)))

@@ -190,12 +190,11 @@ def _fail_others(core: Core, arrived: Sequence[Arrived]) -> Operation[None]:
                     anchors = one.anchors(indexes, section)
                     failing.append((ids.slab_of(int(anchors[0])), anchors, cause))
     there = yield [arrivals.header_of(core, slab) for slab, _, _ in failing]
-    submissions = [
-        core.fail(anchors, cause.encode())
-        for (_, anchors, cause), header in zip(failing, there, strict=True)
-        if header is not None
-    ]
-    yield from once.submit(core, [call for one in submissions for call in one.calls])
+    known = [one for one, header in zip(failing, there, strict=True) if header is not None]
+    if known:
+        causes = [text for _, anchors, cause in known for text in [cause.encode()] * len(anchors)]
+        every = np.concatenate([anchors for _, anchors, _ in known])
+        yield from once.submit(core, core.fail_each(every, causes).calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,8 +186,8 @@ def _outcomes(ledger: Ledger) -> dict[int, Cause | None]:
     reader = OutcomeReader(ledger.core, _SPOUT)
     while entries := ledger.outcomes(reader):
         for entry in entries:
-            cause = None if entry.status == "acked" else entry.cause
             for slab in entry.slabs:
+                cause = None if entry.status == "acked" else slab.cause
                 [names] = ledger.message_ids([slab.slab]).values()
                 picked = names if slab.indexes is None else [names[index] for index in slab.indexes]
                 found.update((int(name), cause) for name in picked)

@@ -1,8 +1,13 @@
 -- Gathers the outcomes of one call and tells each spout of them by at most one stream entry for each status
--- and reason. An entry holds, as bytes,
+-- and reason, or for many reasons together. An entry holds, as bytes,
+--   reasons: (length as u16, text)*                                     one, or several that `why` names
 --   whole: (latency in ms as u32, n as u16, n slabs)*                   all trees of each slab
 --   part:  (slab, latency in ms as u32, n as u16, n indexes as u16)*    some of its trees
+--   why:   u16 for each tree of `part`: which of the reasons, from 0; empty where there is one
 local outcomes = {acked = {}, failed = {}, expired = {}}
+local mixed = {} -- entries with many reasons, by status and spout: the last of each list is being filled
+-- Bytes of reasons after which another entry is begun: a reader has the reasons of some entries in memory.
+local REASON_BYTES = 16384
 
 function outcomes.pack_indexes(indexes)
   local pieces = {}
@@ -11,6 +16,17 @@ function outcomes.pack_indexes(indexes)
     pieces[#pieces + 1] = pack('<' .. rep('I2', last - first + 1), unpack(indexes, first, last))
   end
   return table.concat(pieces)
+end
+
+-- A list of reasons, as they are packed. At most one for each tree of a call.
+function outcomes.unpack_reasons(packed)
+  local reasons, at = {}, 1
+  while at < #packed do
+    local length = unpack_from('<I2', packed, at)
+    reasons[#reasons + 1] = sub(packed, at + 2, at + 1 + length)
+    at = at + 2 + length
+  end
+  return reasons
 end
 
 -- Histogram bucket of a latency: eight to each doubling (acker/ledger/histogram.py has the same formula).
@@ -55,6 +71,43 @@ function outcomes.add(status, reason, slab, facts, indexes, n)
   if status == 'acked' then facts.acked = facts.acked + n end
 end
 
+local function new_entry(list)
+  local entry = {whole = {}, part = {}, why = {}, reasons = {}, numbers = {}, bytes = 0, trees = 0}
+  list[#list + 1] = entry
+  return entry
+end
+
+-- Adds the outcome of the n trees of a slab at `indexes`, each for its own of `reasons`.
+function outcomes.add_each(status, reasons, slab, facts, indexes, n)
+  local of_status = mixed[status] or {}
+  mixed[status] = of_status
+  local list = of_status[facts.spout] or {}
+  of_status[facts.spout] = list
+  local entry, first = list[#list] or new_entry(list), 1
+  local function close(last)
+    if last < first then return end
+    entry.part[#entry.part + 1] = slab .. facts.packed_ms .. pack('<I2', last - first + 1) ..
+      outcomes.pack_indexes({unpack(indexes, first, last)})
+    entry.trees = entry.trees + last - first + 1
+    first = last + 1
+  end
+  for i = 1, n do
+    local reason = reasons[i]
+    if not entry.numbers[reason] then
+      if entry.bytes >= REASON_BYTES then
+        close(i - 1)
+        entry = new_entry(list)
+      end
+      entry.numbers[reason] = #entry.reasons
+      entry.reasons[#entry.reasons + 1] = pack('<I2', #reason) .. reason
+      entry.bytes = entry.bytes + #reason
+    end
+    entry.why[#entry.why + 1] = entry.numbers[reason]
+  end
+  close(n)
+  facts.ended = facts.ended + n
+end
+
 local function pack_whole(entry, status)
   local pieces = {}
   for facts, list in pairs(entry.whole) do
@@ -67,15 +120,28 @@ local function pack_whole(entry, status)
   return table.concat(pieces)
 end
 
--- Writes the entries: one XADD each, at most one for each spout, status and reason of this call.
+local function write(status, spout, entry)
+  local why = outcomes.pack_indexes(entry.why or {})
+  if status ~= 'acked' then outcomes.keep(status, entry.packed, spout, entry) end
+  call('XADD', spouts.stream(spout), '*', 'status', status, 'at', now, 'reasons', entry.packed,
+    'whole', pack_whole(entry, status), 'part', table.concat(entry.part), 'why', why)
+  counters.add(status, entry.trees)
+end
+
+-- Writes the entries: one XADD each, at most one for each spout, status and reason of this call, and as many
+-- as the bytes of further reasons make.
 function outcomes.flush()
   for _, status in ipairs({'acked', 'failed', 'expired'}) do
     for reason, entries in pairs(outcomes[status]) do
       for spout, entry in pairs(entries) do
-        if status ~= 'acked' then outcomes.keep(status, reason, spout, entry) end
-        call('XADD', spouts.stream(spout), '*', 'status', status, 'at', now, 'reason', reason,
-          'whole', pack_whole(entry, status), 'part', table.concat(entry.part))
-        counters.add(status, entry.trees)
+        entry.packed = pack('<I2', #reason) .. reason
+        write(status, spout, entry)
+      end
+    end
+    for spout, list in pairs(mixed[status] or {}) do
+      for i = 1, #list do
+        list[i].packed = table.concat(list[i].reasons)
+        write(status, spout, list[i])
       end
     end
   end

@@ -1,9 +1,10 @@
 -- Keeps the latest trees that failed or expired, for people: what a spout confirms is gone from its stream.
 -- @needs shard, outcomes, id_pieces
 --
--- An entry is of trees of one status, reason and spout. Its id is how many trees of the shard had failed or
+-- An entry is of trees of one status and spout. Its id is how many trees of the shard had failed or
 -- expired with it: so the ids tell how many trees are kept, and what is older than the last recent.kept
--- (set by the script) is dropped. It holds status, at (ms), reason, spout (name) and trees, for each slab:
+-- (set by the script) is dropped. It holds status, at (ms), reasons and why (includes/outcomes.lua; why is of
+-- all trees, in their order), spout (name) and trees, for each slab:
 --   slab, ms from track to end (u32), count: trees of the slab (u16), n (u16), n indexes (u16; n is 0 for
 --   all trees), named (u16), bytes (u32), message ids as packed by the spout: of all its trees where n
 --   is 0 or large, of those named where they are few; named says of how many, 0 that they are not kept
@@ -18,14 +19,19 @@ local cost = 0
 
 local recent = {pieces = {}, trees = 0, bytes = 0}
 
--- Writes what was gathered of an entry of a spout's outcomes: recent.of has its status, reason and spout.
+-- Writes what was gathered of an entry of a spout's outcomes: recent.of has its status, reasons, spout and
+-- why, and recent.told is how many of its trees are written.
 function recent.flush()
   if recent.trees == 0 then return end
-  local status, reason, spout = unpack(recent.of)
+  local status, reasons, spout, why = unpack(recent.of)
+  local told = recent.told + recent.trees
+  why = #why > 0 and {unpack(why, recent.told + 1, told)} or why
+  recent.told = told
   counters.raise(COUNTERS, 'recent', recent.trees)
   local number = tonumber(call('HGET', COUNTERS, 'recent'))
   local entry = {'MINID', '=', math.max(0, number - recent.kept), number .. '-0', 'status', status, 'at', now,
-    'reason', reason, 'spout', spouts.name(spout), 'trees', table.concat(recent.pieces)}
+    'reasons', reasons, 'why', outcomes.pack_indexes(why), 'spout', spouts.name(spout), 'trees',
+    table.concat(recent.pieces)}
   local added = redis.pcall('XADD', RECENT, unpack(entry))
   if type(added) == 'table' and added.err then -- the count was set back: what is kept begins anew
     call('UNLINK', RECENT)
@@ -113,8 +119,8 @@ local function add_slab(slab, packed_ms, count, indexes)
 end
 
 -- The trees of an entry of a spout's outcomes, before it is packed.
-function outcomes.keep(status, reason, spout, entry)
-  recent.of = {status, reason, spout}
+function outcomes.keep(status, reasons, spout, entry)
+  recent.of, recent.told = {status, reasons, spout, entry.why or {}}, 0
   for facts, list in pairs(entry.whole) do
     local own = {}
     for i = 1, #list do

@@ -186,20 +186,32 @@ local waiting = lazy(function(waiting)
     return group
   end
 
-  -- Fails trees of a slab, by their packed indexes, before its track; the first reason of each stands.
-  -- Returns for how many there is no room; nil where what waits cannot be read.
-  function waiting.fail(slab, indexes, reason)
+  -- Fails trees of a slab, by their packed indexes, before its track, each for its reason; the first of each
+  -- stands. Returns for how many there is no room; nil where what waits cannot be read.
+  function waiting.fail(slab, indexes, reasons)
     local packed = call('HGET', FAILURES, slab) or ''
-    local new, groups, torn = {}, early.groups(packed)
+    local new, groups, torn = 0, early.groups(packed)
     if torn then return nil end
+    local before = #groups
+    local added, order = {}, {} -- reason -> packed indexes that no group has
     for i = 1, #indexes do
-      if not has(groups, indexes[i]) then new[#new + 1] = indexes[i] end
+      if before == 0 or not has(groups, indexes[i]) then
+        new = new + 1
+        local own = added[reasons[i]]
+        if not own then
+          own = {}
+          added[reasons[i]], order[#order + 1] = own, reasons[i]
+        end
+        own[#own + 1] = indexes[i]
+      end
     end
-    if #new == 0 then return 0 end
-    local group = group_of(groups, reason)
-    group.indexes = group.indexes .. table.concat(new)
+    if new == 0 then return 0 end
+    for _, reason in ipairs(order) do
+      local group = group_of(groups, reason)
+      group.indexes = group.indexes .. table.concat(added[reason])
+    end
     local after = early.pack(groups)
-    if not waiting.take(#after - #packed) then return #new end
+    if not waiting.take(#after - #packed) then return new end
     call('HSET', FAILURES, slab, after)
     return 0
   end

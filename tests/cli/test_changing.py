@@ -30,7 +30,9 @@ def test_trees_are_failed_by_hand(acker: Acker, ledger: Ledger) -> None:
     assert ledger.counters()["failed"] == 2
     assert re.search(r"^finished before +1 *$", acker("fail", "words", pair[1]).out, re.MULTILINE)
     reader = OutcomeReader(ledger.core, "lines")
-    assert {entry.cause for entry in ledger.outcomes(reader)} == {Cause("by hand", retry=False)}
+    assert {slab.cause for entry in ledger.outcomes(reader) for slab in entry.slabs} == {
+        Cause("by hand", retry=False)
+    }
     tree = good(acker("tree", "words", waiting, "--json"))
     assert isinstance(tree, dict)
     assert (tree["state"], tree["failure"]) == ("waiting", "by hand")

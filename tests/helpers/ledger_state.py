@@ -2,7 +2,7 @@
 
 import struct
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import redis
@@ -170,6 +170,15 @@ def trees_of(entry: Entry, counts: dict[bytes, int]) -> list[int]:
         ids.anchor_at(part.slab, index)
         for part in entry.slabs
         for index in (range(counts[part.slab]) if part.indexes is None else part.indexes)
+    ]
+
+
+def told(entry: Entry, counts: dict[bytes, int]) -> list[tuple[int, str, str]]:
+    """The trees that an entry tells of, as (anchor, status, reason)."""
+    return [
+        (anchor, entry.status, part.cause.reason)
+        for part in entry.slabs
+        for anchor in trees_of(replace(entry, slabs=(part,)), counts)
     ]
 
 

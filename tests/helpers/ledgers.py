@@ -12,7 +12,7 @@ from acker.ledger.outcomes import OutcomeReader
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import command
-from tests.helpers.ledger_state import trees_of
+from tests.helpers.ledger_state import told
 
 
 def opened(url: str, name: str = "tested", *, timeout: float = 10.0, **settings: float) -> Ledger:
@@ -55,7 +55,7 @@ def reported(ledger: Ledger, *trees: Trees, spout: str = "s") -> Counter[tuple[i
     found: Counter[tuple[int, str, str]] = Counter()
     while entries := ledger.outcomes(reader):
         for entry in entries:
-            found.update((anchor, entry.status, entry.cause.reason) for anchor in trees_of(entry, counts))
+            found.update(told(entry, counts))
     return found
 
 

@@ -148,10 +148,10 @@ class Model:
         self.counters["late"] += late
         return late
 
-    def fail(self, anchors: Sequence[int], reason: str) -> tuple[int, int]:
-        """Fails trees; returns (failed, late)."""
+    def fail(self, reasons: Mapping[int, str]) -> tuple[int, int]:
+        """Fails trees, by their anchors; returns (failed, late)."""
         failed = late = 0
-        for anchor in anchors:
+        for anchor, reason in reasons.items():
             slab, index = self._at(anchor)
             slab = slab or self._wait(anchor)
             if not slab.tracked:

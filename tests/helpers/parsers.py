@@ -258,10 +258,13 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
     rows = segments.encode(pa.table({"id": ["a"], "n": [1]}).to_batches(), "lz4")
     entry = [
         b"whole", b"\x05\0\0\0\x01\0" + slab, b"part", slab + b"\x05\0\0\0\x02\0\0\0\x01\0",
-        b"status", b"failed", b"reason", b"bad", b"at", b"1700000000000",
+        b"status", b"failed", b"reasons", b"\x03\0bad\x01\0b", b"why", b"\0\0\x01\0", b"at", b"1700000000000",
     ]  # fmt: skip
     trees = slab + b"\x05\0\0\0\x02\0\0\0\x02\0\x06\0\0\0\x01\0\x01\0ab"
-    kept = [b"status", b"failed", b"at", b"1700000000000", b"reason", b"bad", b"spout", b"s", b"trees", trees]
+    kept = [
+        b"status", b"failed", b"at", b"1700000000000", b"reasons", b"\x03\0bad\x01\0b", b"why", b"\0\0\x01\0",
+        b"spout", b"s", b"trees", trees,
+    ]  # fmt: skip
     letter = {
         "message_id": b"m", "anchor": b"4096", "status": b"failed", "reason": b"bad", "attempts": b"3",
         "at": b"1700000000000", "stream": b"lines",

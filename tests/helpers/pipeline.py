@@ -144,7 +144,7 @@ class Pipeline:
                     if entry.status == "failed":
                         [trees] = self.ledger.message_ids([slab.slab]).values()
                         count = len(trees if slab.indexes is None else slab.indexes)
-                        reasons[entry.cause.reason] = reasons.get(entry.cause.reason, 0) + count
+                        reasons[slab.cause.reason] = reasons.get(slab.cause.reason, 0) + count
         return reasons
 
     def without_time_to_live(self, *words: str) -> list[bytes]:

@@ -1,9 +1,11 @@
 """The latest failures and expirations: exact, with message ids, and bounded."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
+import redis
 
 from acker.errors import ValidationError
 from acker.inspect import failures
@@ -11,8 +13,9 @@ from acker.inspect.failure import Failure
 from acker.inspect.failures import Numbers
 from acker.ledger import calls, ids, lua
 from acker.ledger.calls import TreesCall
+from acker.ledger.causes import Cause
 from acker.ledger.client import Ledger
-from tests.helpers.ledgers import Trees, confirm_all, opened
+from tests.helpers.ledgers import Trees, confirm_all, opened, reported
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -39,7 +42,7 @@ def expire(ledger: Ledger) -> None:
         ledger.tick(force=True)
 
 
-def reported(trees: list[Failure]) -> dict[int, tuple[str, str, bytes | None, str | None]]:
+def facts(trees: list[Failure]) -> dict[int, tuple[str, str, bytes | None, str | None]]:
     return {tree.anchor: (tree.status, tree.cause.reason, tree.message_id, tree.spout) for tree in trees}
 
 
@@ -66,13 +69,13 @@ def test_failures_and_expirations_are_reported_after_they_were_confirmed(ledger:
         expected[anchor] = (status, reason, names[index], "lines")
     found = listed(ledger, 37)
     assert len(found) == len(expected)
-    assert reported(found) == expected
+    assert facts(found) == expected
     assert [tree.at for tree in found] == sorted((tree.at for tree in found), reverse=True)
-    assert reported(listed(ledger, status="failed", spout="lines")).keys() == set(
+    assert facts(listed(ledger, status="failed", spout="lines")).keys() == set(
         anchors[[1, 7, 299, *range(20, 120)]].tolist()
     )
     assert listed(ledger, status="expired", spout="others") == []
-    assert reported(listed(ledger, 37, reason="SUCH")).keys() == set(anchors[[1, 7, 299]].tolist())
+    assert facts(listed(ledger, 37, reason="SUCH")).keys() == set(anchors[[1, 7, 299]].tolist())
     assert listed(ledger, reason="such", status="expired") == listed(ledger, reason="such word!") == []
 
 
@@ -81,7 +84,7 @@ def test_a_tree_that_failed_before_its_track_is_reported(ledger: Ledger) -> None
     ledger.fail(trees.anchors[[0, 3]], "early")
     assert listed(ledger) == []
     trees.track(ledger)
-    assert reported(listed(ledger)) == {
+    assert facts(listed(ledger)) == {
         trees.anchors[index]: ("failed", "early", b"message %d" % index, "s") for index in (0, 3)
     }
 
@@ -92,6 +95,35 @@ def test_acks_are_not_kept(ledger: Ledger) -> None:
     Trees(1).track(ledger).complete(ledger)
     assert listed(ledger) == []
     assert set(ledger.run(failures.numbers(ledger.core)).values()) == {Numbers()}
+
+
+@pytest.mark.parametrize(("slab", "text"), [(500, "negative: {}"), (1, "negative: {}"), (500, "{:>1000}")])
+def test_trees_that_fail_together_have_each_its_own_reason(
+    url: str, raw: "redis.Redis", slab: int, text: str
+) -> None:
+    ledger = opened(url)
+    trees = [Trees(slab).track(ledger) for _ in range(500 // slab)]
+    anchors = np.concatenate([one.anchors for one in trees])
+    reasons = {int(anchor): text.format(n) for n, anchor in enumerate(anchors)}
+    causes = [Cause(reason, "split", batch=n % 2).encode() for n, reason in enumerate(reasons.values())]
+    submission = ledger.core.fail_each(anchors, causes)
+    calls_for_one = len(ledger.core.fail(anchors, b"one").calls)
+    assert len(submission.calls) == calls_for_one
+    assert ledger.send(submission).failed == 500
+    entries: Any = raw.xrange(ledger.core.shards[0].outcomes("s"))
+    assert len(entries) <= (32 if text.startswith("{") else calls_for_one)
+    assert max(len(fields[b"reasons"]) for _, fields in entries) < 16384 + 1100
+    expected = Counter((anchor, "failed", reason) for anchor, reason in reasons.items())
+    assert reported(ledger, *trees) == expected
+    found = listed(ledger)
+    assert Counter((one.anchor, one.status, one.cause.reason) for one in found) == expected
+    assert {one.message_id for one in found} == {b"message %d" % index for index in range(slab)}
+    [one] = listed(ledger, reason=text.format(77).strip()[-9:])[:1]
+    assert one.cause == Cause(reasons[one.anchor], "split", batch=one.cause.batch)
+    assert len(listed(ledger, step="split")) == 500
+    assert ledger.run(failures.find(ledger.core, one.anchor)) == one
+    assert ledger.run(failures.counted(ledger.core, 0)).failed == {("s", "split"): 500}
+    assert confirm_all(ledger) == 500
 
 
 def test_the_end_of_one_tree_is_found(ledger: Ledger) -> None:
@@ -141,7 +173,7 @@ def test_as_many_are_kept_as_the_topology_says_however_they_ended(url: str) -> N
     for _ in range(9):
         Trees(100).track(ledger)
     ledger.fail(late.anchors, "late")
-    assert set(late.anchors.tolist()) <= reported(listed(ledger)).keys()
+    assert set(late.anchors.tolist()) <= facts(listed(ledger)).keys()
     expire(ledger)
     found = listed(ledger)
     assert 600 <= len(found) <= 900
@@ -158,7 +190,7 @@ def test_a_bounded_number_is_kept_and_it_is_known_since_when(url: str) -> None:
         ledger.fail(slab.anchors, "later")
     found = listed(ledger, 1000)
     assert 10_000 <= len(found) <= 11_000
-    kept = reported(found)
+    kept = facts(found)
     assert set(last.anchors.tolist()) <= kept.keys()
     assert first.anchors[0] not in kept
     since = ledger.run(failures.kept_since(ledger.core, int(first.anchors[0])))
@@ -199,11 +231,15 @@ def test_a_call_that_names_too_many_big_slabs_leaves_message_ids_out(url: str) -
     chosen = np.array([anchors[5] for anchors in slabs])
     submission = ledger.core.fail(chosen, b"one of each")
     assert len(submission.calls) == 2
-    first, second = calls.trees_calls(chosen, 1)
+    first, second = calls.fail_calls(chosen, [b"one of each"], 1)
     both = TreesCall(
-        0, first.slabs + second.slabs, first.counts + second.counts, first.indexes + second.indexes
+        0,
+        first.slabs + second.slabs,
+        first.counts + second.counts,
+        first.indexes + second.indexes,
+        first.reasons,
     )
-    submission.calls[:] = [lua.fail(ledger.core.config, ledger.core.shards[0], both, b"one of each")]
+    submission.calls[:] = [lua.fail(ledger.core.config, ledger.core.shards[0], both)]
     assert ledger.send(submission).failed == 60
     named = [tree.message_id for tree in listed(ledger) if tree.message_id is not None]
     assert 30 < len(named) < 60

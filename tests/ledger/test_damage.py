@@ -21,7 +21,7 @@ from acker.ledger.marks import Mark
 from acker.ledger.outcomes import OutcomeReader, Receipt, digest
 from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import Submission
-from tests.helpers.ledger_state import read_all, shard_key, trees_of
+from tests.helpers.ledger_state import read_all, shard_key, told
 from tests.helpers.ledgers import Trees, opened
 
 _numbers = count()
@@ -83,8 +83,7 @@ class Reported:
         for entry in entries:
             mine = [one for one in entry.slabs if one.slab in self.counts]
             kept = replace(entry, slabs=tuple(mine))
-            reported = entry.status, entry.cause.reason
-            self.found.update((anchor, *reported) for anchor in trees_of(kept, self.counts))
+            self.found.update(told(kept, self.counts))
         self.ledger.confirm("s", [entry.receipt for entry in entries])
 
 

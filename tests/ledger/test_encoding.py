@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from acker.errors import ValidationError
 from acker.ledger import calls as encoding
-from acker.ledger import ids, slabs
+from acker.ledger import ids, outcomes, slabs
 from acker.ledger.calls import CALL_FAILS, CALL_TREES, CALL_WORDS, TreesCall, UpdateCall
 from acker.ledger.ids import Ids
 
@@ -94,7 +94,7 @@ def test_calls_are_bounded(slabs: int, trees: int, ackers: int) -> None:
         assert len(call.vectors) <= 51
     found = dict(pair for call in calls for pair in carried(call))
     assert found == dict(zip(anchors.tolist(), deltas.tolist(), strict=True))
-    for named in encoding.trees_calls(anchors[:20_000], ackers):
+    for named in encoding.fail_calls(anchors[:20_000], [b"bad"], ackers):
         assert len(named.indexes) // 2 <= CALL_FAILS
 
 
@@ -127,11 +127,22 @@ def named(call: TreesCall) -> Iterator[int]:
     assert next(indexes, None) is None
 
 
+def of_each(call: TreesCall) -> list[bytes]:
+    reasons = outcomes.split_reasons(call.reasons)
+    return [reasons[number] for number in shorts(call.why) or [0] * (len(call.indexes) // 2)]
+
+
 @given(st.lists(ANCHORS, max_size=80), st.integers(1, 3))
-def test_calls_that_name_trees_name_each_once(anchors: list[int], ackers: int) -> None:
-    calls = encoding.trees_calls(vector(anchors), ackers)
-    found = [anchor for call in calls for anchor in named(call)]
-    assert sorted(found) == sorted(set(anchors))
+def test_calls_that_fail_trees_name_each_once_with_the_first_of_its_causes(
+    anchors: list[int], ackers: int
+) -> None:
+    causes = [b"%d" % (place % 7) for place in range(len(anchors))]
+    calls = encoding.fail_calls(vector(anchors), causes, ackers)
+    found = [pair for call in calls for pair in zip(named(call), of_each(call), strict=True)]
+    assert len(found) == len(set(anchors))
+    assert dict(found) == dict(zip(reversed(anchors), reversed(causes), strict=True))
+    for one in encoding.fail_calls(vector(anchors), [b"bad"], ackers):
+        assert (one.reasons, one.why) == (b"\3\0bad", b"")
     for call in calls:
         assert len(set(call.slabs)) == len(call.slabs)
         assert {ids.shard_of(slab, ackers) for slab in call.slabs} == {call.shard}

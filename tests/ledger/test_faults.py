@@ -59,7 +59,7 @@ def test_a_history_over_a_connection_that_is_cut_after_every_call_is_the_same(
         model.update({int(one.anchors[0]): int(one.values[0])})
     for one in trees[2:]:
         cut_off.fail(one.anchors[:2], "bad")
-        model.fail(one.anchors[:2].tolist(), "bad")
+        model.fail(dict.fromkeys(one.anchors[:2].tolist(), "bad"))
     for _ in range(2):
         cut_off.run(tick.rotate(cut_off.core, force=True))
         model.rotate()

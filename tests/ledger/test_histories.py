@@ -33,7 +33,7 @@ from acker.ledger.slabs import NewSlab
 from acker.ledger.submissions import Submission
 from acker.store.client import Store
 from tests.helpers.leaks import assert_settled
-from tests.helpers.ledger_state import assert_same, read_all, trees_of
+from tests.helpers.ledger_state import assert_same, read_all, told, trees_of
 from tests.helpers.model import Model, signed
 from tests.helpers.servers import raw_client
 
@@ -209,11 +209,18 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.planned)
     @rule(client=CLIENTS, seed=SEEDS, resent=st.booleans(), reason=st.sampled_from(REASONS))
     def fail(self, client: int, seed: int, resent: bool, reason: str) -> None:
-        ledger = self.clients[client]
-        anchors = self.pick(random.Random(seed))[:300]
-        submission = ledger.core.fail(np.array(anchors + anchors[:2], dtype=np.int64), reason.encode())
+        ledger, chance = self.clients[client], random.Random(seed)
+        anchors = self.pick(chance)[:300]
+        twice = np.array(anchors + anchors[:2], dtype=np.int64)
+        if chance.random() < 0.5:
+            reasons = {anchor: f"{reason} {chance.randrange(4)}" for anchor in anchors}
+            causes = [reasons[anchor].encode() for anchor in anchors] + [b"a later one"] * len(anchors[:2])
+            submission = ledger.core.fail_each(twice, causes)
+        else:
+            reasons = dict.fromkeys(anchors, reason)
+            submission = ledger.core.fail(twice, reason.encode())
         result = self.send(ledger, submission, resent)
-        expected = self.model.fail(anchors, reason)
+        expected = self.model.fail(reasons)
         assert (result.failed, result.late, result.orphaned) == (*expected, 0)
 
     @precondition(lambda self: self.planned)
@@ -259,8 +266,7 @@ class Histories(RuleBasedStateMachine):
         reported: Counter[tuple[str, int, str, str]] = Counter()
         for spout, reader in self.readers.items():
             for entry in read_all(self.clients[client], reader):
-                said = entry.status, entry.cause.reason
-                reported.update((spout, anchor, *said) for anchor in trees_of(entry, counts))
+                reported.update((spout, *one) for one in told(entry, counts))
                 self.unconfirmed.append((spout, entry))
         assert reported == Counter(self.model.reported)
         self.model.reported.clear()

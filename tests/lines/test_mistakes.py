@@ -85,7 +85,7 @@ def asked(ledger: Ledger, mistake: Callable[[Out], object]) -> tuple[int, str]:
 
     with made.work():
         wait_until(over, timeout=60.0)
-    [reason] = [entry.cause.reason for entry in ended if entry.status == "failed"]
+    [reason] = [slab.cause.reason for entry in ended if entry.status == "failed" for slab in entry.slabs]
     return len(good), reason
 
 

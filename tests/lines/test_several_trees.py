@@ -41,7 +41,7 @@ def ended(ledger: Ledger, anchors: list[int]) -> dict[int, tuple[str, str]]:
     for entry in ledger.run(reader.read()):
         for slab in entry.slabs:
             for index in slab.of(len(anchors)):
-                found[index + 1] = entry.status, entry.cause.reason
+                found[index + 1] = entry.status, slab.cause.reason
     return found
 
 

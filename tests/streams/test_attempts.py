@@ -136,7 +136,7 @@ def test_a_fail_for_good_that_comes_before_its_track_is_for_good(url: str) -> No
         ledger.send(ledger.core.fail(as_ids([anchor], "anchors"), cause.encode()))
     ledger.track(anchors, ids.new_ids(40), [b"m"] * 40, spout="s")
     found = {
-        index: entry.cause
+        index: reported.cause
         for entry in read_all(ledger, OutcomeReader(ledger.core, "s"))
         for reported in entry.slabs
         for index in reported.of(40)
@@ -256,7 +256,7 @@ def test_the_next_attempt_comes_when_its_time_has_come_by_the_stores_clock(ledge
 def test_a_wait_is_doubled_each_time_up_to_its_limit_and_the_same_for_all(
     number: int, shard: int, sequence: int
 ) -> None:
-    entry = Entry(Receipt(shard, b"%d-0" % sequence, b""), "failed", Cause(), 0.0, ())
+    entry = Entry(Receipt(shard, b"%d-0" % sequence, b""), "failed", 0.0, ())
     how = SpoutOptions("s", "lines", "id", attempts=1000, backoff=2.0, max_backoff=60.0)
     whole = min(60.0, 2.0 * 2.0 ** (number - 1))
     assert whole / 2 <= backoff.delay(how, number, entry) <= whole

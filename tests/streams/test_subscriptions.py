@@ -249,7 +249,11 @@ def test_trees_of_rows_that_are_for_nobody_any_more_fail_and_say_so(ledger: Ledg
         run_cut(ledger, commits.commit(ledger.core, "writer", 0, what), cut)
     assert commit(ledger, 0, what)
     assert behind(Stream(ledger, "words")) == {}
-    [reported] = {entry.cause.reason for entry in ledger.outcomes(OutcomeReader(ledger.core, "s"))}
+    [reported] = {
+        slab.cause.reason
+        for entry in ledger.outcomes(OutcomeReader(ledger.core, "s"))
+        for slab in entry.slabs
+    }
     assert reported == "every subscription of stream words that the row was for was dropped"
     assert counters(ledger)["failed"] == 5
 

@@ -204,22 +204,18 @@ def fail_once(
     """
     if not core.config.ackers or not len(anchors):
         return
-    by_cause: dict[str, list[int]] = {}
-    for row, cause in enumerate(causes):
-        by_cause.setdefault(cause, []).append(row)
     staged = {shard: key for key, shard in places}
     calls: list[Call] = []
-    for cause, named in by_cause.items():
-        text = cause.encode("utf-8", "replace")
-        for what in encoding.trees_calls(anchors[named], core.config.ackers):
-            if made is not None:
-                made.needed[what.shard] += needed
-            shard, of = core.shards[what.shard], staged[what.shard]
-            noted, by = (None, None) if made is None else (made.key(core, what.shard), made.by)
-            call = lua.fail(core.config, shard, what, text, staged=of, made=noted, number=len(calls), by=by)
-            calls.append(call)
+    texts = [cause.encode("utf-8", "replace") for cause in causes]
+    for what in encoding.fail_calls(anchors, texts, core.config.ackers):
+        if made is not None:
+            made.needed[what.shard] += needed
+        shard, of = core.shards[what.shard], staged[what.shard]
+        noted, by = (None, None) if made is None else (made.key(core, what.shard), made.by)
+        call = lua.fail(core.config, shard, what, staged=of, made=noted, number=len(calls), by=by)
+        calls.append(call)
     yield from once.submit(core, calls)
-    yield from traced.failed(core, anchors, causes, made.by if made is not None else None)
+    yield from traces.note(core, traces.failed(core, anchors, texts, made.by if made is not None else None))
 
 
 def unlink(core: Core, spent: Iterable[bytes]) -> Operation[int]:

@@ -1,9 +1,8 @@
 """Traced trees in what is staged: which rows of a segment are of them, and what becomes of these."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from acker.ledger import traces
-from acker.ledger.causes import Cause
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.marks import Mark
@@ -45,15 +44,3 @@ def look(
 def tracked(core: Core, anchors: Ids, spout: str) -> Operation[None]:
     """Notes that trees were tracked."""
     yield from traces.note(core, traces.of(core, "tracked", "tracked", anchors, spout=spout))
-
-
-def failed(core: Core, anchors: Ids, causes: Sequence[str], by: Mark | None) -> Operation[None]:
-    """Notes that trees were failed, each for its cause."""
-    picked = set(traces.picked(core, anchors).tolist())
-    if picked:
-        events = [
-            Event(anchor, "failed", "failed", by, reason=Cause.parse(cause).reason)
-            for anchor, cause in zip(anchors.tolist(), causes, strict=True)
-            if anchor in picked
-        ]
-        yield from traces.note(core, events)

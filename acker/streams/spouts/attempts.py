@@ -5,13 +5,13 @@ Kept rows have it in a column of their own, as JSON; rows of a first attempt hav
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.ledger.causes import parse_by, text_by
 from acker.ledger.config import bounded_reason
-from acker.ledger.outcomes import Entry
+from acker.ledger.outcomes import Entry, SlabOutcome
 from acker.store import records
 
 COLUMN = "_acker_attempts"
@@ -47,10 +47,11 @@ class Attempt:
     at: float
 
     @classmethod
-    def of(cls, number: int, entry: Entry, expired: str) -> "Attempt":
+    def of(cls, number: int, entry: Entry, outcome: SlabOutcome, expired: str) -> "Attempt":
         """An attempt that has an outcome. expired: what is said of trees that have expired."""
-        reason = entry.cause.reason or (expired if entry.status == "expired" else "")
-        return cls(number, entry.status, reason, entry.cause.step, entry.cause.batch, entry.at)
+        why = outcome.cause
+        reason = why.reason or (expired if entry.status == "expired" else "")
+        return cls(number, entry.status, reason, why.step, why.batch, entry.at)
 
 
 History: TypeAlias = tuple[Attempt, ...]
@@ -83,17 +84,26 @@ def pack(history: Iterable[Attempt]) -> bytes:
 def parse(packed: bytes | None) -> History:
     """The inverse of `pack`; UnreadableRecord for anything else."""
     with records.reading(packed or b"[]", "attempts") as stored:
-        return tuple(
-            Attempt(int(number), str(status), str(reason), *parse_by(str(by)), float(at))
-            for number, status, reason, by, at in stored
-        )
+        return _history(stored)
+
+
+def _history(stored: Iterable[Sequence[Any]]) -> History:
+    return tuple(
+        Attempt(int(number), str(status), str(reason), *parse_by(str(by)), float(at))
+        for number, status, reason, by, at in stored
+    )
 
 
 def check(rows: pa.Table) -> None:
     """Raises UnreadableRecord where kept rows have a column of attempts that cannot be read."""
     if COLUMN in rows.column_names:
-        for packed in set(rows.column(COLUMN).to_pylist()):
-            parse(packed)
+        every = {packed for packed in rows.column(COLUMN).to_pylist() if packed}
+        # All of them as one list: each row may have its own, and a call for each costs more than it reads.
+        with records.reading(b"[" + b",".join(every) + b"]", "attempts") as stored:
+            if len(stored) != len(every):
+                raise ValueError(f"{len(stored)} histories in {len(every)} rows")
+            for history in stored:
+                _history(history)
 
 
 def of_row(rows: pa.Table, row: int) -> History:
@@ -117,11 +127,12 @@ def take(rows: pa.Table, ended: Mapping[int, Attempt]) -> pa.Table:
     places = sorted(ended)
     taken = rows.take(pa.array(places))
     before = taken.column(COLUMN).to_pylist() if COLUMN in rows.column_names else [None] * len(places)
-    made: dict[tuple[bytes | None, Attempt], bytes] = {}
+    histories = {earlier: parse(earlier) for earlier in set(before)}
+    made: dict[tuple[bytes | None, int], bytes] = {}
     packed = []
     for place, earlier in zip(places, before, strict=True):
-        key = earlier, ended[place]
+        key = earlier, id(ended[place])  # many rows have one attempt, and its value takes long to hash
         if key not in made:
-            made[key] = pack(with_attempt(parse(earlier), ended[place]))
+            made[key] = pack(with_attempt(histories[earlier], ended[place]))
         packed.append(made[key])
     return without(taken).append_column(COLUMN, pa.array(packed, pa.binary()))

@@ -104,7 +104,9 @@ def _at(entry: Entry, known: Mapping[bytes, KeptSlab]) -> float:
     waits = [
         delay(place.roots.how, place.roots.number, entry)
         for outcome in entry.slabs
-        if (place := known.get(outcome.slab)) is not None and place.fate(entry) == "replayed"
+        if (place := known.get(outcome.slab)) is not None
+        and place.roots.how.backoff
+        and place.fate(entry, outcome) == "replayed"
     ]
     longest = max(waits, default=0.0)
     return entry.at + longest if longest else 0.0

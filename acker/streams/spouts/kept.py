@@ -54,17 +54,17 @@ class KeptSlab:
         """The rows of an outcome."""
         return [self.first + index for index in outcome.of(self.count)]
 
-    def fate(self, entry: Entry) -> Fate:
+    def fate(self, entry: Entry, outcome: SlabOutcome) -> Fate:
         """What becomes of a row whose tree has that outcome."""
         if entry.status == "acked":
             return "acked"
         last = self.roots.number >= self.roots.how.attempts or self.roots.refused
-        again = entry.cause.retry and not last
+        again = outcome.cause.retry and not last
         return "replayed" if again else "dead"
 
-    def buries(self, entry: Entry) -> bool:
+    def buries(self, entry: Entry, outcome: SlabOutcome) -> bool:
         """Whether a row whose tree has that outcome becomes a dead letter."""
-        return self.roots.how.letters and self.fate(entry) == "dead"
+        return self.roots.how.letters and self.fate(entry, outcome) == "dead"
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ def look_at_dead(
         place.roots.token: place.roots
         for entry in entries
         for outcome in entry.slabs
-        if (place := known.get(outcome.slab)) is not None and place.buries(entry)
+        if (place := known.get(outcome.slab)) is not None and place.buries(entry, outcome)
     }
     unreadable = set()
     for token, one in dead.items():
@@ -172,60 +172,79 @@ def settle_entries(
     """
     if known is None:
         known = yield from kept_slabs(core, spout, slabs_of(entries))
-    own = keys.Spout(core.config.name, spout)
+    spout_keys = keys.Spout(core.config.name, spout)
     calls: list[_Settling] = []
-    dead: dict[str, list[tuple[KeptSlab, SlabOutcome, Entry]]] = {}
+    dead: dict[str, dict[bytes, list[tuple[SlabOutcome, Entry]]]] = {}
     current: dict[Fate, _Settling] = {}
+    # A slab whose trees ended for many causes is settled as one that ended for one.
+    ended: dict[tuple[Fate, bytes], list[int] | None] = {}
     for entry in entries:
         for outcome in entry.slabs:
             place = known.get(outcome.slab)
             if place is None:
                 continue
-            fate = place.fate(entry)
+            fate = place.fate(entry, outcome)
             if fate != "acked" and place.roots.token in unreadable:
                 continue
-            if place.buries(entry):
-                dead.setdefault(place.roots.token, []).append((place, outcome, entry))
+            if place.buries(entry, outcome):
+                of_roots = dead.setdefault(place.roots.token, {})
+                of_roots.setdefault(outcome.slab, []).append((outcome, entry))
                 continue
-            call = current.get(fate)
-            count = 0 if outcome.indexes is None else len(outcome.indexes)
-            if call is None or not call.has_room(count):
-                call = current[fate] = _Settling(fate)
-                calls.append(call)
-            rows = call.tokens.setdefault(place.roots.token, len(call.tokens))
-            own_indexes = np.sort(np.array(outcome.indexes or (), dtype="<u2"))
-            indexes = b"" if outcome.indexes is None else own_indexes.tobytes()
-            call.slabs.append((outcome.slab, indexes, rows))
-            call.indexes += count
+            own = ended.setdefault((fate, outcome.slab), [])
+            if outcome.indexes is None or own is None:
+                ended[fate, outcome.slab] = None
+            else:
+                own += outcome.indexes
+    for (fate, slab), indexes in ended.items():
+        call, place = current.get(fate), known[slab]
+        places = np.unique(np.array(indexes or (), dtype="<u2"))
+        count = len(places)
+        if call is None or not call.has_room(count):
+            call = current[fate] = _Settling(fate)
+            calls.append(call)
+        rows = call.tokens.setdefault(place.roots.token, len(call.tokens))
+        call.slabs.append((slab, places.tobytes(), rows))
+        call.indexes += count
     expired = (yield from late.why_expired(core)) if _any_expired(dead.values()) else ""
-    for buried in dead.values():  # the rows of roots are read once, whatever they ended for
-        rows_of = yield from roots.kept_rows(core, buried[0][0].roots)
+    for of_slabs in dead.values():  # the rows of roots are read once, whatever they ended for
+        rows_of = yield from roots.kept_rows(core, known[next(iter(of_slabs))].roots)
         if rows_of is None:
             continue
-        for each in buried:
-            yield list(_bury(own, *each, rows_of, expired))
-    yield [lua.settle(own, call.how, call.slabs, list(call.tokens)) for call in calls]
+        for slab, buried in of_slabs.items():
+            yield list(_bury(spout_keys, known[slab], buried, rows_of, expired))
+    yield [lua.settle(spout_keys, call.how, call.slabs, list(call.tokens)) for call in calls]
     yield from outcomes.confirm(core, spout, [entry.receipt for entry in entries])
 
 
-def _any_expired(dead: Iterable[Sequence[tuple[KeptSlab, SlabOutcome, Entry]]]) -> bool:
-    return any(entry.status == "expired" for buried in dead for _, _, entry in buried)
+def _any_expired(dead: Iterable[Mapping[bytes, Sequence[tuple[SlabOutcome, Entry]]]]) -> bool:
+    return any(entry.status == "expired" for of in dead for buried in of.values() for _, entry in buried)
 
 
 def _bury(
-    own: keys.Spout, place: KeptSlab, outcome: SlabOutcome, entry: Entry, rows: pa.Table, expired: str
+    own: keys.Spout,
+    place: KeptSlab,
+    ended: Sequence[tuple[SlabOutcome, Entry]],
+    rows: pa.Table,
+    expired: str,
 ) -> Iterator[Request]:
-    """The requests that make dead letters of rows, one for each; `rows` are all of the roots'."""
-    ended = Attempt.of(place.roots.number, entry, expired)
-    buried = place.rows(outcome)
-    rows = rows.take(pa.array(buried, pa.int64()))  # what is done with each column costs by its rows
+    """The requests that make dead letters of rows of a slab, one for each; `rows` are all of the roots'."""
+    buried = [
+        (at, outcome, entry, attempt)
+        for outcome, entry in ended
+        for attempt in (Attempt.of(place.roots.number, entry, outcome, expired),)
+        for at in place.rows(outcome)
+    ]
+    rows = rows.take(
+        pa.array([at for at, *_ in buried], pa.int64())
+    )  # what is done with each column costs by its rows
     users = attempts.without(rows)
     how = place.roots.how
     named = columns.message_ids(rows, how.message_id).cast(pa.binary())  # Python may not have it as text
     record = place.roots.record()
-    for row, index in enumerate(at - place.first for at in buried):
+    for row, (at, outcome, entry, attempt) in enumerate(buried):
+        index = at - place.first
         one = pa.Table.from_batches(users.slice(row, 1).to_batches(), users.schema)
-        history = attempts.with_attempt(attempts.of_row(rows, row), ended)
+        history = attempts.with_attempt(attempts.of_row(rows, row), attempt)
         why = attempts.decisive(history)
         facts: dict[str, Word] = {
             "message_id": named[row].as_py(),

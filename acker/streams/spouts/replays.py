@@ -168,7 +168,7 @@ def _stepped(entries: Sequence[Entry], known: dict[bytes, KeptSlab], unreadable:
     for entry in entries:
         for outcome in entry.slabs:
             if place := known.get(outcome.slab):
-                fate = place.fate(entry)
+                fate = place.fate(entry, outcome)
                 if fate == "acked" or place.roots.token not in unreadable:
                     counts[fate] += len(place.rows(outcome))
     return Stepped(**counts)
@@ -198,10 +198,10 @@ def _stage_replays(
     for entry in entries:
         for outcome in entry.slabs:
             place = known.get(outcome.slab)
-            if place is not None and place.fate(entry) == "replayed":
+            if place is not None and place.fate(entry, outcome) == "replayed":
                 if entry.status == "expired" and not expired:
                     expired = yield from late.why_expired(core)
-                one = Attempt.of(place.roots.number, entry, expired)
+                one = Attempt.of(place.roots.number, entry, outcome, expired)
                 ended = again.setdefault(place.roots.token, (place.roots, {}))[1]
                 ended.update(dict.fromkeys(place.rows(outcome), one))
     staged: list[Staged] = []
@@ -288,18 +288,18 @@ def _table(
                 continue
             indexes = outcome.of(min(place.count, len(ids_here)))
             count = len(indexes)
-            final = place.fate(entry) != "replayed"
+            final = place.fate(entry, outcome) != "replayed"
             columns[0] += [ids_here[index] for index in indexes]
             columns[1] += [ids.anchor_at(outcome.slab, index) for index in indexes]
             same = (
                 entry.status,
-                entry.cause.reason or (why if entry.status == "expired" else ""),
+                outcome.cause.reason or (why if entry.status == "expired" else ""),
                 place.roots.number,
                 final,
                 outcome.latency,
                 round(entry.at * 1e6),
-                entry.cause.step,
-                entry.cause.batch,
+                outcome.cause.step,
+                outcome.cause.batch,
             )
             for column, value in zip(columns[2:], same, strict=True):
                 column += [value] * count
