@@ -23,13 +23,12 @@ from acker.ledger.sections import SECTIONS
 from acker.ledger.settings import check_number
 from acker.lines import Gather, Line
 from acker.lines.line import check_threads
-from acker.lines.steps import FunctionStep, GatherStep, WorkOptions, worked
+from acker.lines.steps import FunctionStep, GatherStep, Work, WorkOptions, worked
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import fairness, schemas, subscriptions
 from acker.streams.gathers import TASKS
 from acker.streams.segments import ANCHORS
-from acker.streams.together import Pace
 
 MOST_STEPS = 16
 MOST_TIMEOUT = 86_400.0
@@ -81,8 +80,7 @@ class LinearDRPC:
         self._steps: list[registry.Step] = []
         self._columns: list[dict[str, pa.DataType] | None] = []
         self._made: list[Callable[..., Any] | None] = []
-        self._paces: list[Pace | None] = []
-        self._fair: list[str] = []
+        self._work: list[Work] = []
 
     def step(
         self,
@@ -95,7 +93,8 @@ class LinearDRPC:
     ) -> "LinearDRPC":
         """Adds a step that works on each row: `function(row, out)`. columns: of the rows that it emits.
 
-        It may be `async def`. options: concurrency, timeout, fair_by, see `acker.lines.WorkOptions`.
+        It may be `async def`. options: concurrency, timeout, fair_by, max_bytes, see
+        `acker.lines.WorkOptions`.
 
         spark: a Spark job works on it (`acker.spark.SparkSteps`); there is no function then.
         """
@@ -188,12 +187,10 @@ class LinearDRPC:
             if not columns:
                 raise ValidationError(f"step {step.name!r}, columns: expected one or more, got none")
             found = dict(columns)
-        pace, fair_by = worked(made, **options)
-        self._paces.append(pace)
+        self._work.append(worked(made, **options))
         self._steps.append(step)
         self._columns.append(found)
         self._made.append(made)
-        self._fair.append(fair_by)
         return self
 
     def _check_fair(self, step: registry.Step, column: str) -> None:
@@ -213,7 +210,7 @@ class LinearDRPC:
 
     def fair_by(self, step: str) -> str:
         """The column by which the stream of a step is read fairly; "": it is not."""
-        return {one.name: fair for one, fair in zip(self._steps, self._fair, strict=True)}[step]
+        return {one.name: fair for one, (_, fair, _) in zip(self._steps, self._work, strict=True)}[step]
 
     def description(self, topology: str) -> Description:
         """The function, as it is registered. Raises ValidationError where it is not whole."""
@@ -277,7 +274,7 @@ class LinearDRPC:
         for place, one in enumerate(self._steps):
             to = what.stream(place + 1) if place + 1 < len(self._steps) else None
             out = partial(Out, self.name, to, self._columns[place] or {}, round(self.timeout + GRACE))
-            made, how = self._made[place], (out, self._paces[place], self._fair[place])
+            made, how = self._made[place], (out, *self._work[place])
             if made is not None and one.gathers:
                 line.add(GatherStep(one.name, what.stream(place), made, *how))
             elif made is not None:

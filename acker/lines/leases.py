@@ -138,12 +138,11 @@ def _end_begun(
         return
     what = Range(stream, slot, reader, start, last)
     while found := (yield from subscriptions.taken(core, what)):
-        members = [one.segment for one in found]
-        payloads = yield from payload_of(ledger, stream, members)
-        for segment, payload in zip(members, payloads, strict=True):
+        for one in found:  # a segment at a time: they may be large
+            [payload] = yield from payload_of(ledger, stream, [one.segment])
             if payload is not None:
-                rows = yield from inputs.rows(core, stream, segment, slot, payload)
-                anchors = [np.unique(segments.edges(one.column(ANCHORS))[0]) for one in rows]
+                rows = yield from inputs.rows(core, stream, one.segment, slot, payload)
+                anchors = [np.unique(segments.edges(batch.column(ANCHORS))[0]) for batch in rows]
                 for part in anchors:
                     yield from once.submit(core, core.fail(part[part != 0], cause.encode()).calls)
         what = Range(stream, slot, reader, found[-1].number, last)

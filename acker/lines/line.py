@@ -13,9 +13,10 @@ from acker.ledger.config import check_name
 from acker.ledger.outcomes import READ_ENTRIES, OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.ledger.settings import check_number
-from acker.lines import columns, coordinator, definition, leases
+from acker.lines import columns, coordinator, definition, leases, room
 from acker.lines.bell import Bell
 from acker.lines.definition import Gather
+from acker.lines.emitting import Out
 from acker.lines.steps import FunctionStep, GatherStep, WorkOptions, worked
 from acker.lines.workers import Step, Worker
 from acker.store import keys
@@ -59,13 +60,12 @@ class Line:
         """Has a function work on each row of a stream: `function(row, out)`. See `acker.lines.steps.Out`.
 
         It may be `async def`: many of its rows are under way at a time then. options: concurrency, timeout,
-        fair_by, see `acker.lines.WorkOptions`. Raises ValidationError.
+        fair_by, max_bytes, see `acker.lines.WorkOptions`. Raises ValidationError.
         """
 
         def add(function: F) -> F:
-            pace, fair_by = worked(function, **options)
-            names = check_name(name, "step"), check_name(reads, "reads")
-            self.add(FunctionStep(*names, function, pace=pace, fair_by=fair_by))
+            work = worked(function, **options)
+            self.add(FunctionStep(check_name(name, "step"), check_name(reads, "reads"), function, Out, *work))
             return function
 
         return add
@@ -85,8 +85,7 @@ class Line:
             )
 
         def add(make: F) -> F:
-            pace, fair_by = worked(make, **options)
-            self.add(GatherStep(check_name(name, "step"), reads, make, pace=pace, fair_by=fair_by))
+            self.add(GatherStep(check_name(name, "step"), reads, make, Out, *worked(make, **options)))
             return make
 
         return add
@@ -145,14 +144,15 @@ class Line:
         running.append(self._thread(coordinate, self.ledger, stop, woken))
         running.append(self._thread(_look_after, self, workers, stop))
         running.append(self._thread(bell.run))
-        for thread in running:
-            thread.start()
-        try:
-            yield
-        finally:
-            bell.end()
+        with room.OF_PROCESS.shared_by(len(workers)):
             for thread in running:
-                thread.join()
+                thread.start()
+            try:
+                yield
+            finally:
+                bell.end()
+                for thread in running:
+                    thread.join()
 
     def _listening(self, bell: Bell, worker: Worker) -> threading.Event:
         return bell.listen([keys.Stream(self.ledger.config.name, worker.step.reads).entries])

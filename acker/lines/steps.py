@@ -8,7 +8,7 @@ from functools import partial
 from inspect import isawaitable, isclass
 from itertools import zip_longest
 from types import MappingProxyType
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -25,9 +25,11 @@ from acker.ledger import sections
 from acker.ledger.causes import Cause, said_by
 from acker.ledger.config import bounded_reason
 from acker.ledger.core import Core
+from acker.ledger.settings import check_number
 from acker.lines import columns, event_loop
 from acker.lines.emitting import Anchor, Emitting, Out, anchor_of, trees_of
 from acker.lines.looks import Look, look, look_at
+from acker.lines.room import CLAIM_BYTES, MOST_BYTES
 from acker.store import operation
 from acker.store.operation import Operation
 from acker.streams import fairness, gathers, schemas, segments
@@ -111,8 +113,9 @@ class Read:
 class FunctionStep:
     """A step that is a function of a row, and of where it emits to. pace: of one that is asynchronous.
 
-    fair_by: the column by which its stream is read fairly (`acker.streams.fairness`); "": it is not. rows:
-    that a worker takes at a time, about; None: all, for no worker has learnt yet how long they take.
+    fair_by: the column by which its stream is read fairly (`acker.streams.fairness`); "": it is not.
+    max_bytes: of rows that a worker takes at a time (`acker.lines.room`). rows: that it takes at a time,
+    about; None: all, for no worker has learnt yet how long they take.
     """
 
     def __init__(
@@ -123,10 +126,11 @@ class FunctionStep:
         out: Callable[[], Emitting] = Out,
         pace: Pace | None = None,
         fair_by: str = "",
+        max_bytes: int = CLAIM_BYTES,
     ) -> None:
         self.name, self.reads, self._function, self._out, self.pace = name, reads, function, out, pace
         self.rows: int | None = None
-        self.fair_by = fairness.check(fair_by)
+        self.fair_by, self.max_bytes = fairness.check(fair_by), max_bytes
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:
         """Works on the rows of segments."""
@@ -150,7 +154,7 @@ class GatherStep:
     """A step that gathers: an object for each request and task, which lives within one bundle.
 
     pace: of a class that has asynchronous methods. fair_by: "_acker" where its stream is read fairly
-    (`acker.streams.fairness`); "": it is not. rows: as of a function.
+    (`acker.streams.fairness`); "": it is not. max_bytes, rows: as of a function.
     """
 
     def __init__(
@@ -161,10 +165,11 @@ class GatherStep:
         out: Callable[[], Emitting] = Out,
         pace: Pace | None = None,
         fair_by: str = "",
+        max_bytes: int = CLAIM_BYTES,
     ) -> None:
         self.name, self.reads, self._make, self._out, self.pace = name, reads, make, out, pace
         self.rows: int | None = None
-        self.fair_by = fairness.check(fair_by)
+        self.fair_by, self.max_bytes = fairness.check(fair_by), max_bytes
 
     def run(self, batch: int, members: Sequence[Read]) -> Made:
         """Works on the rows of segments: whole bundles, each ended by the rows that say so."""
@@ -213,24 +218,38 @@ class WorkOptions(TypedDict, total=False):
     process share an event loop.
     fair_by: a column of its rows, "_acker" for the request. The stream is read fairly then: who has written
     many rows keeps nobody else waiting (`acker.streams.fairness`).
+    max_bytes: bytes of rows that a worker takes at a time, 1 to 2^40, default 64 MiB; at most its part of the
+    256 MiB that all workers of a process have (`acker.lines.room`). One segment, or bundle, is always taken.
     """
 
     concurrency: int | None
     timeout: float | None
     fair_by: str
+    max_bytes: int
+
+
+Work: TypeAlias = tuple[Pace | None, str, int]
+"""The pace of a step (None: it is plain), `fair_by` and `max_bytes`."""
 
 
 def worked(
-    made: object, *, concurrency: int | None = None, timeout: float | None = None, fair_by: str = ""
-) -> tuple[Pace | None, str]:
-    """The pace of a function, or of a class with execute and finished (None for plain ones), and `fair_by`.
+    made: object,
+    *,
+    concurrency: int | None = None,
+    timeout: float | None = None,
+    fair_by: str = "",
+    max_bytes: int = CLAIM_BYTES,
+) -> Work:
+    """How a function is worked on, or a class with execute and finished.
 
-    They are `WorkOptions`. Raises ValidationError for bad values, and for a pace where it is plain.
+    The keywords are `WorkOptions`. Raises ValidationError for bad values, and for a pace where it is plain.
     """
+    check_number(max_bytes, "max_bytes", 1, MOST_BYTES, int)
     while isinstance(made, partial):
         made = made.func
     methods = [getattr(made, name, None) for name in ("execute", "finished")] if isclass(made) else [made]
-    return Pace.make(any(map(asynchronous, methods)), concurrency, timeout), fairness.check(fair_by)
+    pace = Pace.make(any(map(asynchronous, methods)), concurrency, timeout)
+    return pace, fairness.check(fair_by), max_bytes
 
 
 def _together(

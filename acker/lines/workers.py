@@ -14,7 +14,7 @@ from acker.ledger import ids
 from acker.ledger.causes import Cause, said_by
 from acker.ledger.client import Ledger
 from acker.ledger.core import Core
-from acker.lines import leases
+from acker.lines import leases, room
 from acker.lines.looks import Look, look_at, unchanged
 from acker.lines.steps import FunctionStep, GatherStep, Made, Read, stage_made
 from acker.store.operation import Operation, Reply, Request, abreast
@@ -149,6 +149,7 @@ class Worker:
             if payload is not None:
                 rows = yield from inputs.rows(core, stream, segment, self._slot, payload)
             decoded.append((rows, bool(segment.rows) and not rows))
+        del payloads  # of large rows they are half of what there is
         # A lost segment has lost its vectors, too, and was not acked for that.
         missing = [set[int]() if lost else its for its, (_, lost) in zip(acked, decoded, strict=True)]
         read: list[Read] = []
@@ -262,7 +263,10 @@ class Worker:
         """
         core, stream, slot = self.ledger.core, self.step.reads, self._slot
         lease = leases.beat(core, stream, slot, self.reader, new=not self._leased)
-        claim = subscriptions.claim(core, stream, slot, self.reader, self._at, rows=self._rows, told=told)
+        size = room.OF_PROCESS.of_claim(self.step.max_bytes)
+        claim = subscriptions.claim(
+            core, stream, slot, self.reader, self._at, rows=self._rows, bytes=size, told=told
+        )
         if not self._leased:
             # Before it takes anything: who has taken and is not known to live would keep that for ever.
             yield from lease

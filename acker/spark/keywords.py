@@ -23,6 +23,7 @@ class _Staging(TypedDict, total=False):
 
 class _Batches(TypedDict, total=False):
     max_rows: int
+    max_bytes: int
     max_segments: int
     partitions: int
 

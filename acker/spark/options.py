@@ -50,6 +50,9 @@ class Options:
     max_rows: int = number(
         10_000_000, 1, 10**12, "Most rows of a micro-batch; a segment is never cut, and one is always taken."
     )
+    max_bytes: int = number(
+        256 << 20, 1, 10**15, "Most bytes of the rows of a micro-batch, before compression (256 MiB)."
+    )  # fmt: skip
     max_segments: int = number(1_000, 1, 10_000, "Most segments of a micro-batch.")
     partitions: int | None = number(
         None, 1, 10_000, "Most tasks that read a batch; without, by its size, up to 8."

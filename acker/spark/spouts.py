@@ -112,7 +112,10 @@ def track(
     return map_in_arrow(hashed, tracker, schema).unionByName(again)
 
 
-_READING = ("after_loss", "url", "topology", "cluster", "timeout", "max_rows", "max_segments", "partitions")
+_READING = (
+    *("after_loss", "url", "topology", "cluster", "timeout"),
+    *("max_rows", "max_bytes", "max_segments", "partitions"),
+)
 
 
 def _hashable(name: str, kind: DataType) -> Column:

@@ -124,14 +124,23 @@ def check_stream(stream: Stream, slots: Sequence[int], gather: bytes, fair: byte
 
 
 def claim_segments(
-    stream: Stream, slot: int, reader: str, at: int, rows: int, segments: int, end: str, ttl: int, shown: int
+    stream: Stream,
+    slot: int,
+    reader: str,
+    at: int,
+    rows: int,
+    bytes: int,  # noqa: A002 - of rows, before compression
+    segments: int,
+    end: str,
+    ttl: int,
+    shown: int,
 ) -> Request:
     """Gives a reader segments, and tells up to `shown` of them."""
     own = [
         stream.entries, stream.subscriptions, stream.returned(slot), stream.taken(slot, reader),
         stream.readers(slot), stream.bound(slot, reader),
     ]  # fmt: skip
-    return script("claim_segments", own, [slot, reader, at, rows, segments, end, ttl, shown])
+    return script("claim_segments", own, [slot, reader, at, rows, bytes, segments, end, ttl, shown])
 
 
 def claim_and_look(
@@ -141,13 +150,14 @@ def claim_and_look(
     reader: str,
     at: int,
     rows: int,
+    bytes: int,  # noqa: A002 - as there
     segments: int,
     end: str,
     ttl: int,
     shown: int,
 ) -> Request:
     """As `claim_segments`, and reads what a worker wants to know of segments. A cluster answers None."""
-    claim = claim_segments(stream, slot, reader, at, rows, segments, end, ttl, shown)
+    claim = claim_segments(stream, slot, reader, at, rows, bytes, segments, end, ttl, shown)
     args = [*claim.args, stream.payload(""), keys.before_shard(topology)]
     return Request(claim.key, args, scripts.get("claim_and_look"), claim.keys, one_server=True)
 

@@ -17,6 +17,7 @@ from acker.streams.subscriptions import DEFAULT, Range
 FIRST = "0-0"
 """Before the first entry of a stream."""
 _COUNT = 500
+_BYTES = 64 << 20
 
 
 class StreamReader:
@@ -46,6 +47,7 @@ class StreamReader:
     def tables(self, segments_at_a_time: int = 1) -> Iterator[pa.Table]:
         """What there is now after `position`: a table for each segment; `position` is that of the last.
 
+        segments_at_a_time: that one exchange with the store reads, at most 64 MiB of rows, or one segment.
         Segments that someone else consumes meanwhile are passed over. Yields nothing for an unknown stream.
         """
         while True:
@@ -58,6 +60,7 @@ class StreamReader:
                 schema = self.schema()
             except UnknownStream:
                 return
+            found = _bounded(found)
             payloads = self.ledger.run(
                 payload_of(self.ledger, self.stream, [segment for _, segment in found])
             )
@@ -100,6 +103,16 @@ class StreamReader:
         if back:  # a reader whose segments were given back takes none any more
             self._reader, self._at = segments.new_token(), 0
         return acked
+
+
+def _bounded(found: list[tuple[str, Segment]]) -> list[tuple[str, Segment]]:
+    """The first entries, whose rows are no more than one exchange reads; one at least."""
+    left = _BYTES
+    for place, (_, segment) in enumerate(found):
+        left -= segment.size
+        if left < 0:
+            return found[: max(1, place)]
+    return found
 
 
 def entries(

@@ -46,9 +46,10 @@ class Segment:
     """What a stream's entry says of a segment.
 
     token: names it; 32 hexadecimal digits. seed: of its tuple ids. shards: where it has vectors.
-    bytes: size of its payload. slots: numbers of the subscriptions that it was staged for. to: where it waits
-    in a stream that gathers (`acker.streams.gathers.destination`), "" in any other. lane: 0 to 3, of a stream
-    that is read fairly (`acker.streams.fairness`).
+    bytes: size of its payload. size: bytes of its rows before compression, by which a claim is bounded
+    (lua/claim_segments.lua); 0: not known. slots: numbers of the subscriptions that it was staged for. to:
+    where it waits in a stream that gathers (`acker.streams.gathers.destination`), "" in any other. lane: 0 to
+    3, of a stream that is read fairly (`acker.streams.fairness`).
     """
 
     token: str
@@ -59,10 +60,11 @@ class Segment:
     slots: tuple[int, ...]
     to: str = ""
     lane: int = 0
+    size: int = 0
 
     def record(self) -> str:
         """The segment as it is stored."""
-        what = [self.token, self.rows, self.seed, self.bytes, self.shards, self.slots]
+        what = [self.token, self.rows, self.seed, self.bytes, self.size, self.shards, self.slots]
         more = [self.to, self.lane] if self.lane else [self.to] if self.to else []
         return records.dump([*what, *more])
 
@@ -78,10 +80,10 @@ class Segment:
 @lru_cache(_PARSED)
 def _parsed(record: str | bytes) -> Segment:
     with records.reading(record, "a segment") as stored:
-        token, rows, seed, size, shards, slots, *more = stored
+        token, rows, seed, payload, size, shards, slots, *more = stored
         numbers = _numbers(shards), _numbers(slots)
         to, lane = str(more[0]) if more else "", int(more[1]) if len(more) > 1 else 0
-        return Segment(str(token), int(rows), int(seed), int(size), *numbers, to, lane)
+        return Segment(str(token), int(rows), int(seed), int(payload), *numbers, to, lane, int(size))
 
 
 UNREAD = Segment("", 0, 0, 0, (), ())

@@ -190,21 +190,22 @@ def claim(
     at: int,
     *,
     rows: int = 10**15,
+    bytes: int = 10**15,  # noqa: A002 - of rows, as `Segment.size` says
     segments: int = MOST_GIVEN,
     end: str = "+",
     told: Told | None = None,
 ) -> Operation[int]:
     """Takes the next segments for a reader that has had those up to number `at`; returns the last number.
 
-    rows, segments: most to take, though one is always taken. end: id of the last entry to be taken. What was
-    taken before, and is in no batch, is given again. Raises UnknownSubscription, and ReaderFenced where what
-    the reader had was given back. told: gets all segments after `at`, where they are
+    rows, bytes, segments: most to take, though one segment is always taken. end: id of the last entry to be
+    taken. What was taken before, and is in no batch, is given again. Raises UnknownSubscription, and
+    ReaderFenced where what the reader had was given back. told: gets all segments after `at`, where they are
     few, and whether there may be more.
     """
     own = keys.Stream(core.config.name, stream)
     while True:
         shown = 0 if told is None else _TOLD
-        words = slot, reader, at, rows, segments, end, HOLD_TTL, shown
+        words = slot, reader, at, rows, bytes, segments, end, HOLD_TTL, shown
         reply: Reply = None
         if told is not None:
             [reply] = yield [lua.claim_and_look(core.config.name, own, *words)]

@@ -150,8 +150,8 @@ class StreamWriter:
         if not recorded:  # in a store that has lost everything since
             yield from schemas.record(core, self.stream, schema)
         payload = segments.encode(batches, self.compression)
-        rows = sum(one.num_rows for one in batches)
-        segment = Segment(part.token, rows, part.seed, len(payload), shards, slots, "", part.lane)
+        rows, size = sum(one.num_rows for one in batches), sum(one.nbytes for one in batches)
+        segment = Segment(part.token, rows, part.seed, len(payload), shards, slots, "", part.lane, size)
         yield from publishing.publish_once(core, self.stream, segment, payload, _RESEND)
         return segment
 

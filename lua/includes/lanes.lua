@@ -45,19 +45,23 @@ local function members_of(of, bundle)
   return tonumber(after or 0) + 1, tonumber(rows_of) or of, after ~= nil
 end
 
--- Gives of a queue until it has had so many rows and segments, or the batch is full. Bounded by what is at
--- hand.
-local function serve(queue, own_rows, own_most)
+-- Gives of a queue until it has had so many rows, bytes and segments, or the batch is full. Bounded by what
+-- is at hand.
+local function serve(queue, own_rows, own_bytes, own_most)
   while true do
     local id, record, of, bundle = next_of(queue)
     if not id then return true end
     local members, rows_of, more_of_it = members_of(of, bundle)
-    if not queue.inside and given > 0 and not (
-      queue.k + members - 1 <= #queue.found and
-      given + members <= most and rows + rows_of <= most_rows and
-      queue.given + members <= own_most and queue.rows + rows_of <= own_rows) then return false end
+    local first = queue.inside or given == 0
+    if not (first or queue.k + members - 1 <= #queue.found) then return false end
+    local size = first and 0 or sizes(queue.found, queue.k, members, queue.lane == 4 and 4 or 2)
+    if not first and not (
+      given + members <= most and rows + rows_of <= most_rows and bytes + size <= most_bytes and
+      queue.given + members <= own_most and queue.rows + rows_of <= own_rows and
+      queue.bytes + size <= own_bytes) then return false end
     queue.inside = more_of_it
     give(id, record, of, bundle)
+    queue.bytes = queue.bytes + size_of(record)
     local entry = queue.found[queue.k][1]
     if queue.lane == 4 then redis.call('XDEL', KEYS[3], entry) end
     queue.cursor, queue.k = entry, queue.k + 1
@@ -72,11 +76,11 @@ local function fairly(stored)
   for position in string.gmatch(stored, '%d+%-%d+') do -- 4
     if not fetched[position] then places = places + 1 end
     fetched[position] = {}
-    queues[#queues + 1] = {lane = #queues, cursor = position, k = 1, rows = 0, given = 0}
+    queues[#queues + 1] = {lane = #queues, cursor = position, k = 1, rows = 0, bytes = 0, given = 0}
   end
   local count = math.floor(500 / places)
   local function fetch(queue, most_of)
-    queue.found = redis.call('XRANGE', KEYS[1], '(' .. queue.cursor, ARGV[6], 'COUNT', most_of)
+    queue.found = redis.call('XRANGE', KEYS[1], '(' .. queue.cursor, ARGV[7], 'COUNT', most_of)
     queue.k, queue.more = 1, #queue.found == most_of
   end
   for _, queue in ipairs(queues) do
@@ -95,17 +99,18 @@ local function fairly(stored)
   local turn, left = tonumber(string.match(stored, '%d$')), false
   if not unknown then
     local back = redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', 500)
-    queues[5] = {lane = 4, found = back, k = 1, rows = 0, given = 0, more = #back == 500}
+    queues[5] = {lane = 4, found = back, k = 1, rows = 0, bytes = 0, given = 0, more = #back == 500}
     local order, following = {}, turn
     for k = 0, 4 do order[k + 1] = queues[(turn + k) % 5 + 1] end
     local share_rows, share = math.max(1, math.floor(most_rows / 4)), math.max(1, math.floor(most / 4))
+    local share_bytes = math.max(1, math.floor(most_bytes / 4))
     for _, queue in ipairs(order) do
       local first = given == 0
-      serve(queue, share_rows, share)
+      serve(queue, share_rows, share_bytes, share)
       if first and given > 0 then following = (queue.lane + 1) % 5 end
     end
     for _, queue in ipairs(order) do
-      if not serve(queue, most_rows, most) then left = true end
+      if not serve(queue, most_rows, most_bytes, most) then left = true end
     end
     turn = following
     if queues[5].given > 0 and redis.call('XLEN', KEYS[3]) == 0 then redis.call('UNLINK', KEYS[3]) end

@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from acker.errors import ValidationError
 from acker.ledger.client import open_ledger
-from acker.lines import line, workers
+from acker.lines import line, room, workers
 from acker.lines.line import look_after, renew
-from acker.lines.steps import FunctionStep
+from acker.lines.steps import FunctionStep, worked
 from acker.lines.workers import Worker
 from acker.store.client import Store
 from acker.store.operation import Request
@@ -62,6 +63,39 @@ def test_a_worker_takes_about_as_much_as_it_does_in_a_second(
         (other if len(sizes) == 2 else worker).work()
     assert sizes[0] == 500  # what one call gives at most; 50 s of work, as it turns out
     assert set(sizes[1:6]) <= {9, 10}  # also by the other one, which has not worked before
+
+
+def test_a_worker_takes_no_more_bytes_than_its_step_may_and_its_part_of_those_of_its_process(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger row is taken alone, and what is compressed well counts as it is in memory."""
+    ledger = open_ledger(Store(valkey_url), "t", ackers=1)
+    shared = room.Room(1 << 20)
+    monkeypatch.setattr(room, "OF_PROCESS", shared)
+    worker = Worker(ledger, FunctionStep("look", "rows", lambda *_: None, max_bytes=400_000))
+    worker.work()  # subscribes
+    spout = StreamSpout(ledger, SpoutOptions("rows", "rows", "id"))
+    for name, kilobytes in (("small", [90] * 12), ("large", [90, 2_000, 90, 90])):
+        rows = {"id": [f"{name}{place}" for place in range(len(kilobytes))]}
+        texts = ["x" * 1000 * size for size in kilobytes]
+        spout.write(pa.table({**rows, "text": texts}), segments=len(kilobytes))
+    with shared.shared_by(2):
+        assert [worker.work() for _ in range(2)] == [4, 4]
+    with shared.shared_by(8):  # each has an eighth of a mebibyte
+        assert worker.work() == 1
+    assert [worker.work() for _ in range(4)] == [4, 1, 2, 0]
+    with pytest.raises(ValidationError, match="max_bytes: expected int from 1 to"):
+        worked(print, max_bytes=0)
+
+
+def test_a_bundle_is_taken_whole_whatever_it_holds(job: Job) -> None:
+    job.ask(40, 50)
+    job.workers["fan"].work()
+    job.coordinate()
+    job.workers["count"].step.max_bytes = 1
+    assert [job.workers["count"].work() for _ in range(3)] == [2, 2, 0]  # a request's rows, and its last word
+    job.work()
+    assert sorted(job.sums) == [40, 50]
 
 
 def test_threads_that_have_nothing_to_do_cost_as_much_as_there_are_of_them(

@@ -92,19 +92,22 @@ def test_a_query_takes_as_much_as_it_may_and_tells_how_far_behind_it_is(pipeline
     run(max_rows=30)
     assert sizes == [30, 30, 30, 10]
     pipeline.spout(["x"] * 50, segments=5)
-    run(max_segments=2)
+    run(max_segments=2, max_bytes=10**6)
     assert sizes[4:] == [20, 20, 10]
     pipeline.spout(["x"] * 50, segments=5)
     run(once=True, max_rows=10, max_segments=1)
     assert sizes[7:] == [50]
+    pipeline.spout(["x" * 1000] * 50, segments=5)
+    run(max_bytes=25_000)
+    assert sizes[8:] == [20, 20, 10]
     behind = [one["sources"][0]["latestOffset"] for one in progress if one["numInputRows"]]
-    assert [one["rows_behind"] for one in behind] == [100, 70, 40, 10, 50, 30, 10, 50]
+    assert [one["rows_behind"] for one in behind] == [100, 70, 40, 10, 50, 30, 10, 50, 50, 30, 10]
     assert [one["unread_ms"] >= 0 for one in behind] == [
-        *(True, True, True, False), *(True, True, False), False,
+        *(True, True, True, False), *(True, True, False), False, *(True, True, False),
     ]  # fmt: skip
-    assert pipeline.counters() == {"tracked": 200, "acked": 200}
+    assert pipeline.counters() == {"tracked": 250, "acked": 250}
     [default] = Stream(pipeline.ledger, "lines").totals().subscriptions
-    assert (default.name, default.rows_acked, default.rows_behind) == ("default", 200, 0)
+    assert (default.name, default.rows_acked, default.rows_behind) == ("default", 250, 0)
 
 
 def test_a_batch_is_read_by_as_many_tasks_as_asked_for(pipeline: Pipeline) -> None:

@@ -34,7 +34,10 @@ def slot(ledger: Ledger) -> int:
 
 def publish(ledger: Ledger, *members: tuple[int, int]) -> list[str]:
     """Publishes segments of so many rows, each in a lane; returns their tokens."""
-    made = [Segment(segments.new_token(), rows, 1, 10, (), (0,), "", lane) for rows, lane in members]
+    made = [
+        Segment(segments.new_token(), rows, 1, 10, (), (0,), "", lane, size=100 * rows)
+        for rows, lane in members
+    ]
     own = keys.Stream("t", "rows")
     ledger.store.send([command("SET", own.payload(one.token), "x", "EX", HOLD_TTL) for one in made])
     for first in range(0, len(made), 100):
@@ -49,11 +52,11 @@ class Reader:
     def __init__(self, ledger: Ledger, slot: int, name: str = "reader") -> None:
         self.ledger, self.slot, self.name, self.at = ledger, slot, name, 0
 
-    def claim(self, rows: int, most: int = 500) -> list[tuple[str, int]]:
+    def claim(self, rows: int, most: int = 500, size: int = 10**15) -> list[tuple[str, int]]:
+        limits = {"rows": rows, "segments": most, "bytes": size}
+        core = self.ledger.core
         end = self.ledger.run(
-            subscriptions.claim(
-                self.ledger.core, "rows", self.slot, self.name, self.at, rows=rows, segments=most
-            )
+            subscriptions.claim(core, "rows", self.slot, self.name, self.at, **limits)  # type: ignore[arg-type]
         )
         what = Range("rows", self.slot, self.name, self.at, end)
         self.at = end
@@ -61,6 +64,16 @@ class Reader:
             (one.segment.token, one.segment.rows)
             for one in self.ledger.run(subscriptions.all_taken(self.ledger.core, what))
         ]
+
+
+def test_a_claim_is_bounded_by_bytes_and_one_segment_is_always_taken(ledger: Ledger, slot: int) -> None:
+    """Each lane has a quarter of them; what is given again is bounded, too."""
+    publish(ledger, *[(10, 3)] * 10, *[(10, 1)] * 10, *[(10, 0)] * 10)
+    reader = Reader(ledger, slot)
+    assert len(reader.claim(10**6, size=20_000)) == 20
+    again = Reader(ledger, slot)
+    assert [len(again.claim(10**6, size=size)) for size in (3_000, 1, 10**6)] == [3, 1, 16]
+    assert [len(reader.claim(10**6, size=size)) for size in (999, 10**6)] == [1, 9]
 
 
 def test_each_lane_has_a_quarter_of_a_batch_and_then_what_is_left(ledger: Ledger, slot: int) -> None:
@@ -164,8 +177,10 @@ def test_each_segment_is_given_once_whoever_takes_it_and_gives_it_back(
         at = chance.randrange(3)
         reader = readers[at]
         rows, most = chance.choice((1, 50, 500, 10**6)), chance.choice((1, 3, 500))
-        copies.append(lua.claim_segments(own, slot, reader.name, reader.at, rows, most, "+", HOLD_TTL, 0))
-        held[reader.name] += [token for token, _ in reader.claim(rows, most)]
+        size = chance.choice((1, 5_000, 10**9))
+        words = rows, size, most, "+", HOLD_TTL, 0
+        copies.append(lua.claim_segments(own, slot, reader.name, reader.at, *words))
+        held[reader.name] += [token for token, _ in reader.claim(rows, most, size)]
         if chance.random() < 0.3:
             with contextlib.suppress(StoreError):  # it is refused
                 ledger.store.send([copies.pop(chance.randrange(len(copies)))])

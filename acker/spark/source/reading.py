@@ -43,7 +43,7 @@ from acker.streams import (
     subscriptions,
     taking_back,
 )
-from acker.streams.segments import LARGEST_SEGMENT, Segment
+from acker.streams.segments import LARGEST_SEGMENT, SEGMENT_BYTES, Segment
 from acker.streams.subscriptions import Range
 
 Offset: TypeAlias = dict[str, Any]
@@ -119,11 +119,11 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         self._end = self._last() or reader.FIRST
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The options' `max_rows`; `max_segments` goes with it."""
+        """The options' `max_rows`; `max_bytes` and `max_segments` go with it."""
         return ReadMaxRows(self._rows.options.max_rows)
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: N802
-        """The end of the next batch: as much as `max_rows` and `max_segments` allow, unless Spark wants all.
+        """The end of the next batch: as much as the options allow, unless Spark wants all.
 
         The segments up to there are this reader's from now on.
         """
@@ -139,9 +139,10 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
             if LEARNS_OFFSETS and self._losses is None:  # the replays of a spout are anybody's
                 self._company.look_for_others(self.slot, name)
             self._retained = time.monotonic()
-        last = self._next(name, at, options.max_rows, options.max_segments)
+        last = self._next(name, at)
         if LEARNS_OFFSETS and isinstance(limit, ReadAllAvailable):
-            while (more := self._claim(name, last, options.max_rows, options.max_segments)) > last:
+            most = options.max_rows, options.max_bytes, options.max_segments
+            while (more := self._claim(name, last, *most)) > last:
                 last = more
         self._take_up(Range(options.stream, self.slot, name, at, last))
         self._heartbeat.of(self.slot, name)
@@ -292,24 +293,28 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
             "with a new checkpoint"
         )
 
-    def _next(self, name: str, at: int, rows: int, most: int) -> int:
+    def _next(self, name: str, at: int) -> int:
         """The end of the next batch. A call takes some hundred segments; a batch of small ones has more."""
-        last = self._claim(name, at, rows, most)
+        options = self._rows.options
+        rows, size, most = options.max_rows, options.max_bytes, options.max_segments
+        last = self._claim(name, at, rows, size, most)
         core, slot, stream = self._rows.ledger.core, self.slot, self._rows.options.stream
         begin = at
         while last - begin >= subscriptions.MOST_GIVEN and most > last - at:
             found = self._rows.ledger.run(subscriptions.taken(core, Range(stream, slot, name, begin, last)))
             rows -= sum(piece.segment.rows for piece in found)
-            if rows < LARGEST_SEGMENT:  # one is always taken, and there may not be room for it
+            size -= sum(piece.segment.size for piece in found)
+            # One is always taken, and there may not be room for it.
+            if rows < LARGEST_SEGMENT or size < SEGMENT_BYTES:
                 break
-            begin, last = last, self._claim(name, last, rows, most - (last - at))
+            begin, last = last, self._claim(name, last, rows, size, most - (last - at))
         return last
 
-    def _claim(self, name: str, at: int, rows: int, most: int) -> int:
+    def _claim(self, name: str, at: int, rows: int, size: int, most: int) -> int:
         ledger, stream = self._rows.ledger, self._rows.options.stream
         return ledger.run(
             subscriptions.claim(
-                ledger.core, stream, self.slot, name, at, rows=rows, segments=most, end=self._end
+                ledger.core, stream, self.slot, name, at, rows=rows, bytes=size, segments=most, end=self._end
             )
         )
 

@@ -297,8 +297,8 @@ def _stage_segment(
         yield requests
     else:
         how.into.extend(requests)
-    rows = sum(batch.num_rows for batch in batches)
-    return Segment(token, rows, seed, len(payload), shards, slots, to, lane)
+    rows, size = sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches)
+    return Segment(token, rows, seed, len(payload), shards, slots, to, lane, size)
 
 
 def stage_vectors(
