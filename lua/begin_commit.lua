@@ -11,10 +11,15 @@
 --       3 ttl       seconds for which the writer is remembered
 --       4 attempt   random: tells what is stored now from what may be stored again after it was dropped
 --       5 kept      how many commits before this one are known, where they are done: from 1
+--       6 config    key of the topology's configuration, in the same slot: who commits may only read that
+--       7 shards    how many the topology has, as the caller knows it
 -- Returns state and what; '' and '' where only looked at and there is none. An error where the number is
--- less than one that is forgotten: the caller has gone back in time.
+-- less than one that is forgotten: the caller has gone back in time. Another one where the topology was made
+-- anew since, with another number of shards.
 --- @chained reply[1] == 'stored ' .. ARGV[4]
 local n, what = ARGV[1], ARGV[2]
+local shards = redis.call('HGET', ARGV[6], 'ackers')
+if shards and shards ~= ARGV[7] then return redis.error_reply('ACKER SHARDS ' .. shards) end
 local number = tonumber(n)
 local state, stored = unpack(redis.call('HMGET', KEYS[1], n .. ':state', n .. ':what'))
 if state then return {state, stored or ''} end

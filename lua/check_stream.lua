@@ -10,6 +10,6 @@
 --- @chained reply == 1
 local slots, following, gather, fair = unpack(redis.call('HMGET', KEYS[1], 'slots', 'next', 'gather', 'fair'))
 local stored = redis.call('GET', KEYS[2])
-if not slots or slots == '' then slots = following or '0' end
+if not slots or slots == '' then slots = following or '' end
 local same = slots == ARGV[1] and (gather or '') == ARGV[2] and (fair or '') == ARGV[3]
 return same and (stored and redis.sha1hex(stored) or '') == ARGV[4] and 1 or 0

@@ -15,6 +15,7 @@
 --       7 end            id of the last entry to be given, or "+"
 --       8 ttl            seconds for which what the reader has taken is kept
 --       9 shown          how many segments are told, at most
+--       10 name          of the subscription: a store that was set back may have given its number to another
 -- Returns {number of the last segment, whether there may be more, then number, entry and record of each
 -- segment after `at`, where these are not more than `shown`}; an error without the subscription, and where
 -- segments after `at` were given back.
@@ -28,8 +29,8 @@ local slot, reader, at = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local most_rows, most_bytes, most = tonumber(ARGV[4]), tonumber(ARGV[5]), math.min(500, tonumber(ARGV[6]))
 local instant = redis.call('TIME')
 local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
-if redis.call('HEXISTS', KEYS[2], 'slot:' .. slot) == 0 then
-  return redis.error_reply('ACKER subscription number ' .. slot .. ' was dropped')
+if redis.call('HGET', KEYS[2], 'slot:' .. slot) ~= ARGV[10] then
+  return redis.error_reply('ACKER subscription ' .. ARGV[10] .. ' was dropped')
 end
 local cursor, lanes = unpack(redis.call('HMGET', KEYS[2], 'cursor:' .. slot, 'lanes:' .. slot))
 if not string.match(cursor or '', '^%d+%-%d+$') or

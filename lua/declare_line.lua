@@ -4,13 +4,17 @@
 -- ARGV  1 name
 --       2 record  of the line (acker/lines/line.py)
 --       3 most    lines of a topology
+--       4 own     the number that its streams gather by already; 0 for none
+--       ... number  that other streams gather by
 -- Returns what is stored; an error where there are so many already.
 local found = redis.call('HGET', KEYS[1], ARGV[1])
 if found then return found end
 local taken = {}
+for place = 5, #ARGV do taken[ARGV[place]] = true end
 for _, one in ipairs(redis.call('HVALS', KEYS[1])) do taken[string.match(one, '^%d+') or ''] = true end
-for number = 1, tonumber(ARGV[3]) do
-  if not taken[tostring(number)] then
+for place = 0, tonumber(ARGV[3]) do
+  local number = place == 0 and ARGV[4] or tostring(place)
+  if number ~= '0' and not taken[number] then
     local stored = number .. ' ' .. ARGV[2]
     redis.call('HSET', KEYS[1], ARGV[1], stored)
     return stored

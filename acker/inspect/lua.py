@@ -60,9 +60,9 @@ def register_step(topology: str, field: bytes, what: str, most: int) -> Request:
     return script("register_step", [keys.steps(topology)], [field, what, most])
 
 
-def number_step(topology: str, name: str, most: int) -> Request:
+def number_step(topology: str, name: str, number: int, most: int) -> Request:
     """Gives a step its number."""
-    return script("number_step", [keys.step_numbers(topology)], [name, most])
+    return script("number_step", [keys.step_numbers(topology)], [name, number, most])
 
 
 def note_health(

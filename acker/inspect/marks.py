@@ -1,7 +1,7 @@
 """What each step has done, by its marks: what it has acked and failed, how old trees were, and when last.
 
-A step has a number from 1 to 255 for the life of its topology, by which the shards count
-(`acker.ledger.marks`, lua/includes/marks.lua). Steps that come after 255 others share the number 0.
+A step has a number, made of its name, by which the shards count (`acker.ledger.marks`,
+lua/includes/marks.lua). Steps that come after 255 others share the number 0.
 """
 
 import logging
@@ -14,7 +14,7 @@ from acker.inspect import lua
 from acker.ledger import histogram, ids
 from acker.ledger.config import check_name, is_name
 from acker.ledger.core import Core
-from acker.ledger.marks import MOST_STEPS, Mark, Marked
+from acker.ledger.marks import MOST_NUMBER, MOST_STEPS, Mark, Marked, number_of
 from acker.store import keys
 from acker.store.keys import Shard
 from acker.store.operation import Operation, Reply, Request, command
@@ -73,10 +73,10 @@ def mark(core: Core, name: str, batch: int = -1) -> Operation[Mark | None]:
         return None
     number: Reply = None
     try:
-        [number] = yield [lua.number_step(core.config.name, name, MOST_STEPS)]
+        [number] = yield [lua.number_step(core.config.name, name, number_of(name), MOST_STEPS)]
     except StoreError as error:  # what it does is worth more than who it is: so are rights of before
         number = error
-    if not isinstance(number, int) or not 0 <= number <= MOST_STEPS:
+    if not isinstance(number, int) or not 0 <= number <= MOST_NUMBER:
         _log.error("what step %r of topology %r does is not noted: %s", name, core.config.name, number)
         return None
     if number == 0 and (core.config.name, name) not in _warned and len(_warned) < MOST_STEPS:
@@ -94,9 +94,9 @@ def numbers(core: Core) -> Operation[dict[int, str]]:
     found = {
         int(number): name.decode("utf-8", "replace")
         for name, number in pairs(stored).items()
-        if number.isdigit() and len(number) < 4
+        if number.isdigit() and len(number) < 11
     }
-    return {number: name for number, name in found.items() if 1 <= number <= MOST_STEPS and is_name(name)}
+    return {number: name for number, name in found.items() if is_name(name) and number == number_of(name)}
 
 
 def totals(core: Core) -> Operation[list[StepTotals]]:
@@ -132,12 +132,13 @@ def seen(
 ) -> Operation[list[list[Seen]]]:
     """For each slab of a shard, when each step last acked tuples of it, the latest first.
 
-    most: steps to look for, those with the lowest numbers. Those that share a number are one, `OTHERS`, where
+    most: steps to look for, the first by their names. Those that share a number are one, `OTHERS`, where
     one of them has. Slabs of one have no marks.
     """
     known = yield from numbers(core)
-    named = dict(sorted(known.items())[:most]) | ({0: OTHERS} if len(known) >= MOST_STEPS else {})
-    fields = [bytes([number]) + slab for slab in slabs if not ids.is_one(slab) for number in named]
+    first_ones = sorted(known.items(), key=lambda one: one[1])[:most]
+    named = dict(first_ones) | ({0: OTHERS} if len(known) >= MOST_STEPS else {})
+    fields = [_packed(number) + slab for slab in slabs if not ids.is_one(slab) for number in named]
     [instant] = yield [Request(shard.clock, ["TIME"])]
     now, found = seconds(instant), dict[bytes, Marked]()
     for first in range(0, len(fields), 1_000):
@@ -153,13 +154,17 @@ def seen(
             []
             if ids.is_one(slab)
             else [
-                _seen(name, found.get(bytes([number]) + slab), now)
+                _seen(name, found.get(_packed(number) + slab), now)
                 for number, name in named.items()
-                if number or b"\0" + slab in found
+                if number or _packed(0) + slab in found
             ]
         )
         answer.append(sorted(own, key=lambda one: (-(one.at or 0.0), one.step)))
     return answer
+
+
+def _packed(number: int) -> bytes:
+    return number.to_bytes(4, "little")
 
 
 def _seen(step: str, found: Marked | None, now: float) -> Seen:

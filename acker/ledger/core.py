@@ -45,7 +45,8 @@ class Core:
     """The spouts that a shard tells outcomes to, as it has said last (acker/ledger/registries.py)."""
 
     def __post_init__(self) -> None:
-        self.shards = [keys.Shard(self.config.name, number) for number in range(self.config.ackers)]
+        ackers = self.config.ackers
+        self.shards = [keys.Shard(self.config.name, number, ackers) for number in range(ackers)]
 
     @property
     def horizon(self) -> float:

@@ -8,6 +8,7 @@ Such an anchor is not negative: the tag 11, the line (5 bits), the section (3 bi
 tracked together.
 """
 
+import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
 
@@ -130,12 +131,23 @@ def of_line(slab: bytes) -> bool:
     return _FIRST_BYTE <= slab[0] < _FIRST_BYTE + (1 << 5)
 
 
-def gates(anchors: Ids) -> Ids:
-    """What keeps the trees of anchors open until the section before is over; none is 0.
+def mark_of(name: str, record: bytes) -> int:
+    """The mark of a line: 64 bits of its name and its definition, as that is stored without its number.
 
-    The mix of SplitMix64, as in `acker.ledger.ids.seeded_ids`: whoever knows an anchor knows its gate.
+    A store that has lost its lines may give the number of one to another. Their marks differ, and by its mark
+    a line opens the gates of its own requests, and of no others.
     """
-    z = anchors.view(np.uint64)
+    digest = hashlib.sha1(b"%b %b" % (name.encode(), record), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def gates(anchors: Ids, mark: int) -> Ids:
+    """What keeps the trees of anchors open until the section before is over; none is 0. mark: of their line.
+
+    The mix of SplitMix64, as in `acker.ledger.ids.seeded_ids`: whoever knows an anchor and its line knows its
+    gate.
+    """
+    z = (anchors ^ np.int64(mark)).view(np.uint64)
     with np.errstate(over="ignore"):
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -117,7 +117,8 @@ def _check_wait(wanted: TopologyConfig) -> Operation[None]:
 
     Replicas are counted at once: a wait for some that are not there would last until the store's time is up.
     """
-    places = [keys.config(wanted.name), *(keys.Shard(wanted.name, n).clock for n in range(wanted.ackers))]
+    shards = (keys.Shard(wanted.name, number, wanted.ackers) for number in range(wanted.ackers))
+    places = [keys.config(wanted.name), *(one.clock for one in shards)]
     if wanted.wait_fsync:
         yield [Request(one, ["WAITAOF", 1, 0, 1]) for one in places]
     if wanted.wait_replicas:

@@ -290,6 +290,8 @@ def _stage_last(core: Core, staging: Staging, one: Arrived, acked: Ids) -> Opera
 def _gates(core: Core, one: Arrived, acked: Ids, into: list[Request]) -> Segment:
     """The gates of the next section of requests. into: gets what stages them."""
     anchors, token = one.anchors(acked, one.section + 1), segments.new_token()
-    requests, shards = stage_deltas(core, STAGING_TTL, anchors, sections.gates(anchors), token, 0, "1")
+    requests, shards = stage_deltas(
+        core, STAGING_TTL, anchors, sections.gates(anchors, one.line.mark), token, 0, "1"
+    )
     into += requests
     return Segment(token, len(anchors), 0, 0, shards, (0,))

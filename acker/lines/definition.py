@@ -10,7 +10,7 @@ import redis
 from acker.errors import LineConflict, UnreadableRecord, ValidationError, shown
 from acker.ledger.config import check_name
 from acker.ledger.core import Core
-from acker.ledger.sections import LINES, SECTIONS
+from acker.ledger.sections import LINES, SECTIONS, mark_of
 from acker.ledger.settings import check_number
 from acker.store import keys, records
 from acker.store.operation import Operation, command
@@ -51,11 +51,12 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A line as it is stored: its number, and its streams that gather."""
+    """A line as it is stored: its number, its streams that gather, and its mark (`sections.mark_of`)."""
 
     name: str
     number: int
     gathers: tuple[Gather, ...]
+    mark: int
 
     def gathering(self, section: int) -> Gathering:
         """How the stream at the end of a section gathers."""
@@ -87,7 +88,11 @@ def declare(core: Core, name: str, members: tuple[Gather, ...]) -> Operation[Def
             f"ackers: a line needs 1 or more, topology {core.config.name!r} has 0, so nothing is tracked"
         )
     record = records.dump([astuple(one) for one in members])
-    [reply] = yield [lua.declare_line(core.config.name, name, record, LINES)]
+    # A store that has lost its lines may have their streams still, and trees of their numbers.
+    used = yield from gathers.numbers(core)
+    own = next((used[one.stream] for one in members if one.stream in used), 0)
+    others = sorted({number for number in used.values() if number != own})
+    [reply] = yield [lua.declare_line(core.config.name, name, record, LINES, own, others)]
     if isinstance(reply, redis.ResponseError):
         said = str(reply).removeprefix("ACKER ")
         raise ValidationError(f"line {name!r} cannot be declared in topology {core.config.name!r}: {said}")
@@ -108,7 +113,10 @@ def parse(name: str, stored: bytes) -> Definition:
     number, _, record = stored.partition(b" ")
     with records.reading(record, f"line {name!r}") as members:
         return Definition(
-            name, whole(number, f"the number of line {name!r}"), check([Gather(*one) for one in members])
+            name,
+            whole(number, f"the number of line {name!r}"),
+            check([Gather(*one) for one in members]),
+            mark_of(name, record),
         )
 
 

@@ -263,9 +263,9 @@ class Worker:
         """
         core, stream, slot = self.ledger.core, self.step.reads, self._slot
         lease = leases.beat(core, stream, slot, self.reader, new=not self._leased)
-        size = room.OF_PROCESS.of_claim(self.step.max_bytes)
+        name, size = self.step.name, room.OF_PROCESS.of_claim(self.step.max_bytes)
         claim = subscriptions.claim(
-            core, stream, slot, self.reader, self._at, rows=self._rows, bytes=size, told=told
+            core, stream, slot, self.reader, self._at, name=name, rows=self._rows, bytes=size, told=told
         )
         if not self._leased:
             # Before it takes anything: who has taken and is not known to live would keep that for ever.

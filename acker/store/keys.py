@@ -261,13 +261,17 @@ class Function:
         return self._prefix + b"result:" + anchor.encode()
 
 
-def before_shard(topology: str) -> bytes:
-    """What the keys of all shards begin with, before the shard's number (lua/claim_and_look.lua)."""
-    return f"acker:{{{topology}:".encode()
+def around_shard(topology: str, shards: int) -> tuple[bytes, bytes]:
+    """The parts of keys of shards before and behind their number, in their tag (lua/claim_and_look.lua)."""
+    return f"acker:{{{topology}:".encode(), f"/{shards}}}:".encode()
 
 
 class Shard:
-    """The keys of one shard of a topology (lua/includes/shard.lua says what each holds)."""
+    """The keys of one shard of a topology (lua/includes/shard.lua says what each holds).
+
+    shards: how many the topology has. It is part of every key: the shard of a tree follows from it, so a
+    process that knows a topology of another number, removed and made anew since, finds no shard of this one.
+    """
 
     __slots__ = (
         "_fixed",
@@ -281,9 +285,10 @@ class Shard:
         "slabs",
     )
 
-    def __init__(self, topology: str, number: int) -> None:
+    def __init__(self, topology: str, number: int, shards: int) -> None:
         self.number = number
-        self._prefix = prefix = f"acker:{{{topology}:{number}}}:".encode()
+        before, behind = around_shard(topology, shards)
+        self._prefix = prefix = b"%b%d%b" % (before, number, behind)
         self.slabs = prefix + b"slabs"
         self.message_ids = prefix + b"message_ids"
         self.counters = prefix + b"counters"

@@ -161,7 +161,8 @@ def _look(found: _Found, stream: str) -> Operation[None]:
         yield from _walk(found, own.returned(slot), b"-", slot, oldest)
         yield from _walk(found, own.entries, start, slot, oldest)
         if found.over or found.looks <= 0:
-            found.full.append(f"stream {stream}, subscription number {slot}")
+            whose = fields.get(b"slot:%d" % slot, b"").decode("utf-8", "replace")
+            found.full.append(f"stream {stream}, subscription {whose or 'to come'}")
 
 
 def _gone(core: Core, own: keys.Stream, slot: int, now: int) -> Operation[list[str]]:

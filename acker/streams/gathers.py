@@ -7,9 +7,10 @@ for one that has no others. See `acker.lines`.
 
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from json.encoder import encode_basestring_ascii
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -22,7 +23,7 @@ from acker.ledger.ids import Ids
 from acker.ledger.settings import check_number
 from acker.store import keys, records
 from acker.store.operation import Operation, Request, command
-from acker.store.replies import whole
+from acker.store.replies import pairs, whole
 from acker.streams import lua, segments
 from acker.streams.segments import ANCHORS
 
@@ -83,8 +84,12 @@ def of(core: Core, stream: str) -> Operation[Gathering | None]:
     return None if found is None else Gathering.parse(found)
 
 
-Gathers: TypeAlias = tuple[int, tuple[str, ...]]
-"""The number of a line, and its streams that gather."""
+class Gathers(NamedTuple):
+    """The number of a line, its streams that gather, and its mark (`acker.ledger.sections.mark_of`)."""
+
+    number: int
+    streams: tuple[str, ...]
+    mark: int
 
 
 def line(core: Core, name: str) -> Operation[Gathers]:
@@ -94,7 +99,34 @@ def line(core: Core, name: str) -> Operation[Gathers]:
         raise UnknownLine(f"topology {core.config.name!r} has no line {name!r}: declare it first")
     number, _, record = stored.partition(b" ")
     with records.reading(record, "a line") as gathering:
-        return whole(number, f"the number of line {name!r}"), tuple(str(one[0]) for one in gathering)
+        streams = tuple(str(one[0]) for one in gathering)
+        return Gathers(whole(number, f"the number of line {name!r}"), streams, sections.mark_of(name, record))
+
+
+def numbers(core: Core) -> Operation[dict[str, int]]:
+    """The numbers of lines by which streams gather, by the streams. One that cannot be read is left out."""
+    [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
+    streams = [name.decode("utf-8", "replace") for name in names]
+    stored = yield [
+        command("HGET", keys.Stream(core.config.name, stream).subscriptions, "gather") for stream in streams
+    ]
+    found = {}
+    for stream, record in zip(streams, stored, strict=True):
+        with suppress(UnreadableRecord, ValidationError):
+            if record is not None:
+                found[stream] = Gathering.parse(record).line
+    return found
+
+
+def marks(core: Core) -> Operation[dict[int, int]]:
+    """The marks of the lines that a topology has, by their numbers; one that has no number is left out."""
+    [stored] = yield [command("HGETALL", keys.lines(core.config.name))]
+    found = {}
+    for name, value in pairs(stored).items():
+        number, _, record = value.partition(b" ")
+        if number.isdigit():
+            found[int(number)] = sections.mark_of(name.decode("utf-8", "replace"), record)
+    return found
 
 
 def apart(firsts: Ids) -> bool:

@@ -36,9 +36,9 @@ def record_schema(stream: Stream, seen: bytes, new: bytes) -> Request:
     return script("record_schema", [stream.schema], [seen, new])
 
 
-def subscribe(stream: Stream, name: str, most: int) -> Request:
-    """Gives a subscription its number."""
-    return script("subscribe", [stream.subscriptions, stream.entries], [name, most])
+def subscribe(stream: Stream, name: str, most: int, number: int, step: int) -> Request:
+    """Gives a subscription its number. number: of the first; step: of another one, above those there are."""
+    return script("subscribe", [stream.subscriptions, stream.entries], [name, most, number, step])
 
 
 def retire_subscription(stream: Stream, name: str, forget: bool) -> Request:
@@ -62,9 +62,11 @@ def declare_gather(stream: Stream, record: str) -> Request:
     return script("declare_gather", [stream.entries, stream.subscriptions], [record])
 
 
-def declare_line(topology: str, name: str, record: str, most: int) -> Request:
-    """Declares a line."""
-    return script("declare_line", [keys.lines(topology)], [name, record, most])
+def declare_line(
+    topology: str, name: str, record: str, most: int, own: int, others: Sequence[int]
+) -> Request:
+    """Declares a line. own: the number that its streams gather by, or 0; others: those of other streams."""
+    return script("declare_line", [keys.lines(topology)], [name, record, most, own, *others])
 
 
 def gather(
@@ -134,17 +136,18 @@ def claim_segments(
     end: str,
     ttl: int,
     shown: int,
+    name: str,
 ) -> Request:
     """Gives a reader segments, and tells up to `shown` of them."""
     own = [
         stream.entries, stream.subscriptions, stream.returned(slot), stream.taken(slot, reader),
         stream.readers(slot), stream.bound(slot, reader),
     ]  # fmt: skip
-    return script("claim_segments", own, [slot, reader, at, rows, bytes, segments, end, ttl, shown])
+    return script("claim_segments", own, [slot, reader, at, rows, bytes, segments, end, ttl, shown, name])
 
 
 def claim_and_look(
-    topology: str,
+    config: TopologyConfig,
     stream: Stream,
     slot: int,
     reader: str,
@@ -155,10 +158,11 @@ def claim_and_look(
     end: str,
     ttl: int,
     shown: int,
+    name: str,
 ) -> Request:
     """As `claim_segments`, and reads what a worker wants to know of segments. A cluster answers None."""
-    claim = claim_segments(stream, slot, reader, at, rows, bytes, segments, end, ttl, shown)
-    args = [*claim.args, stream.payload(""), keys.before_shard(topology)]
+    claim = claim_segments(stream, slot, reader, at, rows, bytes, segments, end, ttl, shown, name)
+    args = [*claim.args, stream.payload(""), *keys.around_shard(config.name, config.ackers)]
     return Request(claim.key, args, scripts.get("claim_and_look"), claim.keys, one_server=True)
 
 
@@ -308,8 +312,8 @@ def begin_commit(
     config: TopologyConfig, writer: str, number: int, what: str, ttl: int, attempt: str, kept: int
 ) -> Request:
     """Stores a commit, or reads the one that is stored."""
-    own = [keys.commits(config.name, writer)]
-    return script("begin_commit", own, [number, what, ttl, attempt, kept], config.wait)
+    args: list[Word] = [number, what, ttl, attempt, kept, keys.config(config.name), config.ackers]
+    return script("begin_commit", [keys.commits(config.name, writer)], args, config.wait)
 
 
 def advance_commit(
@@ -356,11 +360,12 @@ def publish(config: TopologyConfig, stream: Stream, segments: Sequence[Segment])
 
 
 def publish_once(
-    config: TopologyConfig, stream: Stream, segment: Segment, payload: bytes, ttl: int
+    config: TopologyConfig, stream: Stream, segment: Segment, payload: bytes, ttl: int, following: int
 ) -> Request:
-    """Publishes a segment without a commit."""
+    """Publishes a segment without a commit. following: of the next subscription, where it has no number."""
     own = [stream.entries, stream.subscriptions, *_rows_of(stream, [segment]), stream.marker(segment.token)]
-    return script("publish_once", own, [*_published(segment), payload, ttl, segment.lane], config.wait)
+    facts: list[Word] = [*_published(segment), payload, ttl, segment.lane]
+    return script("publish_once", own, [*facts, "" if segment.shards else following], config.wait)
 
 
 def record_effects(

@@ -92,7 +92,9 @@ class StreamReader:
         slot = yield from subscriptions.subscribe(core, self.stream, self.subscription)
         yield from taking_back.recover(core, self.stream, slot)
         while True:
-            last = yield from subscriptions.claim(core, self.stream, slot, reader, self._at, end=end)
+            last = yield from subscriptions.claim(
+                core, self.stream, slot, reader, self._at, name=self.subscription, end=end
+            )
             if last == self._at:
                 break
             what = Range(self.stream, slot, reader, self._at, last)

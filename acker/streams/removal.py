@@ -29,7 +29,7 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
     # A number that cannot be read is in the name of its cursor, too.
     numbers = [number for field, number in pairs(stored).items() if field.startswith(b"name:")]
     numbers += [field[7:] for field in pairs(stored) if field.startswith(b"cursor:")]
-    for slot in sorted({int(number) for number in numbers if len(number) < 10 and number.isdigit()}):
+    for slot in sorted({int(number) for number in numbers if len(number) < 17 and number.isdigit()}):
         [readers] = yield [command("HKEYS", own.readers(slot))]
         names = [reader.decode("utf-8", "replace") for reader in readers]
         left = [key for name in names for key in own.of_reader(slot, name)]

@@ -2,13 +2,16 @@
 
 As Storm gives each target task its own edge, each subscription has tuple ids of its own: what two of them ack
 would undo itself otherwise. A subscription has a number in its stream, its slot, and a segment is staged for
-the slots that there are then. So one that joins later sees what is staged from then on; what is staged while
-there is none waits for the first. A reader's segments are numbered 1, 2, 3 ... as it takes them.
+the slots that there are then. A store that was emptied, or set back, gives a slot to no other subscription
+(lua/subscribe.lua): whoever goes on with one of before finds nothing by it. One that joins later sees what is
+staged from then on; what is staged while there is none waits for the first. A reader's segments are numbered
+1, 2, 3 ... as it takes them.
 """
 
 import hashlib
 import json
 import logging
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import NamedTuple
@@ -42,6 +45,7 @@ GONE = b"0"
 _TOLD = 64
 """Most segments that a claim lists of all that it gives."""
 _MOST_NUMBER = 2**53
+_STEP_BITS = 40
 _log = logging.getLogger(__name__)
 
 
@@ -122,10 +126,13 @@ class StagedFor(NamedTuple):
 def staged_for(core: Core, stream: str) -> Operation[StagedFor]:
     """What a segment of the stream is staged for now. Raises UnreadableRecord."""
     key = keys.Stream(core.config.name, stream).subscriptions
-    [(found, following, *how)] = yield [command("HMGET", key, "slots", "next", "gather", "fair")]
+    asked = command("HMGET", key, "slots", "next", "gather", "fair")
     what = f"stream {stream!r}, the subscriptions it has"
+    [(found, following, *how)] = yield [asked]
+    if not found and following is None:  # it is read anew: there may be a subscription by then
+        _, (found, following, *how) = yield [command("HSETNX", key, "next", new_slot()), asked]
     if not found:
-        return StagedFor((_slot(following or b"0", what),), *how)
+        return StagedFor((_slot(following or b"", what),), *how)
     if found.count(b",") >= MOST:
         raise UnreadableRecord(f"{what}: expected at most {MOST}, got {found!r:.100}")
     return StagedFor(tuple(_slot(slot, what) for slot in found.split(b",")), *how)
@@ -134,9 +141,14 @@ def staged_for(core: Core, stream: str) -> Operation[StagedFor]:
 def _slot(value: bytes, what: str) -> int:
     """The number of a subscription; UnreadableRecord."""
     slot = whole(value, what)
-    if not 0 <= slot < _MOST_NUMBER:
-        raise UnreadableRecord(f"{what}: expected numbers from 0, got {value!r:.100}")
+    if not 0 < slot < _MOST_NUMBER:
+        raise UnreadableRecord(f"{what}: expected numbers from 1, got {value!r:.100}")
     return slot
+
+
+def new_slot() -> int:
+    """A random number for the first subscription of a stream."""
+    return 1 + secrets.randbits(52)
 
 
 def subscribe(core: Core, stream: str, name: str) -> Operation[int]:
@@ -153,7 +165,7 @@ def subscribe(core: Core, stream: str, name: str) -> Operation[int]:
     ]
     if found is not None:
         return _slot(found, f"stream {stream!r}, subscription {name!r}")
-    [reply] = yield [lua.subscribe(own, name, MOST)]
+    [reply] = yield [lua.subscribe(own, name, MOST, new_slot(), 1 + secrets.randbits(_STEP_BITS))]
     if isinstance(reply, redis.ResponseError):
         raise AckerError(f"stream {stream!r}: {str(reply).removeprefix('ACKER ')}")
     return int(reply)
@@ -189,6 +201,7 @@ def claim(
     reader: str,
     at: int,
     *,
+    name: str,
     rows: int = 10**15,
     bytes: int = 10**15,  # noqa: A002 - of rows, as `Segment.size` says
     segments: int = MOST_GIVEN,
@@ -197,18 +210,18 @@ def claim(
 ) -> Operation[int]:
     """Takes the next segments for a reader that has had those up to number `at`; returns the last number.
 
-    rows, bytes, segments: most to take, though one segment is always taken. end: id of the last entry to be
-    taken. What was taken before, and is in no batch, is given again. Raises UnknownSubscription, and
-    ReaderFenced where what the reader had was given back. told: gets all segments after `at`, where they are
-    few, and whether there may be more.
+    name: of the subscription, as the caller knows it. rows, bytes, segments: most to take, though one segment
+    is always taken. end: id of the last entry to be taken. told: gets all segments after `at`, where they are
+    few, and whether there may be more. What was taken before, and is in no batch, is given again. Raises
+    UnknownSubscription, and ReaderFenced where what the reader had was given back.
     """
     own = keys.Stream(core.config.name, stream)
     while True:
         shown = 0 if told is None else _TOLD
-        words = slot, reader, at, rows, bytes, segments, end, HOLD_TTL, shown
+        words = slot, reader, at, rows, bytes, segments, end, HOLD_TTL, shown, name
         reply: Reply = None
         if told is not None:
-            [reply] = yield [lua.claim_and_look(core.config.name, own, *words)]
+            [reply] = yield [lua.claim_and_look(core.config, own, *words)]
             if isinstance(reply, list):
                 reply, *looks = reply
                 told.now, told.looks = (milliseconds(looks[0]), looks[1:]) if looks else (0, [])
@@ -280,16 +293,6 @@ def given_back(core: Core, stream: str, slot: int, reader: str) -> Operation[int
     """The highest number that was given back of a reader: one of that name goes on after it. 0: none was."""
     [found] = yield [command("HGET", keys.Stream(core.config.name, stream).bound(slot, reader), "given_back")]
     return whole(found, f"stream {stream!r}, what was given back of reader {reader!r}")
-
-
-def made(core: Core, stream: str, slot: int) -> Operation[str]:
-    """When a subscription was made (ms), as text; "" where that is not known.
-
-    It tells a subscription from another one of its name and number: that was dropped, or its store lost it.
-    """
-    key = keys.Stream(core.config.name, stream).subscriptions
-    [found] = yield [command("HGET", key, f"made:{slot}")]
-    return (found or b"").decode("utf-8", "replace")
 
 
 def knows(core: Core, stream: str, slot: int, reader: str) -> Operation[bool]:

@@ -9,9 +9,9 @@
 --   marks        hash  four of them. Marks of a rotation stand in that of its number modulo 4,
 --                      and go when the next rotation takes the place (rotate.lua): later than their slab,
 --                      unless that was reset; without rotations, by its time to live. The field is the
---                      step's number (byte) and the slab; the value is when (ms, u64) and in which batch
+--                      step's number (u32) and the slab; the value is when (ms, u64) and in which batch
 --                      (u32)
--- `by` is who acks: the step's number (byte) and the batch (u32; all ones for none); '' for nobody that is
+-- `by` is who acks: the step's number (u32) and the batch (u32; all ones for none); '' for nobody that is
 -- known: nothing is noted then.
 -- Slabs of one have no marks: a mark takes many times what is kept of such a tree.
 -- None of this is worth to end a call in the middle: what cannot be written is left out.
@@ -44,7 +44,7 @@ end
 -- slabs.
 function marks.acked(keys, by, tuples, many, trees, ones)
   if by == '' then return end
-  local number, value, fields, m = sub(by, 1, 1), pack('<I8', now) .. sub(by, 2), {}, #many
+  local number, value, fields, m = sub(by, 1, 4), pack('<I8', now) .. sub(by, 5), {}, #many
   for k = 1, m do
     fields[2 * k - 1], fields[2 * k] = number .. many[k], value
   end
@@ -60,7 +60,7 @@ end
 -- Writes what acked() counted.
 function marks.flush(keys)
   if not marks.by then return end
-  local step, buckets = byte(marks.by), {}
+  local step, buckets = unpack_from('<I4', marks.by), {}
   for fixed, n in pairs(marks.trees) do
     local kind, spout, count, _, tracked_at = unpack_from(HEADER, fixed)
     if slabs.is_tracked(kind, spout, count) then
@@ -76,7 +76,7 @@ end
 -- Trees that `by` fails.
 function marks.failed(steps, by, trees)
   if by == '' then return end
-  local step = tostring(byte(by))
+  local step = unpack_from('<I4', by)
   if trees > 0 then redis.pcall('HINCRBY', steps, step .. ' failed', trees) end
   redis.pcall('HSET', steps, step .. ' seen', now)
 end

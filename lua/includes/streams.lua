@@ -1,7 +1,7 @@
 -- What the scripts on a stream share. The hash of its subscriptions holds:
 --
 --   slots          the numbers of the subscriptions there are, as "0,2"; empty or missing: there is none
---   next           the number that the next one gets
+--   next           the number of the next one, where there is none and segments were staged for that
 --   name:<name>    its number              slot:<n>     its name, until it is dropped
 --   cursor:<n>     id of the last entry that was given to one of its readers
 --   made:<n>       when it was made (ms); missing where an earlier version has
@@ -44,22 +44,38 @@ function stream.lost(keys, first, step)
   end
 end
 
+-- The numbers among `slots` that are of subscriptions there are, or of the next one; and the others.
+local function divided(subscriptions, slots)
+  local following, living, gone = call('HGET', subscriptions, 'next'), {}, {}
+  for slot in string.gmatch(slots, '%d+') do -- at most 64
+    local there = slot == following or call('HEXISTS', subscriptions, 'slot:' .. slot) == 1
+    local to = there and living or gone
+    to[#to + 1] = slot
+  end
+  return living, gone
+end
+
+-- The slots that rows without trees are for: `slots`, or, where none of these is left, those there are now.
+-- following: the number of the next one, where it has none yet.
+function stream.renewed(subscriptions, slots, following)
+  if #divided(subscriptions, slots) > 0 then return slots end
+  local now = call('HGET', subscriptions, 'slots') or ''
+  if now ~= '' then return now end
+  call('HSETNX', subscriptions, 'next', following)
+  return call('HGET', subscriptions, 'next')
+end
+
 -- Publishes a segment for those of its `slots` that were not dropped meanwhile; returns if there is one.
 -- `owed` notes for each slot: 1 published for it; 0 dropped before that, and others have the segment; x
 -- dropped,
 -- and nobody has it. Debts to slots that are gone are for who publishes to end, see stream.gone.
 -- lane: of includes/lanes.lua, as text; nil is '0'.
 function stream.publish(entries, subscriptions, owed, record, rows, bytes, slots, lane)
-  local following = tonumber(call('HGET', subscriptions, 'next') or 0)
-  local living, gone, states = {}, {}, {}
-  for slot in string.gmatch(slots, '%d+') do -- at most 64
-    if tonumber(slot) >= following or call('HEXISTS', subscriptions, 'slot:' .. slot) == 1 then
-      living[#living + 1] = slot
-      states[#states + 1], states[#states + 2] = slot, '1'
-      stream.count(subscriptions, 'rows:' .. slot, rows)
-    else
-      gone[#gone + 1] = slot
-    end
+  local living, gone = divided(subscriptions, slots)
+  local states = {}
+  for _, slot in ipairs(living) do
+    states[#states + 1], states[#states + 2] = slot, '1'
+    stream.count(subscriptions, 'rows:' .. slot, rows)
   end
   for _, slot in ipairs(gone) do
     states[#states + 1], states[#states + 2] = slot, #living > 0 and '0' or 'x'

@@ -81,9 +81,9 @@ def test_the_alerts_are_of_metrics_that_there_are_and_of_each_kind_of_trouble(
     ("key", "field"),
     [
         (keys.config("damaged"), "ackers"),
-        (keys.Shard("damaged", 0).clock, "rotations"),
-        (keys.Shard("damaged", 0).counters, "acked"),
-        (keys.Shard("damaged", 0).latency, "many"),
+        (keys.Shard("damaged", 0, 1).clock, "rotations"),
+        (keys.Shard("damaged", 0, 1).counters, "acked"),
+        (keys.Shard("damaged", 0, 1).latency, "many"),
     ],
 )
 def test_a_topology_that_cannot_be_read_is_a_trouble_and_keeps_no_other_from_its_alerts(

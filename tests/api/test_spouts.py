@@ -239,7 +239,7 @@ def test_an_entry_that_cannot_be_read_holds_up_no_other(
 ) -> None:
     trees = Trees(2).track(ledger)
     shard = ids.shard_of(ids.slab_of(int(trees.anchors[0])), 2)
-    valkey_raw.xadd(keys.Shard("words", shard).outcomes("s"), {b"status": b"?"})
+    valkey_raw.xadd(keys.Shard("words", shard, 2).outcomes("s"), {b"status": b"?"})
     trees.complete(ledger)
     assert sum(len(one["trees"]) for one in pages(client)) == 2
 

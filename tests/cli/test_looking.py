@@ -126,7 +126,7 @@ def test_why_says_where_a_tree_is_and_who_has_taken_it(acker: Acker, ledger: Led
     assert "- in stream lines for its first subscription, published " in shown.out
     assert shown.out.endswith(" s ago, taken by nobody\n")
     slot = ledger.run(subscriptions.subscribe(ledger.core, "lines", "split"))
-    ledger.run(subscriptions.claim(ledger.core, "lines", slot, "r1", 0))
+    ledger.run(subscriptions.claim(ledger.core, "lines", slot, "r1", 0, name="split"))
     ledger.store.send([holders.noting(ledger.core, Range("lines", slot, "r1", 0, 1), HOSTILE, 17)])
     shown = acker("why", "words", anchor, "--rows")
     assert "1 row in stream lines for subscription split" in shown.out
@@ -177,7 +177,8 @@ def test_readers_are_shown_and_what_a_dead_one_has_is_given_back(acker: Acker, l
     StreamWriter(ledger, "lines").write(pa.table({"line": ["a"]}))
     Stream(ledger, "lines").subscribe("split")
     assert acker("readers", "words", "lines").out == "no readers\n"
-    assert ledger.run(subscriptions.claim(ledger.core, "lines", 0, "5f0c", 0)) == 1
+    slot = ledger.run(subscriptions.find(ledger.core, "lines", "split"))
+    assert ledger.run(subscriptions.claim(ledger.core, "lines", slot, "5f0c", 0, name="split")) == 1
     assert re.search(r"^split +5f0c +\d+ \w+ ago$", acker("readers", "words", "lines").out, re.MULTILINE)
     listed = good(acker("readers", "words", "lines", "--json"))
     assert isinstance(listed, list)

@@ -9,7 +9,7 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
 
-SHARD = keys.Shard("damaged", 0)
+SHARD = keys.Shard("damaged", 0, 1)
 Damage = Callable[[redis.Redis], object]
 
 

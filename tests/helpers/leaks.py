@@ -101,7 +101,7 @@ MOST = {
 WITHIN_A_CALL = ("scratch", "operand")
 """What no client ever sees."""
 
-_LEDGER_KEY = re.compile(rb"acker:\{[^{}:]+(?::\d+)?\}:([a-z_]+)(?::.*)?\Z", re.DOTALL)
+_LEDGER_KEY = re.compile(rb"acker:\{[^{}:]+(?::\d+/\d+)?\}:([a-z_]+)(?::.*)?\Z", re.DOTALL)
 
 
 def kind_of(key: bytes) -> str:

@@ -36,7 +36,7 @@ class StoredShard:
 
 def shard_key(ledger: Ledger, number: int, name: str) -> bytes:
     """The key of that name of a shard."""
-    return b"acker:{%s:%d}:%s" % (ledger.config.name.encode(), number, name.encode())
+    return b"acker:{%s:%d/%d}:%s" % (ledger.config.name.encode(), number, ledger.config.ackers, name.encode())
 
 
 def pass_time(raw: "redis.Redis", ledger: Ledger, milliseconds: int) -> None:

@@ -288,8 +288,8 @@ def _samples() -> dict[str, tuple[bytes, ...]]:
     commit = Commit((), (roots,), settled=None, origin=Origin(frozenset({("only", 0, 7)}), "digest"))
     verdict = Verdict({"lines": "limit"}, "distinct", ("lines",), 3)
     own = {
-        "slots": "0,2", "next": "3", "name:a": "0", "slot:0": "a", "slot:2": "c", "cursor:0": "1-0",
-        "rows:0": "7", "acked:0": "3", "dropped:0": "0", "segments": "2", "bytes": "99", "max_age": "60.5",
+        "slots": "1,2", "next": "3", "name:a": "1", "slot:1": "a", "slot:2": "c", "cursor:1": "1-0",
+        "rows:1": "7", "acked:1": "3", "dropped:1": "0", "segments": "2", "bytes": "99", "max_age": "60.5",
         "entry": "1700000000000-0",
     }  # fmt: skip
     reported = {

@@ -56,8 +56,12 @@ def take(ledger: Ledger, stream: str, name: str = DEFAULT, reader: str = "reader
     """A batch: what a reader of a subscription can take."""
     slot = ledger.run(subscriptions.subscribe(ledger.core, stream, name))
     at = ledger.run(subscriptions.last_taken(ledger.core, stream, slot, reader))
-    end = ledger.run(subscriptions.claim(ledger.core, stream, slot, reader, at, **most))
+    end = ledger.run(subscriptions.claim(ledger.core, stream, slot, reader, at, name=name, **most))
     return Range(stream, slot, reader, at, end)
+
+
+def slot_of(ledger: Ledger, stream: str = "lines", name: str = DEFAULT) -> int:
+    return ledger.run(subscriptions.find(ledger.core, stream, name))
 
 
 def taken(ledger: Ledger, batch: Range) -> list[Taken]:

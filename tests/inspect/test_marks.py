@@ -15,7 +15,7 @@ from acker.inspect.removal import remove
 from acker.ledger import histogram, ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import Ids
-from acker.ledger.marks import MOST_STEPS, Mark
+from acker.ledger.marks import MOST_STEPS, Mark, number_of
 from acker.ledger.slabs import NewSlab
 from acker.store import keys
 from acker.store.client import Store
@@ -146,7 +146,7 @@ def test_numbers_are_for_the_life_of_a_topology_and_late_steps_share_one(
 ) -> None:
     monkeypatch.setattr(marks, "_warned", set())
     first = [ledger.run(marks.mark(ledger.core, f"step{n}")) for n in range(MOST_STEPS)]
-    assert first == [Mark(n) for n in range(1, MOST_STEPS + 1)]
+    assert first == [Mark(number_of(f"step{n}")) for n in range(MOST_STEPS)]
     assert [ledger.run(marks.mark(ledger.core, f"step{n}")) for n in range(MOST_STEPS)] == first
     with caplog.at_level(logging.WARNING):
         for name in ("late", "later", "late"):
@@ -221,8 +221,10 @@ def test_what_cannot_be_read_keeps_no_ack_from_its_effect(ledger: Ledger, raw: "
     assert (counters["acked"], counters["failed"]) == (5, 2)
     for shard in ledger.core.shards:
         raw.delete(*shard.of_steps())
+        a = number_of("a")
         raw.hset(
-            shard.step_counts, mapping={"1 tuples": "x", "999 seen": 1, "1 ": 4, "nonsense": 1, "1 900": 2}
+            shard.step_counts,
+            mapping={f"{a} tuples": "x", "999 seen": 1, f"{a} ": 4, "nonsense": 1, f"{a} 900": 2},
         )
     raw.hset(keys.step_numbers("t"), mapping={"a b": 9, "c": "x", "d": 999})
     [one] = totals(ledger).values()

@@ -241,9 +241,9 @@ def test_a_million_writers_are_remembered_in_bounded_memory(url: str, raw: "redi
         ("SETEX acker:{t}:novelty 60 1", "no known kind"),
         ("SETEX other 60 1", "no known kind"),
         ("SET acker:{t}:turn 1", "no time to live"),
-        ("SET acker:{t:0}:scratch 1", "outlived its call"),
-        ("SET acker:{t:0}:slabs 1", "is a string"),
-        ("HSET acker:{t:0}:clock " + " ".join(f"{n} 1" for n in range(17)), "more than 16 entries"),
+        ("SET acker:{t:0/1}:scratch 1", "outlived its call"),
+        ("SET acker:{t:0/1}:slabs 1", "is a string"),
+        ("HSET acker:{t:0/1}:clock " + " ".join(f"{n} 1" for n in range(17)), "more than 16 entries"),
     ],
 )
 def test_the_look_at_every_key_after_each_test_sees_what_should_not_be_left(

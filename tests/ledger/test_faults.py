@@ -215,7 +215,7 @@ def test_a_call_that_is_refused_as_out_of_turn_goes_through_under_another_writer
 def test_writers_that_the_store_forgot_are_replaced(url: str, raw: "redis.Redis") -> None:
     ledger = opened(url)
     trees = [Trees(1).track(ledger) for _ in range(3)]
-    raw.delete("acker:{tested:0}:writers")
+    raw.delete("acker:{tested:0/1}:writers")
     for one in trees:
         one.complete(ledger)
     counted(ledger, tracked=3, acked=3)

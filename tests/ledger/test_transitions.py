@@ -90,10 +90,10 @@ def test_a_track_takes_over_what_waited_and_leaves_nothing_of_it(
         ledger.run(tick.rotate(ledger.core, force=True))
     trees.track(ledger)
     slab = ids.slab_of(int(trees.anchors[0]))
-    buckets = [int(raw.sismember(f"acker:{{tested:0}}:bucket:{n}", slab)) for n in range(3)]  # type: ignore[arg-type]
+    buckets = [int(raw.sismember(f"acker:{{tested:0/1}}:bucket:{n}", slab)) for n in range(3)]  # type: ignore[arg-type]
     assert buckets == [int(len(early) < 3 and rotations % 3 == n) for n in range(3)]
-    assert bool(raw.exists(b"acker:{tested:0}:ack:" + slab)) == (len(early) < 3)
-    assert int(raw.hget("acker:{tested:0}:counters", "waiting") or 0) == 0
+    assert bool(raw.exists(b"acker:{tested:0/1}:ack:" + slab)) == (len(early) < 3)
+    assert int(raw.hget("acker:{tested:0/1}:counters", "waiting") or 0) == 0
     ticks(ledger, 3)
     assert Counter(status for _, status, _ in reported(ledger, trees)) == Counter(
         ["acked"] * len(early) + ["expired"] * (3 - len(early))

@@ -13,29 +13,31 @@ from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Reply
-from acker.streams import StreamWriter, stale, subscriptions
+from acker.streams import Stream, StreamWriter, stale, subscriptions
 from acker.streams.commits import vectors
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.skipped import Skipped
 from acker.streams.reader import payload_of
 from acker.streams.subscriptions import DEFAULT, Told
-from tests.helpers.streaming import commit, emit, stage, track
+from tests.helpers.streaming import commit, emit, slot_of, stage, track
 
-SLOT = 0
 NUMBERS = itertools.count()
 LINES = keys.Stream("t", "lines")
 
 
 def ready(url: str) -> Ledger:
     ledger = open_ledger(Store(url), "t", ackers=3)
-    assert ledger.run(subscriptions.subscribe(ledger.core, "lines", DEFAULT)) == SLOT
+    Stream(ledger, "lines").subscribe(DEFAULT)
     return ledger
 
 
 def claim(ledger: Ledger, at: int = 0, **most: Any) -> Told:
     """What a reader is told: the same each time that it asks."""
     told = Told()
-    ledger.run(subscriptions.claim(ledger.core, "lines", SLOT, "reader", at, told=told, **most))
+    claiming = subscriptions.claim(
+        ledger.core, "lines", slot_of(ledger), "reader", at, name=DEFAULT, told=told, **most
+    )
+    ledger.run(claiming)
     return told
 
 
@@ -48,14 +50,14 @@ def write(ledger: Ledger, anchors: ids.Ids) -> ids.Ids:
 def along(ledger: Ledger, told: Told) -> tuple[Skipped, dict[bytes, Reply], list[Any]]:
     heads = dict[bytes, Reply]()
     members = [one.segment for one in told.taken]
-    skipped = stale.judge_seen(ledger.core, members, SLOT, told.looks, heads)
+    skipped = stale.judge_seen(ledger.core, members, slot_of(ledger), told.looks, heads)
     return skipped, heads, [one[0] for one in told.looks]
 
 
 def one_by_one(ledger: Ledger, told: Told) -> tuple[Skipped, dict[bytes, Reply], list[Any]]:
     heads = dict[bytes, Reply]()
     members = [one.segment for one in told.taken]
-    skipped = ledger.run(stale.judge(ledger.core, members, SLOT, heads))
+    skipped = ledger.run(stale.judge(ledger.core, members, slot_of(ledger), heads))
     return skipped, heads, ledger.run(payload_of(ledger, "lines", members))
 
 
@@ -69,7 +71,7 @@ def test_what_a_claim_reads_along_is_what_is_read_one_by_one(url: str, raw: "red
     write(ledger, ids.anchors_from(sections.new_first(1), 2))
     write(ledger, ids.new_anchors(2))
     acked, gone = [one.segment for one in claim(ledger).taken[4:6]]
-    raw.delete(*(key for key, _ in vectors.keys_of(ledger.core, acked, SLOT)))
+    raw.delete(*(key for key, _ in vectors.keys_of(ledger.core, acked, slot_of(ledger))))
     raw.delete(LINES.payload(gone.token))
     told = claim(ledger)
     skipped, heads, payloads = expected = one_by_one(ledger, told)

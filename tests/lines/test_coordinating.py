@@ -67,7 +67,7 @@ def test_a_topology_in_trouble_keeps_no_other_waiting(
     store = jobs[0].ledger.store
     for job in jobs:
         work(job)
-    broken = keys.Shard("a", 0).outcomes(SPOUT)
+    broken = keys.Shard("a", 0, 2).outcomes(SPOUT)
     store.send([command("UNLINK", broken), command("SET", broken, "no stream")])
     everything = Coordinating(store)
     for _ in range(2):

@@ -171,7 +171,8 @@ def test_what_is_bound_up_to_the_middle_of_a_bundle_is_given_back_as_a_whole(
     job.coordinate()
     core, run = job.ledger.core, job.ledger.run
     slot = run(subscriptions.find(core, "rows", "count"))
-    assert run(subscriptions.claim(core, "rows", slot, "dead", 0)) == 4, "of each task rows, and a last word"
+    claimed = run(subscriptions.claim(core, "rows", slot, "dead", 0, name="count"))
+    assert claimed == 4, "of each task rows, and a last word"
     valkey_raw.hset(keys.Stream("t", "rows").bound(slot, "dead"), "dead 0", "1 attempt")
     back, bound = run(taking_back.take_back(core, "rows", slot, "dead"))
     assert (back, len(bound)) == (2, 1)

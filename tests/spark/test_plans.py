@@ -227,6 +227,6 @@ def test_a_reader_is_known_after_all_that_it_had_was_acked(ledger: Ledger) -> No
     slot = ledger.run(subscriptions.subscribe(ledger.core, "lines", "default"))
     assert not ledger.run(subscriptions.log(ledger.core, "lines", slot, "nobody"))
     assert not ledger.run(subscriptions.knows(ledger.core, "lines", slot, "nobody"))
-    ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 0))
+    ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 0, name="default"))
     assert ledger.run(subscriptions.knows(ledger.core, "lines", slot, "reader"))
     assert ledger.run(subscriptions.log(ledger.core, "lines", slot, "reader"))

@@ -24,7 +24,7 @@ def advance(number: int, what: str, start: str, to: str) -> Request:
     return lua.advance_commit(CONFIG, "writer", number, what, start, to, "")
 
 
-ONE, TWO = keys.Shard("t", 0).staged("a" * 32, 0), keys.Shard("t", 1).staged("b" * 32, 0)
+ONE, TWO = keys.Shard("t", 0, 2).staged("a" * 32, 0), keys.Shard("t", 1, 2).staged("b" * 32, 0)
 
 
 def staging(key: bytes) -> Request:

@@ -125,10 +125,10 @@ def test_a_server_that_forbids_to_load_scripts_is_an_error_at_once(new_server: N
 
 def test_a_command_that_the_server_refuses_is_an_error_with_its_words(url: str, raw: "redis.Redis") -> None:
     ledger = opened(url)
-    raw.set("acker:{tested:0}:slabs", "not a hash")
+    raw.set("acker:{tested:0/1}:slabs", "not a hash")
     with pytest.raises(StoreError, match="WRONGTYPE"):
         Trees(1).track(ledger)
-    raw.delete("acker:{tested:0}:slabs")
+    raw.delete("acker:{tested:0/1}:slabs")
     Trees(1).track(ledger)
 
 

@@ -340,7 +340,7 @@ def test_a_master_that_hangs_is_an_error_in_bounded_time_and_the_others_work(sti
 
 def test_a_topology_on_a_master_that_hangs_keeps_no_other_from_its_ticks(still: Cluster) -> None:
     def places(name: str) -> set[int]:
-        return {still.owner(key) for key in (keys.config(name), keys.Shard(name, 0).clock)}
+        return {still.owner(key) for key in (keys.config(name), keys.Shard(name, 0, 1).clock)}
 
     stuck = next(name for name in (f"a{n}" for n in range(1000)) if places(name) == {0})
     good = next(name for name in (f"b{n}" for n in range(1000)) if not places(name) & {0})

@@ -28,7 +28,7 @@ from acker.streams.spouts import lua as of_spouts
 CONFIG = TopologyConfig("t")
 GIVEN = {
     TopologyConfig: CONFIG,
-    keys.Shard: keys.Shard("t", 0),
+    keys.Shard: keys.Shard("t", 0, 4),
     keys.Stream: keys.Stream("t", "s"),
     keys.Spout: keys.Spout("t", "s"),
     keys.Function: keys.Function("t", "f"),

@@ -105,9 +105,9 @@ def test_all_keys_of_a_call_on_a_stream_lie_in_one_slot(cluster: str) -> None:
     assert stream.totals().dropped == 2
     assert StreamReader(ledger, "lines", "a").ack_all() == 1
     slot = ledger.run(subscriptions.find(ledger.core, "lines", "b"))
-    at = ledger.run(subscriptions.claim(ledger.core, "lines", slot, "gone", 0))
+    at = ledger.run(subscriptions.claim(ledger.core, "lines", slot, "gone", 0, name="b"))
     assert stream.give_back("gone", "b") == 1
-    at = ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 0))
+    at = ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 0, name="b"))
     what = Commit(inputs=(Range("lines", slot, "reader", 0, at),))
     ledger.run(commit.commit(ledger.core, "writer", 0, what))
     assert stream.unsubscribe("c", ack=True) == 1

@@ -89,7 +89,7 @@ def test_staged_data_that_timed_out_is_an_error_and_not_a_loss(ledger: Ledger) -
     token = staged.segments[0].token
     shard = staged.segments[0].shards[0]
     batch = take(ledger, "lines")
-    ledger.store.send([_command("DEL", ledger.core.shards[shard].staged(token, 0))])
+    ledger.store.send([_command("DEL", ledger.core.shards[shard].staged(token, staged.segments[0].slots[0]))])
     with pytest.raises(StagingExpired):
         commit(ledger, 0, Commit((staged,), (batch,)))
     assert rows(ledger, "words") == []

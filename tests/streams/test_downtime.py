@@ -166,7 +166,8 @@ def test_a_stream_that_cannot_be_read_keeps_no_other_from_waiting(ledger: Ledger
         own = keys.Stream("t", "bad")
         client.delete(own.entries.decode())
         client.set(own.entries.decode(), "no stream")
-        client.hset(keys.Stream("t", "worse").subscriptions.decode(), "cursor:0", "no id")
+        [slot] = ledger.run(subscriptions.slots(ledger.core, "worse"))
+        client.hset(keys.Stream("t", "worse").subscriptions.decode(), f"cursor:{slot}", "no id")
     assert rotate(ledger) == 10
     with raw_client(ledger.store.url) as client:
         client.delete(own.entries.decode())
@@ -224,7 +225,7 @@ def test_rows_without_trees_and_other_subscriptions_take_no_room_of_those_that_w
     assert not caplog.records
     publish(5, 7)
     assert rotate(ledger, 3) == 7
-    assert "stream lines, subscription number 0: more than 2 segments wait" in caplog.text
+    assert "stream lines, subscription a: more than 2 segments wait" in caplog.text
 
 
 def test_a_removed_stream_leaves_no_heartbeat(ledger: Ledger) -> None:

@@ -20,7 +20,7 @@ from acker.streams.commits.vectors import Made
 from acker.streams.places.stuck import stuck
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import HOLD_TTL, Range
-from tests.helpers.streaming import ack, counters, take, track
+from tests.helpers.streaming import ack, counters, slot_of, take, track
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -34,8 +34,9 @@ def slot(ledger: Ledger) -> int:
 
 def publish(ledger: Ledger, *members: tuple[int, int]) -> list[str]:
     """Publishes segments of so many rows, each in a lane; returns their tokens."""
+    slot = slot_of(ledger, "rows", "fair")
     made = [
-        Segment(segments.new_token(), rows, 1, 10, (), (0,), "", lane, size=100 * rows)
+        Segment(segments.new_token(), rows, 1, 10, (), (slot,), "", lane, size=100 * rows)
         for rows, lane in members
     ]
     own = keys.Stream("t", "rows")
@@ -56,7 +57,7 @@ class Reader:
         limits = {"rows": rows, "segments": most, "bytes": size}
         core = self.ledger.core
         end = self.ledger.run(
-            subscriptions.claim(core, "rows", self.slot, self.name, self.at, **limits)  # type: ignore[arg-type]
+            subscriptions.claim(core, "rows", self.slot, self.name, self.at, name="fair", **limits)  # type: ignore[arg-type]
         )
         what = Range("rows", self.slot, self.name, self.at, end)
         self.at = end
@@ -115,7 +116,7 @@ def test_a_bundle_is_given_whole_wherever_it_begins(ledger: Ledger, slot: int) -
 
     def entry(rows: int, lane: int, *bundle: str) -> None:
         record = Segment(segments.new_token(), rows, 1, 10, (), (0,)).record()
-        fields: list[str | int] = ["segment", record, "rows", rows, "slots", "0", *bundle, "lane", lane]
+        fields: list[str | int] = ["segment", record, "rows", rows, "slots", str(slot), *bundle, "lane", lane]
         ledger.store.send([command("XADD", own.entries, "*", *fields)])
 
     for lane in (3, 2, 1):
@@ -178,7 +179,7 @@ def test_each_segment_is_given_once_whoever_takes_it_and_gives_it_back(
         reader = readers[at]
         rows, most = chance.choice((1, 50, 500, 10**6)), chance.choice((1, 3, 500))
         size = chance.choice((1, 5_000, 10**9))
-        words = rows, size, most, "+", HOLD_TTL, 0
+        words = rows, size, most, "+", HOLD_TTL, 0, "fair"
         copies.append(lua.claim_segments(own, slot, reader.name, reader.at, *words))
         held[reader.name] += [token for token, _ in reader.claim(rows, most, size)]
         if chance.random() < 0.3:

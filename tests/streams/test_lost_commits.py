@@ -85,7 +85,7 @@ def test_emits_that_wait_for_a_lost_track_count_until_a_tick_may_have_dropped_th
     first.until("track")
     before = moment(valkey_raw)
     first.until("apply_staged")
-    set_back(valkey_raw, before, {b"t:0"})
+    set_back(valkey_raw, before, {b"t:0/1"})
     first.until("publish")
     for _ in range(rotations):
         ledger.tick(force=True)

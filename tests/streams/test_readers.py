@@ -41,9 +41,9 @@ def test_what_was_taken_and_is_in_no_batch_is_given_again(ledger: Ledger) -> Non
         emit(ledger, 10)
     slot = take(ledger, "lines", segments=2).slot
     for _ in range(2):
-        assert ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 0)) == 2
-    assert ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 2)) == 3
-    assert ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 3)) == 3
+        assert ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 0, name="default")) == 2
+    assert ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 2, name="default")) == 3
+    assert ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 3, name="default")) == 3
 
 
 def test_entries_of_others_are_passed_over_whatever_their_number(ledger: Ledger) -> None:
@@ -71,7 +71,7 @@ def test_a_reader_that_is_gone_gives_back_what_it_did_not_ack(ledger: Ledger, ur
     assert stream.totals().subscriptions[0].unread_age is not None
     ack(ledger, take(ledger, "lines", reader="other"))
     assert counters(ledger) == {"tracked": 40, "acked": 40}
-    slow = subscriptions.claim(ledger.core, "lines", first.slot, "gone", first.end)
+    slow = subscriptions.claim(ledger.core, "lines", first.slot, "gone", first.end, name="default")
     with pytest.raises(ReaderFenced, match="reader gone of stream 'lines'"):
         ledger.run(slow)
     # Another one of its name (a job that runs again) goes on after what was given back.

@@ -138,7 +138,7 @@ def test_a_batch_acks_no_other_segments_that_got_the_numbers_of_its_own(
     batch = planned(ledger, take(ledger, "lines"))
     set_back(valkey_raw, before)
     emit(ledger, 20)
-    ledger.run(subscriptions.claim(ledger.core, "lines", batch.slot, batch.reader, 0))
+    ledger.run(subscriptions.claim(ledger.core, "lines", batch.slot, batch.reader, 0, name="default"))
     commit(ledger, 0, Commit((), (batch,)))
     assert "acked" not in counters(ledger)
     expire(ledger)

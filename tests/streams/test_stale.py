@@ -145,9 +145,11 @@ def test_a_subscription_that_was_dropped_counts_nothing(ledger: Ledger) -> None:
     assert payload is not None
     expire(ledger)
     with raw_client(ledger.store.url) as client:
-        client.hdel(keys.Stream("t", "lines").subscriptions.decode(), "slot:0")
-        assert ledger.run(stale.rows(ledger.core, "lines", segment, 0, payload, {segment.token: None})) == [
+        client.hdel(keys.Stream("t", "lines").subscriptions.decode(), f"slot:{batch.slot}")
+        assert ledger.run(
+            stale.rows(ledger.core, "lines", segment, batch.slot, payload, {segment.token: None})
+        ) == [
             pa.RecordBatch.from_pylist([], schema=one.schema)
-            for one in ledger.run(inputs.rows(ledger.core, "lines", segment, 0, payload))
+            for one in ledger.run(inputs.rows(ledger.core, "lines", segment, batch.slot, payload))
         ]
         assert client.hget(keys.Stream("t", "lines").subscriptions.decode(), "stale:0") is None

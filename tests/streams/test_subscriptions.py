@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import redis
 
 from acker.errors import AckerError, UnknownSubscription, ValidationError
 from acker.ledger.client import Ledger, open_ledger
@@ -25,11 +26,13 @@ from tests.helpers.streaming import (
     kept,
     rows,
     run_cut,
+    slot_of,
     stage,
     take,
     taken,
     track,
 )
+from tests.helpers.turns import moment, set_back
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -58,11 +61,12 @@ def test_a_tree_is_complete_when_every_subscription_acked(ledger: Ledger, lines:
 
 
 def test_what_a_bolt_emits_is_for_every_subscription(ledger: Ledger) -> None:
-    for name in ("a", "b", "c"):
+    names = ("a", "b", "c")
+    for name in names:
         Stream(ledger, "words").subscribe(name)
     a, b, c = emit(ledger, 3).tolist()
     staged = stage(ledger, [[a, b], [c, c], [], None, [a, None]])
-    assert staged.segments[0].slots == (0, 1, 2)
+    assert staged.segments[0].slots == tuple(slot_of(ledger, "words", name) for name in names)
     commit(ledger, 0, Commit((staged,), (take(ledger, "lines"),)))
     for name in ("c", "a"):
         assert consume(ledger, "words", name) == 1
@@ -158,13 +162,14 @@ def test_dropping_a_subscription_fails_its_trees_or_lets_them_go_on(
     take(ledger, "lines", "b", segments=1)
     consume(ledger, "lines", "a")
     assert counters(ledger) == {"tracked": 300, "acked": 100}
+    slot = slot_of(ledger, "lines", "b")
     assert lines.unsubscribe("b", ack=want) == 2
     assert counters(ledger) == {"tracked": 300, "acked": 300} if want else {"acked": 100, "failed": 200}
     assert behind(lines) == {"a": 0}
     with pytest.raises(UnknownSubscription, match="no subscription 'b'"):
         lines.unsubscribe("b")
     with pytest.raises(UnknownSubscription, match="was dropped"):
-        ledger.run(subscriptions.claim(ledger.core, "lines", 1, "reader", 2))
+        ledger.run(subscriptions.claim(ledger.core, "lines", slot, "reader", 2, name="b"))
     emit(ledger, 10)
     consume(ledger, "lines", "a")
     assert ledger.counters()["acked"] == (310 if want else 110)
@@ -172,7 +177,10 @@ def test_dropping_a_subscription_fails_its_trees_or_lets_them_go_on(
         assert not kept(url, word)
 
 
-def test_what_was_staged_for_a_dropped_subscription_is_not_kept_for_it(ledger: Ledger, lines: Stream) -> None:
+def test_rows_without_trees_whose_subscriptions_are_gone_are_for_the_next(
+    ledger: Ledger, lines: Stream
+) -> None:
+    """No spout would write them again. What has trees fails."""
     writer = StreamWriter(ledger, "lines")
     both = writer.batch(pa.table({"line": ["x"]}))
     lines.unsubscribe("b")
@@ -181,10 +189,10 @@ def test_what_was_staged_for_a_dropped_subscription_is_not_kept_for_it(ledger: L
     writer.publish(both)
     writer.publish(alone)
     totals = lines.totals()
-    assert (totals.segments, totals.dropped) == (0, 2)
+    assert (totals.segments, totals.dropped) == (2, 0)
     emit(ledger, 3)
-    assert behind(lines) == {None: 3}
-    assert consume(ledger, "lines", "next") == 1
+    assert behind(lines) == {None: 5}
+    assert consume(ledger, "lines", "next") == 3
     assert counters(ledger) == {"tracked": 3, "acked": 3}
 
 
@@ -275,3 +283,42 @@ def test_what_a_spout_wrote_for_a_dropped_subscription_ends(
         assert consume(ledger, "lines", "a") == 1
     total = counters(ledger)
     assert total["acked" if others else "failed"] == 2
+
+
+# In a store that has lost some or all of what it had
+
+
+def test_a_batch_of_an_emptied_store_is_for_nobody_who_came_since(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    """Of rows with trees the trees fail; rows without go to all that are there now."""
+    ledger = open_ledger(Store(valkey_url), "t", ackers=1)
+    Stream(ledger, "lines").subscribe("a")
+    writer = StreamWriter(ledger, "lines")
+    tree, plain = writer.batch(pa.table({"line": ["x"]})), writer.batch(pa.table({"line": ["y"]}))
+    valkey_raw.flushall()
+    ledger = open_ledger(Store(valkey_url), "t", ackers=1)
+    for name in ("b", "a"):
+        Stream(ledger, "lines").subscribe(name)
+    writer = StreamWriter(ledger, "lines")
+    writer.publish(tree, track(ledger, tree.ids()))
+    assert counters(ledger) == {"tracked": 1, "failed": 1}
+    for _ in range(2):
+        writer.publish(plain)
+    assert [consume(ledger, "lines", name) for name in ("b", "a")] == [1, 1]
+
+
+def test_a_number_that_was_set_aside_is_anothers_in_a_store_that_was_set_back(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    ledger = open_ledger(Store(valkey_url), "t", ackers=1)
+    emit(ledger, 1)
+    before = moment(valkey_raw)
+    batch = take(ledger, "lines", "lost")
+    set_back(valkey_raw, before)
+    Stream(ledger, "lines").subscribe("other")
+    assert slot_of(ledger, "lines", "other") == batch.slot
+    with pytest.raises(UnknownSubscription, match="subscription lost was dropped"):
+        ledger.run(subscriptions.claim(ledger.core, "lines", batch.slot, "reader", 0, name="lost"))
+    assert consume(ledger, "lines", "other") == 1
+    assert counters(ledger) == {"tracked": 1, "acked": 1}

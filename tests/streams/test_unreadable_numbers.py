@@ -20,7 +20,7 @@ from acker.streams.spouts.spout import StreamSpout
 from acker.streams.subscriptions import Range
 from tests.helpers import kept_rows
 from tests.helpers.kept_rows import fail, letters, lines
-from tests.helpers.streaming import consume, counters, emit, stage, take
+from tests.helpers.streaming import consume, counters, emit, slot_of, stage, take
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -74,11 +74,22 @@ def test_nothing_is_staged_for_slots_that_are_unreadable(ledger: Ledger, raw: An
 
 
 @pytest.mark.parametrize(
-    "field", ["next", "rows:0", "acked:0", "dropped:0", "segments", "bytes", "max_age", "max_bytes", "slot:x"]
+    "field",
+    [
+        "next",
+        "rows:SLOT",
+        "acked:SLOT",
+        "dropped:SLOT",
+        "segments",
+        "bytes",
+        "max_age",
+        "max_bytes",
+        "slot:x",
+    ],
 )
 def test_totals_of_a_stream_name_the_number_that_is_unreadable(ledger: Ledger, raw: Any, field: str) -> None:
     emit(ledger, 5)
-    take(ledger, "lines")
+    field = field.replace("SLOT", str(take(ledger, "lines").slot))
     assert ledger.run(stream_totals(ledger.core))[0].segments == 1
     raw.hset(LINES.subscriptions, field, b"seven")
     with pytest.raises(UnreadableRecord, match=f"stream 'lines', {field}: expected a"):
@@ -90,7 +101,14 @@ def test_counts_that_are_unreadable_end_no_call_half_done(ledger: Ledger, raw: A
     spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id", attempts=1))
     spout.write(lines(3))
     counts = keys.Spout("t", "s")
-    fields = {"rows:0": broken, "acked:0": broken, "emitted": broken, "segments": broken, "bytes": broken}
+    [slot] = ledger.run(subscriptions.slots(ledger.core, "lines"))
+    fields = {
+        f"rows:{slot}": broken,
+        f"acked:{slot}": broken,
+        "emitted": broken,
+        "segments": broken,
+        "bytes": broken,
+    }
     raw.hset(LINES.subscriptions, mapping=fields)
     fail(ledger, lambda row: row["id"] == 1)
     raw.hset(counts.counts, mapping=dict.fromkeys(("pending", "acked", "dead"), broken))
@@ -105,7 +123,7 @@ def test_counts_that_are_unreadable_end_no_call_half_done(ledger: Ledger, raw: A
     assert raw.xlen(LINES.entries) == 0
 
 
-@pytest.mark.parametrize("field", ["next", "cursor:0"])
+@pytest.mark.parametrize("field", ["next", "cursor:SLOT"])
 @pytest.mark.parametrize("broken", [b"", b"seven"])
 def test_numbers_that_are_unreadable_end_a_call_before_anything_has_changed(
     ledger: Ledger, raw: Any, field: str, broken: bytes
@@ -114,6 +132,7 @@ def test_numbers_that_are_unreadable_end_a_call_before_anything_has_changed(
     emit(ledger, 5)
     writer = StreamWriter(ledger, "lines")
     batch = writer.batch(pa.table({"line": ["untracked"]}))
+    field = field.replace("SLOT", str(slot_of(ledger)))
     sound = raw.hget(LINES.subscriptions, field)
     raw.hset(LINES.subscriptions, field, broken)
     if field == "next":
@@ -122,7 +141,10 @@ def test_numbers_that_are_unreadable_end_a_call_before_anything_has_changed(
     else:
         with pytest.raises(UnreadableRecord, match="subscription"):
             take(ledger, "lines")
-    raw.hset(LINES.subscriptions, field, sound)
+    if sound is None:
+        raw.hdel(LINES.subscriptions, field)
+    else:
+        raw.hset(LINES.subscriptions, field, sound)
     writer.publish(batch)
     assert raw.xlen(LINES.entries) == consume(ledger, "lines") == 2
     raw.hset(LINES.subscriptions, "name:default", broken)

@@ -16,7 +16,7 @@ from acker.streams import Stream, StreamReader, StreamWriter, subscriptions
 from acker.streams.commits import inputs, vectors
 from acker.streams.commits.contents import Commit
 from acker.streams.subscriptions import Range
-from tests.helpers.streaming import commit, consume, emit, rows, stage, take
+from tests.helpers.streaming import commit, consume, emit, rows, slot_of, stage, take
 from tests.helpers.unreadable_segments import BROKEN, counted
 
 pytestmark = pytest.mark.cluster(slow=True)
@@ -116,7 +116,7 @@ def test_a_subscription_is_dropped_with_rows_that_cannot_be_read(ledger: Ledger,
     for number in (30, 20):
         emit(ledger, number)
     spoil(ledger, raw, take(ledger, "lines"), 0, BROKEN["torn"])
-    raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": "0"})
+    raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": str(slot_of(ledger))})
     assert Stream(ledger, "lines").unsubscribe("default") == 2
     assert counted(ledger) == {"tracked": 50, "failed": 20, "expired": 30}
     assert ledger.run(unreadable(ledger.core)) == 1
@@ -125,8 +125,9 @@ def test_a_subscription_is_dropped_with_rows_that_cannot_be_read(ledger: Ledger,
 def test_a_segment_whose_record_cannot_be_read_is_passed_over_by_readers(
     ledger: Ledger, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    Stream(ledger, "lines").subscribe("default")
     emit(ledger, 30)
-    entry = raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": "0"})
+    entry = raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": str(slot_of(ledger))})
     emit(ledger, 20)
     batch = take(ledger, "lines")
     assert batch.end == 3
@@ -149,7 +150,7 @@ def test_a_segment_whose_record_cannot_be_read_keeps_no_writer_from_a_full_strea
     ledger: Ledger, raw: Any
 ) -> None:
     Stream(ledger, "lines").limit(max_bytes=1)
-    raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": "0"})
+    raw.xadd(LINES.entries, {"segment": "[1,2", "rows": 7, "slots": "1"})
     raw.hincrby(LINES.subscriptions, "segments", 1)
     anchors = emit(ledger, 20, "others")
     for number in range(2):

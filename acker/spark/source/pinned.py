@@ -87,7 +87,7 @@ def _take(core: Core, stream: str, subscription: str, reader: str) -> Operation[
     acked = yield from _acked(core, Range(stream, slot, reader, 0, 2**53))
     start = at = max(acked, (yield from subscriptions.given_back(core, stream, slot, reader)))
     found = list[Segment]()
-    while (last := (yield from subscriptions.claim(core, stream, slot, reader, at))) > at:
+    while (last := (yield from subscriptions.claim(core, stream, slot, reader, at, name=subscription))) > at:
         part = yield from subscriptions.taken(core, Range(stream, slot, reader, at, last))
         yield from downtime.take_up(core, stream, slot, part)
         found += [piece.segment for piece in part]

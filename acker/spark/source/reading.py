@@ -81,7 +81,6 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
     def __init__(self, options: Options, schema: StructType) -> None:
         self._rows = Rows(options, schema)
         self._slot: int | None = None
-        self._made = ""
         self._reader = segments.new_token() if LEARNS_OFFSETS else ONLY
         self._end = "+"
         self._position: int | None = None
@@ -102,7 +101,6 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
             if options.fair_by:
                 ledger.run(fairness.declare(ledger.core, options.stream, options.fair_by, slot))
             self._slot = slot
-            self._made = ledger.run(subscriptions.made(ledger.core, options.stream, self._slot))
             ledger.run(taking_back.recover(ledger.core, options.stream, self._slot))
         return self._slot
 
@@ -190,7 +188,7 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         rows, slot = self._rows, self.slot
         name, at = end["reader"], start["at"]
         # One that comes from another subscription of the same name is new to this one, and known to Spark.
-        moved = any(one.get("made", self._made) != self._made for one in (start, end))
+        moved = any(one["slot"] != slot for one in (start, end))
         known = True
         if end["at"] and (moved or not at):
             log = subscriptions.log(rows.ledger.core, rows.options.stream, slot, name, anew=moved)
@@ -253,7 +251,6 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
             "stream": options.stream,
             "subscription": options.subscription,
             "slot": slot,
-            "made": self._made,
             **marks,
         }
 
@@ -279,9 +276,9 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def _miss(self, end: Offset) -> None:
         """What a batch was to read is not there: raises UnknownOffset, but where it cannot come back."""
-        options, made = self._rows.options, end.get("made", self._made)
+        options = self._rows.options
         place = _place(options.topology, options.stream, options.subscription)
-        if made != self._made:
+        if end["slot"] != self.slot:
             _log.error(
                 "%s: it is not the subscription that this batch was planned from, which was dropped, or lost "
                 "with its store: what the batch was to read is gone, and the query goes on without it", place
@@ -314,7 +311,16 @@ class StreamingReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         ledger, stream = self._rows.ledger, self._rows.options.stream
         return ledger.run(
             subscriptions.claim(
-                ledger.core, stream, self.slot, name, at, rows=rows, bytes=size, segments=most, end=self._end
+                ledger.core,
+                stream,
+                self.slot,
+                name,
+                at,
+                name=self._rows.options.subscription,
+                rows=rows,
+                bytes=size,
+                segments=most,
+                end=self._end,
             )
         )
 

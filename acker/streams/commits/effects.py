@@ -115,7 +115,7 @@ def _recording(
 
 
 def _shards(core: Core) -> list[keys.Shard]:
-    return core.shards or [keys.Shard(core.config.name, 0)]
+    return core.shards or [keys.Shard(core.config.name, 0, 0)]
 
 
 def _places(core: Core, digests: Iterable[bytes]) -> Iterable[tuple[keys.Shard, int, list[bytes]]]:

@@ -158,7 +158,7 @@ def _wait(core: Core, waiting: Sequence[tuple[str, list[Placed]]], made: Made) -
 def publish_once(core: Core, stream: str, segment: Segment, payload: bytes, ttl: int) -> Operation[None]:
     """Publishes a segment of a writer without commits; again within `ttl` seconds it ends what is left."""
     own = keys.Stream(core.config.name, stream)
-    [(_, gone)] = yield [lua.publish_once(core.config, own, segment, payload, ttl)]
+    [(_, gone)] = yield [lua.publish_once(core.config, own, segment, payload, ttl, subscriptions.new_slot())]
     yield from _end(core, stream, segment, gone)
     yield from retention.retain(core, stream)
 

@@ -2,7 +2,7 @@
 
 import redis
 
-from acker.errors import CommitOrderError, UnreadableRecord
+from acker.errors import CommitOrderError, TopologyConfigError, UnreadableRecord
 from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, command
@@ -18,6 +18,7 @@ _KEPT_SHARED = 16
 its own ended."""
 STORED = "stored"
 """How the state of a commit begins that is not final yet."""
+_SHARDS = "ACKER SHARDS "
 OLD_CHECKPOINT = (
     "the checkpoint is older than what the store knows. Start with a new checkpoint, and give what the "
     "reader has not acked back to its subscription"
@@ -32,10 +33,13 @@ def kept(writer: str) -> int:
 def begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[str, str]]:
     """The state of a commit, and what it does; `own` is stored where there is none.
 
-    Raises CommitOrderError and UnreadableRecord.
+    Raises CommitOrderError and UnreadableRecord; TopologyConfigError where the topology was made anew since.
     """
     known_for = RECORD_TTL, segments.new_token(), kept(writer)
     [reply] = yield [lua.begin_commit(core.config, writer, number, own, *known_for)]
+    if isinstance(reply, redis.ResponseError) and str(reply).startswith(_SHARDS):
+        shards = int(str(reply).removeprefix(_SHARDS))
+        raise TopologyConfigError(core.config.name, {"ackers": (shards, core.config.ackers)})
     if isinstance(reply, redis.ResponseError):
         raise CommitOrderError(f"{str(reply).removeprefix('ACKER ')}: {OLD_CHECKPOINT}")
     try:

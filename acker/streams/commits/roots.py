@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -42,6 +43,9 @@ _SLOT = 0
 """Roots have one reader, the commit that tracks them: their vectors are as a first subscription's."""
 
 
+Line: TypeAlias = tuple[int, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Roots:
     """Rows that a spout tracks. token: names them. slab: trees of a slab; number: which attempt it is.
@@ -49,8 +53,8 @@ class Roots:
     offsets: partition of the source -> its lowest and highest offset among the rows. refused: their message
     ids are null or too long: their trees fail with their commit, and they have no tuples. origin: the
     streaming query that tracked them first, and the lowest number of its batches; None where not known.
-    line: where they are requests of one, its number and how many streams of it gather: a row has a tree for
-    each section then (`acker.ledger.sections`), of which the last is the one that is settled.
+    line: where they are requests of one, its number, how many streams of it gather, and its mark: a row has a
+    tree for each section then (`acker.ledger.sections`), of which the last is the one that is settled.
     """
 
     token: str
@@ -62,7 +66,7 @@ class Roots:
     offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
     refused: bool = False
     origin: tuple[str, int] | None = None
-    line: tuple[int, int] | None = None
+    line: Line | None = None
 
     def record(self) -> str:
         """The roots as they are stored."""
@@ -95,7 +99,7 @@ class Roots:
             check_number(number, "number", 0, MOST_ATTEMPTS, int)
             places = {name: (int(low), int(high)) for name, (low, high) in offsets.items()}
             refused = bool(more) and more[0] is True  # earlier versions stored less
-            line = (int(more[2][0]), int(more[2][1])) if len(more) > 2 else None
+            line = None if len(more) < 3 else (int(more[2][0]), int(more[2][1]), int(more[2][2]))
             without = len(more) < 2 or (line is not None and more[1] is None)
             tracked_by = None if without else (str(more[1][0]), int(more[1][1]))
             return cls(
@@ -123,8 +127,8 @@ class Roots:
 
     def values(self, section: int = 1) -> Ids:
         """The ack value with which each tree begins: the tuple id of its row, or its gate."""
-        if section > 1:
-            return sections.gates(self.anchors(section))
+        if section > 1 and self.line is not None:
+            return sections.gates(self.anchors(section), self.line[2])
         return ids.seeded_ids(self.seed, 0, self.rows)
 
     def names(self) -> bytes:
@@ -139,7 +143,7 @@ class Roots:
 _HOW = tuple(one.name for one in fields(SpoutOptions))
 
 
-def _slabs(seed: int, rows: int, slab: int, line: tuple[int, int] | None, section: int | None) -> Ids:
+def _slabs(seed: int, rows: int, slab: int, line: Line | None, section: int | None) -> Ids:
     made = ids.seeded_ids(~seed, 0, -(-rows // slab))
     if line is not None:
         return sections.firsts(line[0], line[1] + 1 if section is None else section, made)
@@ -149,9 +153,7 @@ def _slabs(seed: int, rows: int, slab: int, line: tuple[int, int] | None, sectio
 
 
 @lru_cache(_LATELY)
-def _shards(
-    seed: int, rows: int, slab: int, line: tuple[int, int] | None, section: int, ackers: int
-) -> tuple[int, ...]:
+def _shards(seed: int, rows: int, slab: int, line: Line | None, section: int, ackers: int) -> tuple[int, ...]:
     """Where roots have trees: a commit asks for it again and again."""
     slabs = ids.split(_slabs(seed, rows, slab, line, section))[0]
     return tuple(np.unique(ids.shards_of(slabs, ackers)).tolist())
@@ -287,10 +289,11 @@ def _stage_rows(
     Requests of a line whose group is that of others draw another one: 40 random bits are few where millions
     come in a day, and a track that is answered with a conflict waits for these others to expire.
     """
-    line, gathering = None, tuple[str, ...]()
+    line: Line | None = None
+    gathering = tuple[str, ...]()
     if how.line and not refused:
-        of_line, gathering = known or (yield from gathers.line(core, how.line))
-        line = of_line, len(gathering)
+        of_line, gathering, mark = known or (yield from gathers.line(core, how.line))
+        line = of_line, len(gathering), mark
     payload = segments.encode(rows.to_batches(), staging.compression)
     offsets = columns.offsets(rows, how.offset, how.partition)
     while True:

@@ -17,6 +17,7 @@ from acker.inspect.trees import Tree
 from acker.ledger import ids, sections
 from acker.ledger.core import Core
 from acker.store.operation import Operation
+from acker.streams import gathers
 from acker.streams.places import drops, place, search
 from acker.streams.places.place import Place
 from acker.streams.places.search import Walk
@@ -101,7 +102,7 @@ def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation
         rest = f"looked at {begun.looked:,} of about {most:,} segments"
     elif not moved:
         left = begun.xor ^ begun.value
-        gated = left != 0 and left == _gate(anchor)
+        gated = left != 0 and left == (yield from _gate(core, anchor))
         complete = left == 0 or gated
         rest = GATED if gated else "" if complete else NO_TRACK if tree.state == "waiting" else IN_NO_STREAM
         if rest == IN_NO_STREAM and (lately := (yield from drops.since(core, known.named, tree.age))):
@@ -111,11 +112,14 @@ def _looked(core: Core, anchor: int, rows: bool, walk: Walk | None) -> Operation
     return Why(anchor, tree, None, shown, complete, rest, begun.looked, most, next_page, tuple(seen))
 
 
-def _gate(anchor: int) -> int:
+def _gate(core: Core, anchor: int) -> Operation[int]:
     """What keeps a tree open until the section before its own is over; 0 for one of no such section."""
     own = np.array([anchor], np.int64)
-    later = sections.lines(own)[0] > 0 and sections.sections(own)[0] > 1
-    return int(sections.gates(own)[0]) if later else 0
+    line = int(sections.lines(own)[0])
+    if not line or sections.sections(own)[0] == 1:
+        return 0
+    mark = (yield from gathers.marks(core)).get(line)
+    return 0 if mark is None else int(sections.gates(own, mark)[0])
 
 
 def _ended(core: Core, anchor: int, tree: Tree | None) -> Operation[Why]:

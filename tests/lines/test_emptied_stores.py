@@ -1,0 +1,142 @@
+"""Stores that have lost everything while processes go on: no number of before stands for something else."""
+
+import pyarrow as pa
+import pytest
+import redis
+
+from acker.errors import TopologyConfigError
+from acker.inspect import marks
+from acker.inspect.removal import remove
+from acker.ledger import ids
+from acker.ledger.client import Ledger, open_ledger
+from acker.ledger.outcomes import OutcomeReader
+from acker.ledger.sections import SPOUT as SECTIONS
+from acker.lines import Gather, Line, Out, coordinator
+from acker.lines.steps import FunctionStep, GatherStep
+from acker.lines.workers import Worker
+from acker.store import keys
+from acker.store.client import Store
+from acker.streams import SpoutOptions, StreamReader, StreamSpout
+from acker.streams.commits.contents import Commit
+from acker.streams.spouts import settler
+from tests.helpers.gatherers import noting as noting_ends
+from tests.helpers.streaming import commit, stage, take, track
+
+SPOUT = SpoutOptions("orders", "orders", "id", outcomes=False)
+
+
+def opened(url: str) -> Ledger:
+    return open_ledger(Store(url), "t", ackers=2)
+
+
+def noting(ledger: Ledger, name: str, seen: dict[str, list[str]]) -> Worker:
+    """A worker of a step that notes the rows of a stream."""
+
+    def work(row: dict[str, str], _: Out) -> None:
+        seen.setdefault(name, []).append(row["id"])
+
+    return Worker(ledger, FunctionStep(name, "orders", work))
+
+
+def test_steps_of_one_stream_do_not_swap_their_rows(valkey_url: str, valkey_raw: "redis.Redis") -> None:
+    """The empty store numbers their subscriptions anew, in another order, for processes that are new."""
+    seen, names = dict[str, list[str]](), ("bill", "pack")
+    ledger = opened(valkey_url)
+    old, *others = (noting(ledger, name, seen) for name in names)
+    assert not any(worker.work() for worker in (old, *others))
+    valkey_raw.flushall()
+    ledger = opened(valkey_url)
+    new = [noting(ledger, name, seen) for name in reversed(names)]
+    assert not any(worker.work() for worker in new)
+    StreamSpout(ledger, SPOUT).write(pa.table({"id": list("abcdef")}))
+    for worker in (old, old, old, *new):
+        worker.work()
+    for name in names:
+        assert sorted(seen[name]) == list("abcdef")
+    assert settler.settle(ledger, "orders").acked == 6
+
+
+def coordinate(ledger: Ledger) -> None:
+    reader = OutcomeReader(ledger.core, SECTIONS)
+    while ledger.run(coordinator.step(ledger.core, reader)):
+        pass
+
+
+def in_flight(ledger: Ledger, line: str) -> Worker:
+    """A request of a line, and a worker that makes nothing of it."""
+    StreamSpout(ledger, SpoutOptions("orders", "orders", "id", line=line)).write(pa.table({"id": ["x"]}))
+    return Worker(ledger, FunctionStep("drop", "orders", lambda _row, _out: None))
+
+
+def test_a_line_that_got_the_number_of_another_completes_none_of_its_requests(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    """A node has lost the lines and the streams that gather, and those who work on them have gone."""
+    ledger = opened(valkey_url)
+    before = Line(ledger, "before", [Gather("parts")])
+    work = in_flight(ledger, "before")
+    valkey_raw.delete(keys.lines("t"), *(key for key in valkey_raw.scan_iter("acker:{t/parts}:*")))
+    after = Line(ledger, "after", [Gather("pieces")])
+    assert after.definition.number == before.definition.number
+    ends = list[object]()
+    gather = Worker(ledger, GatherStep("gather", "pieces", noting_ends(ends.append)))
+    assert not gather.work()
+    assert work.work() == 1
+    coordinate(ledger)
+    gather.work()
+    assert settler.settle(ledger, "orders").acked == 0
+    assert ledger.counters()["acked"] == 1, "its first section"
+
+
+def test_a_line_that_the_store_has_lost_gets_the_number_of_its_streams_and_no_other_does(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    ledger = opened(valkey_url)
+    numbers = {name: Line(ledger, name, [Gather(f"{name}s")]).definition.number for name in ("a", "b")}
+    work = in_flight(ledger, "a")
+    valkey_raw.delete(keys.lines("t"))
+    assert Line(ledger, "c", [Gather("cs")]).definition.number not in numbers.values()
+    for name in ("b", "a"):
+        assert Line(ledger, name, [Gather(f"{name}s")]).definition.number == numbers[name]
+    ends = list[object]()
+    gather = Worker(ledger, GatherStep("gather", "as", noting_ends(ends.append)))
+    assert not gather.work()
+    assert work.work() == 1
+    coordinate(ledger)
+    assert gather.work() == 1
+    assert settler.settle(ledger, "orders").acked == 1
+
+
+def test_what_a_step_does_is_counted_as_its_own_and_never_as_anothers(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    ledger = opened(valkey_url)
+    by = ledger.run(marks.mark(ledger.core, "bill"))
+    assert ledger.run(marks.mark(ledger.core, "pack")) != by
+    valkey_raw.flushall()
+    ledger = opened(valkey_url)
+    ledger.run(marks.mark(ledger.core, "pack"))
+    anchors = track(ledger, ids.new_ids(1))
+    ledger.submit(ledger.core.fail(anchors, b"", by).calls)
+    assert ledger.run(marks.totals(ledger.core)) == []
+    ledger.run(marks.mark(ledger.core, "bill"))
+    assert [(one.step, one.failed) for one in ledger.run(marks.totals(ledger.core))] == [("bill", 1)]
+
+
+@pytest.mark.parametrize("ackers", [1, 7])
+def test_a_process_that_knows_other_shards_than_its_topology_has_acks_nothing(
+    valkey_url: str, ackers: int
+) -> None:
+    """It was removed and made anew: what the process would emit into trees lies where nobody looks."""
+    old = opened(valkey_url)
+    old.run(remove("t"))
+    ledger = open_ledger(Store(valkey_url), "t", ackers=ackers)
+    StreamSpout(ledger, SPOUT).write(pa.table({"id": ["a", "b", "c"]}))
+    batch = take(old, "orders")
+    rows = [row for table in StreamReader(ledger, "orders").tables() for row in table["_acker"].to_pylist()]
+    with pytest.raises(TopologyConfigError, match=f"ackers is {ackers}, asked for 2"):
+        commit(old, 0, Commit((stage(old, rows),), (batch,)))
+    old.update(rows, [1, 2, 3])
+    assert ledger.counters()["acked"] == 0
+    assert commit(ledger, 0, Commit((), (batch,)))
+    assert settler.settle(ledger, "orders").acked == 3
