@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.drpc import doubts, lua, registry
+from acker.drpc import callbacks, doubts, lua, registry
+from acker.drpc.callbacks import Answer
 from acker.drpc.calls import overdue
 from acker.drpc.doubts import Doubt
 from acker.drpc.function import CALL, MOST_TIMEOUT
@@ -79,7 +80,7 @@ class Client:
     def _begin_anew(self) -> None:
         columns.load_pandas()
         self._own = keys.Function(self.ledger.config.name, self.function.name)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: a signal handler may ask, too
         self._asked: list[Call] = []
         self._spouts: dict[int, StreamSpout] = {}
         self._come = threading.Condition(self._lock)
@@ -126,7 +127,7 @@ class Client:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile: nobody waits
                 loop.call_soon_threadsafe(done.set)
 
-        future.add_done_callback(ring)
+        future.ring(ring)
         await done.wait()
         return future.result()
 
@@ -157,12 +158,21 @@ class Client:
                 found.append(error)
         return found
 
-    def submit(self, args: object, *, timeout: float | None = None, key: str | None = None) -> "Future[Any]":
-        """Asks; returns what will have the result, or the error. Raises ValidationError."""
+    def submit(self, args: object, *, timeout: float | None = None, key: str | None = None) -> Answer:
+        """Asks; returns a future that will have the result, or the error.
+
+        Its callbacks run in threads of their own, 64 at a time in a process: one that waits, as for the next
+        question, keeps no answer back. Raises ValidationError, and DRPCFull while 100,000 callbacks wait.
+        """
         return self.begin(args, timeout=timeout, key=key).future
 
     def begin(self, args: object, *, timeout: float | None = None, key: str | None = None) -> Call:
-        """As `submit`, and tells which request it is. Raises ValidationError."""
+        """As `submit`, and tells which request it is. Raises what it does."""
+        if callbacks.waiting() >= callbacks.MOST_WAITING:
+            raise DRPCFull(
+                f"function {self.function.name!r}: {callbacks.MOST_WAITING:,} callbacks of answers wait for "
+                "others that do not end"
+            )
         call = self._call(args, timeout, key)
         with self._lock:
             self._asked.append(call)

@@ -8,10 +8,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any
 
+from acker.drpc.callbacks import Answer
 from acker.drpc.calls import Seen, Status, ended, overdue
 from acker.drpc.registry import Description
 from acker.errors import AckerError, DRPCFailed, DRPCTimeout, UnreadableRecord
@@ -37,8 +38,8 @@ class Call:
     request: str
     args: str
     timeout: float
-    future: "Future[Any]" = field(default_factory=Future)
-    begun: "Future[None]" = field(default_factory=Future)
+    future: Answer = field(default_factory=Answer)
+    begun: Answer = field(default_factory=Answer)
 
 
 class Waiting:
@@ -48,8 +49,8 @@ class Waiting:
         self._function = function
         self._ledger = ledger
         self._own = keys.Function(ledger().config.name, function.name)
-        self._lock = threading.Lock()
-        self._pending: dict[str, list[tuple[float, Future[Any]]]] = {}
+        self._lock = threading.RLock()  # reentrant: a signal handler may ask, too
+        self._pending: dict[str, list[tuple[float, Answer]]] = {}
         self._waiting = False
         self._last = b"0-0"
 
@@ -165,7 +166,7 @@ class Waiting:
 
     def _expire(self) -> None:
         """Ends what is over by the caller's own clock: the store was away, or has forgotten it."""
-        now, over = time.monotonic(), list[Future[Any]]()
+        now, over = time.monotonic(), list[Answer]()
         with self._lock:
             for request, waiting in list(self._pending.items()):
                 over += [future for until, future in waiting if until < now]
@@ -177,13 +178,16 @@ class Waiting:
             _give(future, DRPCTimeout(said))
 
 
-def _give(future: "Future[Any]", result: object) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+def _give(future: Answer, result: object) -> None:
+    try:
+        if not future.set_running_or_notify_cancel():
+            return
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+    except (RuntimeError, InvalidStateError):  # somebody else has given it a result
+        _log.exception("an answer cannot be given: its future has been given another one")
 
 
 def result_of(function: str, call: Seen) -> Any:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker.drpc import calls, figures, forms, progress, registry
+from acker.drpc.callbacks import Answer
 from acker.drpc.registry import Description
 from acker.drpc.waiting import Call, result_of
 from acker.errors import (
@@ -209,7 +209,7 @@ async def _begin(service: Service, what: Description, body: CallBody, key: str |
     return call
 
 
-def _rung(*futures: "Future[Any]") -> asyncio.Event:
+def _rung(*futures: Answer) -> asyncio.Event:
     """An event that is set when one of the futures is done. They are not cancelled with who waits."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
 
@@ -218,11 +218,11 @@ def _rung(*futures: "Future[Any]") -> asyncio.Event:
             loop.call_soon_threadsafe(event.set)
 
     for future in futures:
-        future.add_done_callback(ring)
+        future.ring(ring)
     return event
 
 
-async def _wait(future: "Future[Any]", seconds: float, over: Callable[[], Awaitable[bool]]) -> None:
+async def _wait(future: Answer, seconds: float, over: Callable[[], Awaitable[bool]]) -> None:
     """Waits for an answer, until that is over."""
     until, rung = time.monotonic() + seconds, _rung(future)
     while not future.done() and (left := until - time.monotonic()) > 0:
