@@ -153,6 +153,10 @@ class TupleError(AckerError, ValueError):
     """A tuple is malformed, foreign, or was acked or failed before."""
 
 
+class BufferFull(AckerError):
+    """As many messages wait to be sent as may, and nothing but `flush` sends them; nothing has changed."""
+
+
 class SpoutPendingFull(AckerError):
     """The spout has `max_spout_pending` trees without an outcome and was asked not to wait."""
 

@@ -2,7 +2,8 @@
 
 The spout reads lines, the bolt splits them into words and counts these; a line with a bad word fails alone
 and is replayed once. Here both run in one process, and tuples travel between them as text, as they would in
-the header of a Kafka record. Without a URL it starts a server of its own.
+the header of a Kafka record. The counts are the bolt's own, so its acks are sent when these are made, by a
+flush. Without a URL it starts a server of its own.
 """
 
 import sys
@@ -22,7 +23,7 @@ ATTEMPTS = 2
 
 def main(url: str) -> None:
     """Emits each line until it is acked, at most twice."""
-    with Topology(url, "wordcount", message_timeout=30.0) as topology:
+    with Topology(url, "wordcount", message_timeout=30.0, linger=None) as topology:
         spout = topology.spout("lines", max_spout_pending=100)
         counts: Counter[str] = Counter()
         attempts: Counter[str] = Counter()
@@ -46,12 +47,14 @@ def main(url: str) -> None:
             while channel:
                 text, line = channel.popleft()
                 count(Tuple.parse(text), line)
+            topology.flush()
             for outcome in spout.outcomes(timeout=1.0):
                 message_id = outcome.message_id.decode()
                 print(message_id, outcome.status, outcome.reason)
                 if outcome.status != "acked" and attempts[message_id] < ATTEMPTS:
                     emit(message_id)
                 spout.confirm(outcome)
+            topology.flush()
         print(dict(counts.most_common(3)))
 
 

@@ -32,6 +32,17 @@ def test_the_function_of_the_guide_answers(valkey_url: str, tmp_path: Path) -> N
     assert run.stdout.splitlines() == ["2", "[2, 3]"]
 
 
+def test_the_transaction_of_the_guide_is_acked(valkey_url: str, tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, printed("collectors.md", valkey_url, tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert sorted(run.stdout.splitlines()) == [f"order-{n} acked" for n in range(3)]
+
+
 def test_the_line_of_the_guide_counts(valkey_url: str, tmp_path: Path) -> None:
     program = subprocess.Popen(
         [sys.executable, "-u", printed("lines.md", valkey_url, tmp_path)],

@@ -22,8 +22,8 @@ class Bolt:
 
     What it does is buffered, and sent within the topology's linger or by `Topology.flush`. As in Storm, the
     children of a tuple are registered with its ack, in one message, so a tree never looks complete in
-    between. Every method raises StoreUnavailable or StoreError where the buffer is full and cannot be sent;
-    nothing has changed then.
+    between. Every method raises StoreUnavailable or StoreError where the buffer is full and cannot be sent,
+    and BufferFull where it is full and the topology's `linger` is None; nothing has changed then.
     """
 
     def __init__(self, topology: Session, name: str) -> None:

@@ -1,7 +1,7 @@
 """What waits to be sent, and the submissions that are made of it."""
 
 import secrets
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -40,13 +40,15 @@ class Buffer:
     """What waits to become parts. Each message is added by one assignment, and a flush takes all by one.
 
     tracks: name of a slab -> its spout and itself. acks: step, how many tuples of trees it
-    has acked, and deltas. fails: step, cause and anchors. resets: anchor and step.
+    has acked, and deltas. fails: step, cause and anchors. resets: anchor and step. posted: submissions that
+    are made already.
     """
 
     tracks: "dict[bytes, tuple[Source, Trees]]" = field(default_factory=dict)
     acks: dict[int, tuple[str, int, dict[int, int]]] = field(default_factory=dict)
     fails: dict[int, tuple[str, bytes, tuple[int, ...]]] = field(default_factory=dict)
     resets: dict[tuple[int, str], None] = field(default_factory=dict)
+    posted: "list[Sending]" = field(default_factory=list)
     emitted: int = 0
 
     @property
@@ -57,6 +59,7 @@ class Buffer:
             + sum(len(deltas) for _, _, deltas in self.acks.values())
             + sum(len(anchors) for _, _, anchors in self.fails.values())
             + len(self.resets)
+            + sum(part.weight for part in self.posted)
         )
 
     def steps(self, core: Core) -> set[str]:
@@ -83,16 +86,12 @@ class Sending:
     events: list[Event] = field(default_factory=list)
 
 
-def sendings(
-    core: Core, buffer: Buffer, mark: Callable[[str], Mark | None], spouts: Container[str]
-) -> tuple[Buffer, list[Sending]]:
-    """Submissions of what is buffered, tracks first, and a buffer of what stays: tracks of other spouts."""
-    fresh, parts = Buffer(), list[Sending]()
+def sendings(core: Core, buffer: Buffer, mark: Callable[[str], Mark | None]) -> tuple[list[Sending], int]:
+    """Submissions of what is buffered, tracks first; and how many tuples were emitted that none tells of."""
+    parts = [*buffer.posted]
     tracks: dict[Source, list[Trees]] = {}
-    for name, (source, slab) in buffer.tracks.items():
-        if source.spout not in spouts:
-            fresh.tracks[name] = source, slab
-        elif slab.left:
+    for source, slab in buffer.tracks.values():
+        if slab.left:
             tracks.setdefault(source, []).append(slab)
     emitted = buffer.emitted
     for source, slabs in tracks.items():
@@ -119,8 +118,7 @@ def sendings(
             parts.append(Sending(core.fail_each(anchors, causes, by), len(named), events=events))
     if buffer.resets:
         parts.append(_resets(core, buffer.resets, mark))
-    fresh.emitted = emitted
-    return fresh, parts
+    return parts, emitted
 
 
 def _reset(resets: Iterable[tuple[int, str]]) -> Ids:

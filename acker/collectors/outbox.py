@@ -1,24 +1,22 @@
 """What the collectors of a topology have buffered: sent together, by a short linger or a flush.
 
 What could not be sent is kept and sent again as the very same submissions, so it takes effect once. A thread
-per topology sends what has lingered; it starts with the first message and ends with the topology.
+per topology sends what has lingered; it starts with the first message and ends with the topology. Without
+linger flushes alone send, and the thread what a flush could not.
 """
 
-import atexit
 import logging
-import multiprocessing
-import multiprocessing.util
-import os
 import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Container, Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
+from acker.collectors import ends
 from acker.collectors.buffer import Buffer, Sending, sendings
 from acker.collectors.tuples import Tuple
-from acker.errors import AckerError, StoreError, StoreUnavailable, UnreadableRecord
+from acker.errors import AckerError, BufferFull, StoreError, StoreUnavailable, UnreadableRecord
 from acker.inspect.at_work import AtWork
 from acker.ledger import once, traces
 from acker.ledger.client import Ledger
@@ -27,7 +25,8 @@ from acker.ledger.submissions import unreadable
 from acker.ledger.traces import Event
 
 BUFFERED = 65_536
-"""Most messages that wait to be sent. Who adds more sends them first, and gets the error if that fails."""
+"""Most messages that wait to be sent. Who adds more sends them first, and gets the error if that fails.
+Without linger that is refused: BufferFull."""
 AT_ONCE = 8_192
 """So many messages do not linger any longer."""
 TAKEN = 100_000
@@ -36,13 +35,6 @@ _PAUSE = 0.25
 """Seconds between two attempts to reach a store that is away."""
 
 log = logging.getLogger("acker")
-
-
-class Forgetful(Protocol):
-    """An object with state that a forked child must not share with its parent."""
-
-    def forget(self) -> None:
-        """Drops everything: it is the parent's."""
 
 
 class Outbox:
@@ -54,23 +46,24 @@ class Outbox:
     needs is made. The lock itself is taken, as its condition would not be, in one step of the interpreter.
     """
 
-    def __init__(self, ledger: Ledger, linger: float) -> None:
+    def __init__(self, ledger: Ledger, linger: float | None) -> None:
         self.ledger = ledger
         self.linger = linger
         self._spouts: weakref.WeakSet[Any] = weakref.WeakSet()
         self._at_work = AtWork.here()
         self._start()
-        _outboxes.add(self)
+        ends.add(self)
 
     def _start(self) -> None:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self._wake = threading.Condition(self.lock)
-        self._sending = threading.Lock()
+        self._sending = threading.RLock()  # reentrant only so that it knows its owner
         self._away: tuple[float, StoreUnavailable] | None = None
         self.closed = False
         self._thread: threading.Thread | None = None
         self.buffer = Buffer()
+        self._flushed: list[Buffer] = []
         self._confirms: dict[tuple[OutcomeReader, Receipt], None] = {}
         self._parts: list[Sending] = []
         self._unreadable: list[int] = []
@@ -87,21 +80,19 @@ class Outbox:
         for spout in list(self._spouts):
             spout.forget()
 
-    def adopt(self, spout: Forgetful) -> None:
+    def adopt(self, spout: ends.Forgetful) -> None:
         """Has a spout forget when this process forks, without keeping it alive."""
         self._spouts.add(spout)
 
-    # Adding
-
     def make_room(self) -> None:
-        """For callers that will add, without the lock: sends first where the buffer is full.
-
-        Raises what `flush` does, and AckerError after `close`.
-        """
+        """Before adding, without the lock: sends if the buffer is full. Raises AckerError after `close`."""
         if self.closed:
             raise AckerError(f"topology {self.ledger.config.name!r} is closed")
-        if self._weight >= BUFFERED:
-            self.flush()
+        if self._weight < BUFFERED:
+            return
+        if self.linger is None:
+            raise BufferFull(f"{self._weight:,} messages wait for topology.flush(), which alone sends them")
+        self.flush()
 
     def ack(self, tuple: Tuple, step: str) -> None:  # noqa: A002 - this project's word
         """Buffers the ack of a tuple that is open by a step; it is closed by that.
@@ -153,7 +144,7 @@ class Outbox:
         """Adds a submission, to go with the next flush."""
         with self.lock:
             self.adding(part.weight)
-            self._parts.append(part)
+            self.buffer.posted.append(part)
 
     def withdraw(self, part: Sending) -> bool:
         """Takes a submission back; False where all of it has been answered."""
@@ -166,23 +157,27 @@ class Outbox:
 
         Where nothing is added after all, a flush finds nothing, and counts anew.
         """
-        if not count:
-            return
         self._weight += count
+        if not count or self.linger is None:
+            return
         due = time.monotonic() + (self.linger if self._weight < AT_ONCE else 0.0)
         if self._due is None or due < self._due - self.linger / 2:
             self._due = due
             self._wake.notify_all()
+        self._have_thread()
+
+    def _have_thread(self) -> None:
+        """Starts the thread, unless it is there; with the lock."""
         if self._thread is None and not self._ending:
             thread = threading.Thread(target=self._run, name="acker-outbox", daemon=True)
             thread.start()
             self._thread = thread
-            _see_to_the_end()
+            ends.see_to_the_end()
 
     def hurry(self) -> None:
         """Has what is buffered sent now, by the thread."""
         with self.lock:
-            if self._due is not None:
+            if self._due is not None and self.linger is not None:
                 self._due = 0.0
                 self._wake.notify_all()
 
@@ -190,18 +185,43 @@ class Outbox:
     def unsent(self) -> int:
         """How many messages the store has not answered for."""
         with self.lock:
-            return self.buffer.messages + sum(part.weight for part in self._parts) + len(self._confirms)
+            return self._count(self.buffer, *self._flushed)
 
-    # Sending
+    def _count(self, *buffers: Buffer) -> int:
+        """How many messages are in buffers, in submissions and in confirmations; with the lock."""
+        weight = sum(part.weight for part in self._parts) + len(self._confirms)
+        return weight + sum(one.messages for one in buffers)
 
     def flush(self) -> None:
-        """Sends all that was buffered before the call, and what could not be sent earlier.
+        """Sends what was buffered before the call, and what could not be sent earlier.
 
         Raises StoreUnavailable or StoreError; all that was not answered is kept for the next flush then. Who
         waits for another's flush gets its StoreUnavailable, if that one began after the call: one after the
         other they would wait ever longer. UnreadableRecord names slabs that were passed over; all else was
-        sent.
+        sent. AckerError where this thread is at work on the buffer: a signal handler calls it then.
         """
+        self._flush()
+
+    def finish(self) -> None:
+        """Sends what is left; without linger only what a flush could not send. Raises what `flush` does."""
+        if self.linger is not None:
+            self.flush()
+            return
+        if self._parts or self._flushed:
+            self._flush(new=False)
+        with self.lock:
+            left, self.buffer, self._confirms = self.buffer.messages, Buffer(), {}
+            self._weight = self._count()
+        if left:
+            log.warning("acker: %d messages that were not flushed are dropped: their trees expire", left)
+
+    def _flush(self, *, new: bool = True) -> None:
+        """Sends; new: also what no flush was called for yet."""
+        if self._sending._is_owned() or self.lock._is_owned():  # type: ignore[attr-defined]
+            raise AckerError(  # it would wait for itself, or for a thread that waits for what this one has
+                "flush: a signal handler has called it while its thread is in another call of the topology: "
+                "let the handler note that, and flush when the call has returned"
+            )
         asked = time.monotonic()
         with self._sending:
             began = time.monotonic()
@@ -209,35 +229,48 @@ class Outbox:
                 raise StoreUnavailable(str(self._away[1])) from self._away[1]
             try:
                 with self.lock:
-                    spouts = {source.spout for source, _ in self.buffer.tracks.values()}
-                    steps = self.buffer.steps(self.ledger.core)
+                    if new:
+                        self._take_buffer()
+                    tracks = [source for one in self._flushed for source, _ in one.tracks.values()]
+                    spouts = {source.spout for source in tracks}
+                    steps = {step for one in self._flushed for step in one.steps(self.ledger.core)}
                 for spout in spouts:
                     self.ledger.register_spout(spout)
                 if steps:
                     self.ledger.run(self._at_work.note(self.ledger.core, steps))
                 with self.lock:
-                    self._gather(spouts)
+                    self._gather()
                     parts = [part for part in self._parts if self._sendable(part)]
                 refused = self._send(parts)
                 self._note_events()
-                self._send_confirms()
+                if new:
+                    self._send_confirms()
                 if refused is not None:
                     raise refused
                 self._check_unreadable()
             except BaseException as error:
                 with self.lock:
                     self._due = time.monotonic() + _PAUSE
+                    self._have_thread()
                 if isinstance(error, StoreUnavailable):
                     self._away = began, error
                 raise
 
-    def _gather(self, spouts: Container[str]) -> None:
-        """Makes submissions of the buffers; of tracks, those of these spouts only."""
-        fresh, new = sendings(self.ledger.core, self.buffer, self._at_work.mark, spouts)
-        parts = [*self._parts, *new]
-        weight = fresh.messages + sum(part.weight for part in parts) + len(self._confirms)
-        due = time.monotonic() + self.linger if fresh.tracks else None
-        self._parts, self.buffer, self._weight, self._due = parts, fresh, weight, due
+    def _take_buffer(self) -> None:
+        """Puts what is buffered among what is sent, now or when the store is back; with the lock."""
+        flushed, fresh = self._flushed, self.buffer
+        if fresh.messages:
+            flushed, fresh = [*flushed, fresh], Buffer()
+        self._flushed, self.buffer, self._due = flushed, fresh, None
+
+    def _gather(self) -> None:
+        """Makes submissions of what a flush was called for; with the lock."""
+        parts, emitted = self._parts, self.buffer.emitted
+        for one in self._flushed:
+            made, left = sendings(self.ledger.core, one, self._at_work.mark)
+            parts, emitted = [*parts, *made], emitted + left
+        weight = self.buffer.messages + sum(part.weight for part in parts) + len(self._confirms)
+        self._parts, self._flushed, self._weight, self.buffer.emitted = parts, [], weight, emitted
 
     def _note_events(self) -> None:
         """Notes what has become of traced trees by what the store has answered."""
@@ -316,6 +349,10 @@ class Outbox:
             if part in self._parts:
                 left = [other for other in self._parts if other is not part]
                 self._parts, self._weight = left, self._weight - part.weight
+            for buffer in (self.buffer, *self._flushed):
+                if part in buffer.posted:
+                    left = [other for other in buffer.posted if other is not part]
+                    buffer.posted, self._weight = left, self._weight - part.weight
 
     def _send_confirms(self) -> None:
         with self.lock:
@@ -330,8 +367,6 @@ class Outbox:
                 left = {key: None for key in self._confirms if key not in done}
                 self._confirms, self._weight = left, self._weight - len(done)
 
-    # The thread
-
     def _run(self) -> None:
         away = False
         while True:
@@ -341,7 +376,9 @@ class Outbox:
                     while not self._ending and (self._due is None or self._due > time.monotonic()):
                         self._wake.wait(None if self._due is None else self._due - time.monotonic())
                     ending = self._ending
-                self.flush()
+                    if self.linger is None:
+                        self._due = None
+                self._flush(new=self.linger is not None)
                 away = False
             except Exception as error:  # noqa: BLE001 - the thread must outlive it; a flush raises it
                 sent = isinstance(error, UnreadableRecord) and bool(error.anchors)
@@ -360,37 +397,3 @@ class Outbox:
         with self.lock:
             self._ending = True
             self._wake.notify_all()
-
-
-_outboxes: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for outbox in list(_outboxes):
-        outbox.after_fork()
-
-
-_ends: set[int] = set()
-
-
-def _see_to_the_end() -> None:
-    """Has this process send what is left when it ends, also where it is a child of `multiprocessing`.
-
-    A forked one runs no atexit, but the finalizers of multiprocessing, which it has to register itself.
-    """
-    if os.getpid() not in _ends and multiprocessing.parent_process() is not None:
-        multiprocessing.util.Finalize(None, _at_exit, exitpriority=0)
-    _ends.add(os.getpid())
-
-
-@atexit.register
-def _at_exit() -> None:
-    for outbox in list(_outboxes):
-        if outbox.unsent:
-            try:
-                outbox.flush()
-            except AckerError as error:
-                log.error("acker: %d messages are lost at exit: %s", outbox.unsent, error)
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -30,18 +30,20 @@ class Session:
         name: str,
         *,
         timeout: float = 10.0,
-        linger: float = 0.005,
+        linger: float | None = 0.005,
         cluster: bool = False,
         **settings: Unpack[Settings],
     ) -> None:
-        check_number(linger, "linger", 0.0, LONGEST_LINGER, float)
+        if linger is not None:
+            check_number(linger, "linger", 0.0, LONGEST_LINGER, float)
         ledger = open_ledger(Store(url, timeout=timeout, cluster=cluster), name, **settings)
         self._set_up(ledger, linger)
 
-    def _set_up(self, ledger: Ledger, linger: float) -> None:
+    def _set_up(self, ledger: Ledger, linger: float | None) -> None:
         self._ledger = ledger
         self._linger = linger
-        self._outbox = Outbox(ledger, min(linger, ledger.config.message_timeout / 2))
+        most = ledger.config.message_timeout / 2
+        self._outbox = Outbox(ledger, None if linger is None else min(linger, most))
         # Its thread sends what is left when nobody holds the topology any more.
         weakref.finalize(self, self._outbox.end).atexit = False
 
@@ -50,7 +52,7 @@ class Session:
 
     def __reduce__(
         self,
-    ) -> tuple[Callable[..., "Session"], tuple[type["Session"], Store, config.TopologyConfig, float]]:
+    ) -> tuple[Callable[..., "Session"], tuple[type["Session"], Store, config.TopologyConfig, float | None]]:
         return _reopen, (type(self), self._ledger.store, self.config, self._linger)
 
     @property
@@ -81,7 +83,8 @@ class Session:
     def flush(self) -> None:
         """Sends all that spouts and bolts have buffered; the store has it when this returns.
 
-        Raises StoreUnavailable or StoreError. Nothing is lost then: what was not answered is kept, sent again
+        Raises StoreUnavailable or StoreError, and AckerError where a signal handler calls it while its thread
+        is at work on the buffer. Nothing is lost then: what was not answered is kept, sent again
         by itself and by the next flush, and takes effect once. UnreadableRecord names slabs that were passed
         over, when all else was sent.
         """
@@ -97,13 +100,14 @@ class Session:
     def close(self) -> None:
         """Flushes, and ends the topology's thread. Its spouts and bolts can send nothing after that.
 
-        Raises what `flush` does; the topology stays open where something could not be sent. A closed one may
-        be closed again.
+        With `linger=None` it sends again what a flush could not send, and drops the rest with a word in the
+        log: who closes may have given up what that would ack. Raises what `flush` does; the topology stays
+        open where something could not be sent. A closed one may be closed again.
         """
         if self._outbox.closed:
             return
         try:
-            self._outbox.flush()
+            self._outbox.finish()
         finally:
             if not self._outbox.unsent:
                 self._outbox.closed = True
@@ -124,7 +128,9 @@ class Session:
             log.warning("acker: topology %r could not be closed: %s", self.name, unsent)
 
 
-def _reopen(kind: type[Session], store: Store, stored: config.TopologyConfig, linger: float) -> Session:
+def _reopen(
+    kind: type[Session], store: Store, stored: config.TopologyConfig, linger: float | None
+) -> Session:
     session = kind.__new__(kind)
     session._set_up(Ledger(store, Core(stored)), linger)
     return session

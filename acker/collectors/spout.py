@@ -71,8 +71,9 @@ class Spout:
         outcomes itself if nobody else does, for `timeout` seconds (None: 2 x message timeout). So it does
         while 100,000 outcomes are not taken.
 
-        Raises ValidationError; SpoutPendingFull over `max_spout_pending` where `wait` is False or the timeout
-        is over; StoreUnavailable or StoreError where the buffer is full and cannot be sent. Nothing is
+        Raises ValidationError; SpoutPendingFull over `max_spout_pending` where `wait` is False, the timeout
+        is over, or all of these trees wait for `Topology.flush`; StoreUnavailable or StoreError where the
+        buffer is full and cannot be sent, and BufferFull where it is full and `linger` is None. Nothing is
         emitted then.
         """
         check_targets(targets)
@@ -109,8 +110,8 @@ class Spout:
 
         `values` are the tuple ids, where they come from a seed; none may be zero. Everything is tracked when
         this returns, but trees over the high-water mark, whose outcome is `rejected`. With `ackers` 0 the
-        anchors are 0. Waits and raises as `emit` does; after StoreUnavailable no outcome of these is
-        reported.
+        anchors are 0. With the topology's linger None they are tracked by its next flush. Waits and raises
+        as `emit` does; after StoreUnavailable no outcome of these is reported.
         """
         encoded = [config.check_message_id(message_id) for message_id in message_ids]
         count = len(encoded)
@@ -144,7 +145,8 @@ class Spout:
             new = [slab.new() for slab in slabs]
             part = buffer.track(self.topology.ledger.core, self._pending, slabs, count)
             self._outbox.post(part)
-            self._outbox.flush()
+            if self._outbox.linger is not None:
+                self._outbox.flush()
         except BaseException as error:
             if part is None or self._outbox.withdraw(part):
                 with self._outbox.lock:
@@ -170,17 +172,28 @@ class Spout:
             yield
             full, pending = self._pending.ready >= MOST_READY, self._pending.count
             left = deadline - time.monotonic()
-            if not wait or left <= 0:
+            unsent = self._unflushed()
+            if not wait or left <= 0 or (unsent and unsent >= pending and not full):
+                said = f", {unsent:,} of them wait for topology.flush()" if unsent else ""
                 raise SpoutPendingFull(
                     f"spout {self.name!r}: {self._pending.ready:,} outcomes are not taken"
                     if full
-                    else f"spout {self.name!r} has {pending:,} trees pending, max_spout_pending is {limit:,}"
+                    else f"spout {self.name!r} has {pending:,} trees pending, max_spout_pending is "
+                    f"{limit:,}{said}"
                 )
             self._outbox.hurry()
             if full or not self._inbox.read_unless_busy(min(left, WAIT)):
                 with self._outbox.lock:
                     if not self._pending.has_room(count, limit):
                         self._outbox.changed.wait(min(left, WAIT))
+
+    def _unflushed(self) -> int:
+        """How many of its trees wait for a flush, which alone sends them."""
+        if self._outbox.linger is not None:
+            return 0
+        with self._outbox.lock:
+            tracks = self._outbox.buffer.tracks.values()
+            return sum(slab.left for source, slab in tracks if source is self._pending)
 
     # Outcomes
 

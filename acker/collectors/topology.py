@@ -32,7 +32,8 @@ class Topology(Session):
     url: see `acker.store.address`. settings (ackers, message_timeout ...): see
     `acker.ledger.config.TopologyConfig`; None takes what is stored, or the default.
     timeout: seconds until StoreUnavailable. linger: seconds for which spouts and bolts gather what they send,
-    0 to 60 and at most half the message timeout. cluster: a plain URL is of a node of a Redis Cluster.
+    0 to 60 and at most half the message timeout; None: nothing is sent but by `flush`, as where an ack is to
+    follow a transaction elsewhere (docs/collectors.md). cluster: a plain URL is of a node of a Redis Cluster.
 
     For any thread. Pickles as settings: what another process does with it is its own. A forked child starts
     with empty buffers, and sends what is left when it ends. Not where a signal ends it, as the end of

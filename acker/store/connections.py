@@ -122,7 +122,7 @@ class Connections:
         # By what lives: a thread that is interrupted just when it has taken one does not hold it for ever.
         self._all: WeakSet[Connection] = WeakSet()
         self._waiting: WeakSet[Connection] = WeakSet()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: a signal handler may ask the store, too
         self._closed = False
 
     def take(self, waits: bool = False) -> Connection:
