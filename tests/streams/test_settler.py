@@ -1,13 +1,14 @@
 """The settler: what is wrong with one spout, or with who learns of outcomes, keeps nobody else waiting."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import redis
 
-from acker.errors import DeadLettersFull, StoreError
+from acker.errors import AckerError, DeadLettersFull, StoreError
 from acker.inspect.removal import remove
 from acker.ledger import config
 from acker.ledger.client import Ledger, open_ledger
@@ -122,6 +123,55 @@ def test_outcomes_are_reported_again_by_settling_when_who_is_reported_has_raised
     assert reported[1] == reported[0]
     assert "outcomes of topology t wait: not today" in caplog.text
     assert pending(ledger, "s") == 0
+
+
+class Unspeakable(BaseException):
+    """As an extension's panic; nobody can say what it is."""
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+    __repr__ = __str__
+
+
+def test_whatever_is_raised_where_outcomes_are_reported_ends_no_settler(
+    valkey_url: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken, errors = threading.Event(), [SystemExit(3), KeyboardInterrupt(), Unspeakable()]
+
+    def bad(_: pa.Table) -> None:
+        if errors:
+            raise errors.pop()
+        taken.set()
+
+    spout(ledger, "s").write(lines(20))
+    consume(ledger, "lines-s")
+    with settling(url=valkey_url, topology="t", spout="s", on_outcomes=bad):
+        assert taken.wait(TIMEOUT)
+    assert "outcomes of topology t wait: Unspeakable" in caplog.text
+    assert pending(ledger, "s") == 0
+
+
+def test_a_function_of_outcomes_that_settles_gets_an_error_in_place_of_waiting_for_itself(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settler, "_LONGEST_STEP", 0.01)
+    raised: list[str] = []
+
+    def again(_: pa.Table) -> None:
+        for step in (one.step, lambda: pool.submit(one.step).result()):
+            with pytest.raises(AckerError) as refused:
+                step()
+            raised.append(str(refused.value))
+
+    spout(ledger, "s").write(lines(20))
+    consume(ledger, "lines-s")
+    one = Settler(ledger.store, ["t"], spout="s", on_outcomes=again)
+    with ThreadPoolExecutor(1) as pool:
+        assert one.step() == 20
+    assert [text.split(",")[0] for text in raised] == [
+        "step: called by on_outcomes", "step: another thread settles"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("how", DAMAGES)

@@ -37,6 +37,7 @@ PAUSE = 0.2
 """Seconds between two looks for outcomes."""
 _STEPS = 100
 _LONGEST_PAUSE = 5.0
+_LONGEST_STEP = 60.0
 _WAIT = 0.1
 
 _log = logging.getLogger(__name__)
@@ -205,7 +206,7 @@ class Settler:
         self.names = None if names is None else [check_name(name, "topology") for name in names]
         self.spout = spout
         self.on_outcomes = on_outcomes
-        self._stepping = threading.Lock()
+        self._stepping = threading.RLock()  # reentrant only so that it knows its owner
         self._ledgers: dict[str, Ledger] = {}
         self._trouble: dict[str, str] = {}
         self._looked: dict[str, float] = {}
@@ -214,10 +215,21 @@ class Settler:
     def step(self) -> int:
         """Settles what there is now; returns how many rows. Trouble with one topology is logged.
 
-        For any thread: one at a time settles.
+        For any thread: one at a time settles. Raises AckerError where `on_outcomes` calls it, and where that
+        has not returned in another thread for a minute.
         """
-        with self._stepping:
+        if self._stepping._is_owned():  # type: ignore[attr-defined]
+            raise AckerError(
+                "step: called by on_outcomes, or a signal handler, while the same thread settles"
+            )
+        if not self._stepping.acquire(timeout=_LONGEST_STEP):
+            raise AckerError(
+                "step: another thread settles, and its on_outcomes has not returned for a minute"
+            )
+        try:
             return self._step()
+        finally:
+            self._stepping.release()
 
     def _step(self) -> int:
         names = self.names if self.names is not None else self.store.run(topologies.names())
