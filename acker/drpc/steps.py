@@ -33,9 +33,27 @@ def as_json(value: object, what: str, write: Callable[[Any], str] = _dumps) -> s
         ) from None
     if size > MOST_BYTES:
         raise TooLarge(f"{what}: expected at most {MOST_BYTES:,} bytes of JSON, got {size:,}")
+    if "{" in text and (key := _taken_twice(value)):
+        raise ValidationError(f"{what}: expected keys that stay apart as text, got {key} twice in a dict")
     if text.count("[") + text.count("{") > MOST_LEVELS and _deeper(value):
         raise ValidationError(f"{what}: expected at most {MOST_LEVELS} lists and dicts within each other")
     return text
+
+
+def _taken_twice(value: object) -> str:
+    """The text that two keys of a dict become, as 1 and "1"; "" where there is none."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            left += one.values()
+            if not {str}.issuperset(map(type, one)):
+                texts = [json.dumps(key if isinstance(key, str) else json.dumps(key)) for key in one]
+                if len({*texts}) < len(texts):
+                    return max(texts, key=texts.count)
+        elif isinstance(one, list | tuple):
+            left += one
+    return ""
 
 
 def _deeper(value: object) -> bool:

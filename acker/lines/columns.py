@@ -1,12 +1,13 @@
-"""Rows that a step emits as columns of the types that the stream has, without losing a part of a value."""
+"""Rows that a step emits, as columns of the types that the stream has."""
 
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
-from acker.errors import ValidationError, shown, text_of
+from acker.errors import ValidationError, class_name, is_interrupt, shown, text_of
+from acker.streams import schemas
+from acker.streams.column_types import fitted
 from acker.streams.segments import ANCHORS
 
 
@@ -18,21 +19,38 @@ def load_pandas() -> None:
     pa.array([])
 
 
-def table(rows: Sequence[Mapping[str, Any]], known: pa.Schema | None) -> pa.Table:
-    """Rows with the columns that the stream has, and with new ones, but for new ones without a value.
+def table(
+    rows: Sequence[Mapping[str, Any]], known: pa.Schema | None
+) -> tuple[pa.Table, dict[int, ValidationError]]:
+    """Make a table of rows: the columns that the stream has, and new ones that have a value.
 
-    Raises ValidationError, which names the column, for a value that it cannot have as it is.
+    A new column has the type that Arrow finds for all its values. Where they have none in common, it is the
+    type of the first value.
+
+    Args:
+        rows: the rows, each with the columns that it has a value for.
+        known: the schema of the stream; None where it has none yet.
+
+    Returns:
+        The table, and for each row that a column does not take its place and an error
+        (`acker.streams.column_types`). The table is not to be used then.
     """
     types = {} if known is None else {field.name: field.type for field in known}
     types.setdefault(ANCHORS, _of_anchors(rows))
-    columns = {}
+    columns: dict[str, pa.Array] = {}
+    unfit: dict[int, ValidationError] = {}
     for name in dict.fromkeys([*types, *(name for row in rows for name in row)]):
         values = [row.get(name) for row in rows]
         if name == ANCHORS:
-            values = _anchors(values, types[name])
-        if name in types or any(value is not None for value in values):
-            columns[name] = _column(name, values, types.get(name))
-    return pa.table(columns)
+            columns[name], wrong = _anchors(values, types[name])
+        elif name in types:
+            columns[name], wrong = fitted(values, types[name], name)
+        elif any(value is not None for value in values):
+            columns[name], wrong = _new(values, name)
+        else:
+            continue
+        unfit = wrong | unfit
+    return pa.table(columns), unfit
 
 
 def _of_anchors(rows: Sequence[Mapping[str, Any]]) -> pa.DataType:
@@ -41,53 +59,50 @@ def _of_anchors(rows: Sequence[Mapping[str, Any]]) -> pa.DataType:
     return pa.list_(pa.int64()) if several else pa.int64()
 
 
-def _anchors(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
-    """Anchors as a stream has them: of one tree a row, or of several."""
+def _anchors(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, ValidationError]]:
+    """Anchors as a stream has them, of one tree a row, or of several; as `fitted`."""
     if not pa.types.is_int64(kind):
-        return [(one or (0,)) if isinstance(one, tuple) else (one,) for one in values]
-    several = [one for one in values if isinstance(one, tuple) and len(one) > 1]
-    if several:
-        raise ValidationError(
+        made = [(one or (0,)) if isinstance(one, tuple) else (one,) for one in values]
+        return pa.array(made, kind), {}
+    several = {
+        place: ValidationError(
             f"column {ANCHORS}: expected one tree for a row, as the rows of that stream have, got "
-            f"{len(several[0])}: emit to a stream whose first rows have several"
+            f"{len(one)}: emit to a stream whose first rows have several"
         )
-    return [(one[0] if one else 0) if isinstance(one, tuple) else one for one in values]
+        for place, one in enumerate(values)
+        if isinstance(one, tuple) and len(one) > 1
+    }
+    return pa.array(
+        [(one[0] if one else 0) if isinstance(one, tuple) else one for one in values], kind
+    ), several
 
 
-def _column(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
+def _new(values: Sequence[Any], name: str) -> tuple[pa.Array, dict[int, ValidationError]]:
+    """A column that the stream has not yet, as `fitted`."""
     try:
-        found = pa.array(values, kind)
-    except Exception as error:
-        wanted = "values of one type that Arrow has" if kind is None else str(kind)
-        raise ValidationError(f"column {shown(name)}: expected {wanted}: {text_of(error)}") from error
-    if name != ANCHORS and kind is not None and _may_lose(kind):
-        for value in values:
-            if not _whole(value, kind):
-                said = f"expected {kind}, got {shown(value)}, of which that would lose a part"
-                raise ValidationError(f"column {shown(name)}: {said}")
-    return found
-
-
-def _whole(value: Any, kind: pa.DataType) -> bool:
-    """Whether a value that Arrow takes for a type is all there then: it cuts fractions, times and fields."""
-    if value is None or type(value) in (int, str, bytes):
-        return True
-    if isinstance(value, pa.Scalar):
-        value = value.as_py()
-    if pa.types.is_integer(kind):
-        return bool(int(value) == value)
-    if pa.types.is_date32(kind):
-        return not isinstance(value, dt.datetime) or value.time() == dt.time()
-    if pa.types.is_struct(kind) and isinstance(value, Mapping):
-        fields = {kind.field(place).name: kind.field(place).type for place in range(kind.num_fields)}
-        return all(each in fields and _whole(inner, fields[each]) for each, inner in value.items())
-    if pa.types.is_list(kind) and _may_lose(kind.value_type):
-        return all(_whole(one, kind.value_type) for one in value)
-    if pa.types.is_map(kind) and (_may_lose(kind.key_type) or _may_lose(kind.item_type)):
-        pairs = value.items() if isinstance(value, Mapping) else value
-        return all(_whole(key, kind.key_type) and _whole(one, kind.item_type) for key, one in pairs)
-    return True
-
-
-def _may_lose(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_nested(kind))
+        found, unfit = fitted(values, schemas.inferred(name, values), name)
+        if not unfit:
+            return found, unfit
+    except BaseException as error:  # some value has no type, or another one: it is found below
+        if is_interrupt(error):
+            raise
+    typeless: dict[int, ValidationError] = {}
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        try:
+            kind = schemas.inferred(name, [value])
+        except ValidationError as error:
+            typeless[place] = error
+            continue
+        except BaseException as error:  # as above
+            if is_interrupt(error):
+                raise
+            said = f"column {shown(name)}: expected a value of a type that streams have, got {shown(value)}"
+            typeless[place] = ValidationError(f"{said} ({class_name(value)}): {text_of(error)}")
+            continue
+        if not typeless:
+            return fitted(values, kind, name)
+        found, unfit = fitted([None if at in typeless else one for at, one in enumerate(values)], kind, name)
+        return found, typeless | unfit
+    return pa.nulls(len(values)), typeless

@@ -136,7 +136,9 @@ class FunctionStep:
         """Works on the rows of segments."""
         made = Made(self._out())
         read = (one for one in members if not one.segment.to.startswith(gathers.LAST))
-        rows: Iterable[dict[str, Any]] = (row for one in read for row in _rows(one.rows))
+        rows: Iterable[dict[str, Any]] = (
+            row for one in read for row in _rows(one.rows, made, self.name, batch)
+        )
         if self.fair_by:
             rows = _in_turn(rows, self.fair_by)
         if self.pace is not None:
@@ -178,7 +180,7 @@ class GatherStep:
             _, task, last = gathers.parse_destination(one.segment.to)
             lost = lost or one.lost
             calls: dict[int, list[Callable[[Any], object]]] = {}
-            for row in _rows(one.rows):
+            for row in _rows(one.rows, made, self.name, batch):
                 anchor = row.pop(ANCHORS)
                 row.pop(FINISHED, None)
                 if (lost or anchor in one.incomplete) and last:
@@ -297,8 +299,15 @@ def _in_turn(rows: Iterable[dict[str, Any]], column: str) -> Iterator[dict[str, 
         yield from (row for row in turn if row is not None)
 
 
-def _rows(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
-    return [row for one in batches for row in segments.values(one)]
+def _rows(batches: Sequence[pa.RecordBatch], made: Made, step: str, batch: int) -> list[dict[str, Any]]:
+    """Rows as Python's values. One that Python cannot have fails its request."""
+    found: list[dict[str, Any]] = []
+    for one in batches:
+        rows, unfit = segments.python_values(one)
+        for place, why in unfit.items():
+            made.fail(rows[place].get(ANCHORS) or 0, why, step, batch)
+        found += rows if not unfit else [row for place, row in enumerate(rows) if place not in unfit]
+    return found
 
 
 def stage_made(
@@ -345,7 +354,16 @@ def _stage_rows(
         stored, to = seen
         known = None if stored is None else schemas.parse(stored)
         try:
-            table = columns.table(rows, known)
+            table, unfit = columns.table(rows, known)
+            if unfit:
+                for place, why in unfit.items():
+                    made.fail(rows[place][ANCHORS], why, step, batch)
+                rows = [
+                    row
+                    for place, row in enumerate(rows)
+                    if place not in unfit and not (row[ANCHORS] and row[ANCHORS] in made.failed)
+                ]
+                continue
             yield from schemas.record_over(core, stream, table.schema, stored)
             if table.schema != (normal := schemas.normal(table.schema)):
                 table = table.cast(normal)

@@ -7,6 +7,7 @@ refused.
 
 import base64
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
@@ -73,6 +74,16 @@ def _normal_type(name: str, kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(pa.field("element", _normal_type(f"{name}.element", kind.value_type)))
     raise ValidationError(f"column {name}: expected a type that Spark has, got {kind}")
+
+
+def inferred(name: str, values: Sequence[object]) -> pa.DataType:
+    """The type with which a stream records a column of Python's values, as Arrow finds it.
+
+    Raises ValidationError for a type that streams have not, and whatever Arrow raises for values without one.
+    """
+    found = pa.infer_type(values)
+    _check_readable(name, found)
+    return _normal_type(name, found)
 
 
 def _check_readable(name: str, kind: pa.DataType, depth: int = 0) -> None:

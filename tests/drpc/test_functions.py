@@ -60,6 +60,10 @@ def test_a_thousand_callers_are_answered_at_once(topology: Topology) -> None:
         (lambda out: out.result("x" * ((1 << 20) - 1)), "expected at most 1,048,576 bytes of JSON"),
         (lambda out: out.result(float("nan")), "expected a value that JSON has"),
         (lambda out: out.result("\ud800"), "expected a value that JSON has"),
+        (
+            lambda out: out.result([{1: "a", "1": "b"}]),
+            'keys that stay apart as text, got "1" twice in a dict',
+        ),
         (lambda out: out.emit({"n": 1}), "the last step emits nothing"),
     ],
 )

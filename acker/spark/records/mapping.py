@@ -8,8 +8,6 @@ is emitted or failed is decided by one and the same run: see `acker.spark.collec
 import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -21,13 +19,14 @@ from acker.ledger.causes import Cause, said_by
 from acker.ledger.ids import Ids
 from acker.spark.records.calls import Calls, Record
 from acker.spark.records.suspects import Suspects, halved
-from acker.spark.records.values import Columns, Convert, check_value, to_python
+from acker.spark.records.values import Columns, Convert, to_python
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema
 from acker.streams.commits.effects import EFFECT
 from acker.streams.commits.staging import FAILED
 from acker.streams.segments import ANCHORS
 from acker.streams.together import Outcome
+from acker.undone import undone
 
 RUN = "_acker_run"
 """Column: which run of a task a mapped row is from."""
@@ -179,21 +178,21 @@ class RecordMapper(Shipped):
             else:
                 try:
                     made = self._rows(result)
-                except BaseException as unfit:  # the result is the user's: to look at it may raise anything
-                    if is_interrupt(unfit):
+                except BaseException as other:  # the result is the user's: to look at it may raise anything
+                    if is_interrupt(other):
                         raise
-                    failed[place] = cause_of(unfit)
+                    failed[place] = cause_of(other)
                     continue
             rows += made
             places.append(place)
             counts.append(len(made))
         sources = np.repeat(np.array(places, dtype=np.int64), np.array(counts, dtype=np.int64))
-        try:
-            made_of = columns.of(rows)
-        except BaseException as unfit:  # whatever it is, it is reported of its record
-            if is_interrupt(unfit):
-                raise
-            made_of, sources = _fitting(columns, rows, sources, failed)
+        made_of, unfit = columns.of(rows)
+        if unfit:
+            for row, why in unfit.items():
+                failed.setdefault(int(sources[row]), cause_of(why))
+            fit = ~np.isin(sources, sources[list(unfit)])
+            made_of, sources = [column.filter(pa.array(fit)) for column in made_of], sources[fit]
         return self._batch(batch, made_of, sources, failed, run)
 
     def _rows(self, result: Any) -> list[tuple[Any, ...]]:
@@ -209,8 +208,9 @@ class RecordMapper(Shipped):
                 named = ", ".join(text_of(name) or class_name(name) for name in unknown[:100])
                 raise ValidationError(f"result has columns that the schema has not: {named}")
             return [tuple(result.get(column.name) for column in self.columns)]
-        if not isinstance(result, tuple):
-            check_value(result)
+        if not isinstance(result, tuple) and (kind := undone(result)):
+            said = f"expected a value, got a {kind}: nobody has done its work; await it, or make a list"
+            raise ValidationError(said)
         row = tuple(result) if isinstance(result, tuple) else (result,)
         if len(row) != len(self.columns):
             raise ValidationError(f"result has {len(row)} columns, the schema {len(self.columns)}")
@@ -242,24 +242,3 @@ class RecordMapper(Shipped):
             ],
             schema=self.schema,
         )
-
-
-def _fitting(
-    columns: Columns, rows: list[tuple[Any, ...]], sources: Ids, failed: dict[int, str]
-) -> tuple[list[pa.Array], Ids]:
-    """Fails the records whose results do not fit the schema; columns of the others, and their sources."""
-    kept: list[list[pa.Array]] = [columns.of([])]
-    origins: list[int] = []
-    for place, group in groupby(zip(sources.tolist(), rows, strict=True), itemgetter(0)):
-        made = [row for _, row in group]
-        try:
-            for row in made:
-                check_value(row)
-            kept.append(columns.of(made, alone=True))
-        except BaseException as error:  # as above
-            if is_interrupt(error):
-                raise
-            failed[place] = cause_of(error)
-        else:
-            origins += [place] * len(made)
-    return [pa.concat_arrays(parts) for parts in zip(*kept, strict=True)], np.array(origins, dtype=np.int64)
