@@ -182,11 +182,12 @@ class LinearDRPC:
                         f"step {step.name!r}, columns: expected names and types of pyarrow, got "
                         f"{column!r:.100}: {kind!r:.100}"
                     )
-                if column.startswith("_acker"):
+                if column.lower().startswith("_acker"):
                     raise ValidationError(f"step {step.name!r}, columns: {column!r} is acker's own")
             if not columns:
                 raise ValidationError(f"step {step.name!r}, columns: expected one or more, got none")
             found = dict(columns)
+            schemas.normal(pa.schema(list(found.items())))
         self._work.append(worked(made, **options))
         self._steps.append(step)
         self._columns.append(found)

@@ -2,7 +2,8 @@
 
 All columns are nullable. Who reads rows that were written before a column was added finds null in it; who
 writes rows without it goes on as before. Every Spark type has one Arrow type here; what Spark has not is
-refused.
+refused. Spark takes names that differ in case only for the same: no two columns of a stream have such names,
+and no two fields of a struct.
 """
 
 import base64
@@ -18,12 +19,14 @@ from acker.ledger.near import listed, meant
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.streams import lua
+from acker.streams.gathers import FINISHED
 from acker.streams.segments import ANCHORS, check_anchors_type, check_names
 
 _ADDED = {b"acker": b"added"}
 """Metadata of a column that the first writer did not have."""
 _TAGS = {b"variant", b"geometry", b"geography"}
 """Metadata of a field by which Spark tells a struct that stands for a type of its own."""
+_OWN = (ANCHORS, FINISHED)
 _ATTEMPTS = 20
 _PARSED = 256
 """Schemas that are known by what is stored of them."""
@@ -41,13 +44,35 @@ _USUAL = frozenset((pa.int64(), pa.string(), pa.int32(), pa.float64(), pa.bool_(
 def normal(schema: pa.Schema) -> pa.Schema:
     """A schema as streams record it: no metadata, all columns nullable, one type for each logical one.
 
-    Raises ValidationError for a column that is there twice, or of a type that Spark has not.
+    Raises ValidationError for a column that is there twice, or of a type that Spark has not, and
+    SchemaMismatch for names that differ in case only.
     """
     names = schema.names
     if len({*names}) < len(names):
         twice = {name for name, times in Counter(names).items() if times > 1}
         raise ValidationError(f"columns: expected each once, got {', '.join(sorted(twice))} more often")
+    _check_case("columns", names)
     return pa.schema([pa.field(field.name, _normal_type(field.name, field.type)) for field in schema])
+
+
+def _check_case(what: str, names: Sequence[str]) -> None:
+    """Raises SchemaMismatch for names that differ in case only."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(_folded(name), name)
+        if other is not name:
+            raise SchemaMismatch(
+                f"{what}: {other!r} and {name!r} differ in case only, and Spark takes them for the same: "
+                "name one of them otherwise"
+            )
+
+
+def _folded(name: str) -> str:
+    """A name as Spark compares it (Java's `equalsIgnoreCase`): each letter in upper, then in lower case."""
+    if name.isascii():
+        return name.lower()
+    upper = (one.upper() if len(one.upper()) == 1 else one for one in name)
+    return "".join(one.lower()[0] for one in upper)
 
 
 def _normal_type(name: str, kind: pa.DataType) -> pa.DataType:
@@ -68,6 +93,7 @@ def _normal_type(name: str, kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         if any(_TAGS.intersection(field.metadata or {}) for field in kind):
             return kind
+        _check_case(f"column {name}", [one.name for one in kind])
         return pa.struct([pa.field(one.name, _normal_type(f"{name}.{one.name}", one.type)) for one in kind])
     if pa.types.is_map(kind):
         return pa.map_(_normal_type(f"{name}.key", kind.key_type), _normal_type(name, kind.item_type))
@@ -96,6 +122,8 @@ def _check_readable(name: str, kind: pa.DataType, depth: int = 0) -> None:
         raise ValidationError(
             f"column {name}: expected a type that Spark reads from streams, got TIME: cast it, as to string"
         )
+    if pa.types.is_decimal128(kind) and not 0 <= kind.scale <= kind.precision:
+        raise ValidationError(f"column {name}: expected a type that Spark has, got {kind}")
     for place in range(kind.num_fields):
         inner = kind.field(place)
         _check_readable(f"{name}.{inner.name}", inner.type, depth + 1)
@@ -126,6 +154,7 @@ def record_over(core: Core, stream: str, schema: pa.Schema, stored: bytes | None
 
 
 def _wanted(schema: pa.Schema) -> pa.Schema:
+    _check_case("columns", [*_OWN, *(name for name in schema.names if name not in _OWN)])
     wanted = normal(schema)
     for field in wanted:
         _check_readable(field.name, field.type)
@@ -168,6 +197,7 @@ def _evolved(stream: str, known: pa.Schema, wanted: pa.Schema) -> pa.Schema:
         if field.name not in gives and field.name != ANCHORS and field.metadata != _ADDED
     ]
     shared = [name for name in wanted.names if name in has]
+    _check_case(f"stream {stream!r}", [*known.names, *(name for name in wanted.names if name not in has)])
     _compare(stream, known, wanted, [*shared, *left_out])
     new = [field.with_metadata(_ADDED) for field in wanted if field.name not in has]
     return pa.schema([*known, *new], known.metadata) if new else known

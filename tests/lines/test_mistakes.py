@@ -103,6 +103,7 @@ def asked(ledger: Ledger, mistake: Callable[[Out], object]) -> tuple[int, str]:
         (lambda out: out.emit("rows", {"i": 1, "a": Unshowable()}), "column 'a'"),
         (lambda out: out.emit("rows", {"i": 1.5}), "column 'i': expected int64, got 1.5"),
         (lambda out: out.emit("rows", {"i": True}), "column 'i': expected int64, got True (bool)"),
+        (lambda out: out.emit("rows", {"i": 1, "I": 2}), "'i' and 'I' differ in case only"),
         (lambda out: out.emit("no-line", {"i": object()}), "column 'i'"),
     ],
 )
@@ -151,7 +152,7 @@ def test_a_row_that_a_column_cannot_hold_takes_no_other_row_with_it(ledger: Ledg
     assert worker.work() == 1
     assert {row["id"]: row["v"] for row in StreamReader(ledger, "made").rows()} == {"a": 1}
     ended = ledger.run(OutcomeReader(ledger.core, "asks").read())
-    assert {entry.cause.reason for entry in ended if entry.status == "failed"} == {
+    assert {slab.cause.reason for one in ended if one.status == "failed" for slab in one.slabs} == {
         "ValidationError: column 'v': expected int64, got 1.5 (float), which it cannot hold exactly",
         "ValidationError: column 'v': expected int64, got 'text' (str)",
         f"ValidationError: column 'n': expected int64, got {2**70} (int), which it cannot hold exactly",
@@ -171,7 +172,7 @@ def test_a_row_that_python_cannot_have_fails_alone(ledger: Ledger) -> None:
     assert worker.work() == 1
     assert seen == ["a"]
     ended = ledger.run(OutcomeReader(ledger.core, "asks").read())
-    assert [entry.cause.reason for entry in ended if entry.status == "failed"] == [
+    assert [slab.cause.reason for one in ended if one.status == "failed" for slab in one.slabs] == [
         "ValidationError: column 'name': Python has no value for this string: 'caf\ufffd'",
         "ValidationError: column 'day': Python has no value for this date32[day]: '[10183-09-21]'",
     ]

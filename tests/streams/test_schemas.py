@@ -1,5 +1,6 @@
 """Schemas of streams, and the values that they take."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from acker.streams.commits import staging
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import Staging
 from acker.streams.segments import Segment
+from acker.streams.spouts.options import SpoutOptions
+from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.servers import raw_client
 from tests.helpers.streaming import commit, interleave, rows
 
@@ -85,6 +88,10 @@ def test_two_writers_that_add_columns_at_once_both_add_them(ledger: Ledger) -> N
         (pa.array([[(1, 2)]], pa.map_(pa.int32(), pa.time64("ns"))), "column s.x.entries.value: .* got TIME"),
         (pa.array([b"ab"], pa.binary(2)), "column s.x: expected a type that Spark has, got fixed_size"),
         (pa.array([1001], pa.timestamp("ns")), "column s: Casting from timestamp"),
+        (
+            pa.array([None], pa.decimal128(5, -2)),
+            r"column s.x: expected a type that Spark has, got decimal128",
+        ),
     ],
 )
 def test_what_spark_could_not_read_is_refused(ledger: Ledger, column: Any, message: str) -> None:
@@ -98,6 +105,40 @@ def test_a_column_that_is_there_twice_is_refused(ledger: Ledger) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["n", "n"])
     with pytest.raises(ValidationError, match="expected each once, got n more often"):
         StreamWriter(ledger, "lines").write(table)
+
+
+STRASSE = pa.struct([("straße", pa.int64()), ("STRAßE", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"k": [1], "v": [1], "V": [2]}, "'v' and 'V' differ in case only"),
+        ({"k": [1], "K": ["two"]}, "'k' and 'K' differ in case only"),
+        ({"K": [2]}, "'k' and 'K' differ in case only"),
+        ({"k": [1], "Id": [1]}, "'id' and 'Id' differ in case only"),
+        ({"k": [1], "_ACKER": [1]}, "'_acker' and '_ACKER' differ in case only"),
+        ({"k": [1], "_Acker_finished": [True]}, "'_acker_finished' and '_Acker_finished' differ"),
+        ({"k": [1], "s": pa.array([None], STRASSE)}, "column s: 'straße' and 'STRAßE' differ in case only"),
+        ({"k": [1], "l": pa.array([None], pa.list_(STRASSE))}, "column l.element: 'straße' and 'STRAßE'"),
+    ],
+)
+def test_names_that_differ_in_case_only_are_refused_before_anything_is_written(
+    ledger: Ledger, columns: dict[str, Any], said: str
+) -> None:
+    """Spark takes them for the same, and could read none of the stream's columns of that name."""
+    StreamWriter(ledger, "lines").write(pa.table({"k": [1], "id": [1]}))
+    before = StreamReader(ledger, "lines").schema()
+    table = pa.table({"id": [1], **columns})
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "k"))
+    writers: list[Callable[[], object]] = [lambda: StreamWriter(ledger, "lines").write(table)]
+    if {"_ACKER", "_Acker_finished"}.isdisjoint(columns) and "k" in columns:
+        writers.append(lambda: spout.write(table))
+    for write in writers:
+        with pytest.raises(SchemaMismatch, match=said):
+            write()
+    assert StreamReader(ledger, "lines").schema().equals(before, check_metadata=True)
+    assert len(rows(ledger, "lines")) == 1
 
 
 def test_a_writer_records_its_schema_again_in_a_store_that_lost_everything(ledger: Ledger, url: str) -> None:
