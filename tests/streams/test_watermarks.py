@@ -7,6 +7,7 @@ from acker.errors import SpoutPendingFull
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams.commits import commit
+from acker.streams.commits.columns import offsets
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Roots
 from acker.streams.commits.staging import Staging
@@ -50,6 +51,15 @@ def test_a_watermark_is_held_back_by_what_is_not_done(ledger: Ledger) -> None:
     fail(ledger, lambda row: row["id"] == 25)
     assert watermark() == {"a": 40, "b": 5}
     assert len(letters(ledger)) == 1
+
+
+def test_a_partition_has_the_name_that_its_column_has_and_null_has_none() -> None:
+    plain = pa.array([b"a", b"None", b"caf\xe9", None])
+    text = pa.StringArray.from_buffers(4, plain.buffers()[1], plain.buffers()[2], plain.buffers()[0])
+    rows = pa.table({"offset": [1, 2, 3, 4], "text": text, "bytes": plain, "number": [7, 7, 8, None]})
+    named = {"a": (1, 1), "None": (2, 2), "caf\\xe9": (3, 3), "": (4, 4)}
+    assert offsets(rows, "offset", "text") == offsets(rows, "offset", "bytes") == named
+    assert offsets(rows, "offset", "number") == {"7": (1, 2), "8": (3, 3), "": (4, 4)}
 
 
 def _pieces(ledger: Ledger, how: SpoutOptions, *firsts: int) -> Commit:

@@ -70,6 +70,17 @@ def refusals(rows: pa.Table, column: str) -> list[str]:
     ]
 
 
+def _partitions(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """The names of partitions, as bytes; null stands for the one without a name, as ""."""
+    found = rows.column(column)
+    if not (pa.types.is_binary(found.type) or pa.types.is_large_binary(found.type)):
+        try:
+            found = found.cast(pa.string())
+        except pa.ArrowException as error:
+            raise ValidationError(f"partition: column {column!r} of {found.type} cannot be text") from error
+    return found.cast(pa.binary()).fill_null(b"")
+
+
 def offsets(rows: pa.Table, offset: str, partition: str) -> dict[str, tuple[int, int]]:
     """The lowest and highest offset of each partition; none where `offset` is "". Raises ValidationError."""
     if not offset:
@@ -84,12 +95,13 @@ def offsets(rows: pa.Table, offset: str, partition: str) -> dict[str, tuple[int,
         raise ValidationError(
             f"offset: expected whole numbers without null in column {offset!r}, got {places.type}"
         )
-    names = rows.column(partition).cast(pa.string()) if partition else pa.array([""] * len(rows))
+    names = _partitions(rows, partition) if partition else pa.array([b""] * len(rows))
     grouped = pa.table({"name": names, "offset": places.cast(pa.int64())}).group_by("name")
-    found = {
-        str(one["name"]): (one["offset_min"], one["offset_max"])
-        for one in grouped.aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
-    }
+    found: dict[str, tuple[int, int]] = {}
+    for one in grouped.aggregate([("offset", "min"), ("offset", "max")]).to_pylist():
+        name = one["name"].decode("utf-8", "backslashreplace")
+        low, high = found.get(name, (one["offset_min"], one["offset_max"]))
+        found[name] = min(low, one["offset_min"]), max(high, one["offset_max"])
     if len(found) > MOST_PARTITIONS:
         raise ValidationError(
             f"partition: expected at most {MOST_PARTITIONS:,} different, got {len(found):,}"
