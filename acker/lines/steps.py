@@ -2,7 +2,7 @@
 
 import logging
 from asyncio import Task
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable, isclass
@@ -32,7 +32,7 @@ from acker.lines.looks import Look, look, look_at
 from acker.lines.room import CLAIM_BYTES, MOST_BYTES
 from acker.store import operation
 from acker.store.operation import Operation
-from acker.streams import fairness, gathers, schemas, segments
+from acker.streams import fairness, gathers, python_values, schemas
 from acker.streams.commits.staging import STAGING_TTL, Staged, Staging, stage, stage_failures
 from acker.streams.gathers import FINISHED
 from acker.streams.segments import ANCHORS, Segment
@@ -136,11 +136,7 @@ class FunctionStep:
         """Works on the rows of segments."""
         made = Made(self._out())
         read = (one for one in members if not one.segment.to.startswith(gathers.LAST))
-        rows: Iterable[dict[str, Any]] = (
-            row for one in read for row in _rows(one.rows, made, self.name, batch)
-        )
-        if self.fair_by:
-            rows = _in_turn(rows, self.fair_by)
+        rows = _rows([part for one in read for part in one.rows], made, self.name, batch, self.fair_by)
         if self.pace is not None:
             taken = [(anchor_of(row.pop(ANCHORS, None)), row) for row in rows]
             calls = [(anchor, [partial(self._function, row)]) for anchor, row in taken]
@@ -290,24 +286,31 @@ async def _done(call: Callable[[Any], object], out: Any) -> None:
     check_done(await result if isawaitable(result) else result)
 
 
-def _in_turn(rows: Iterable[dict[str, Any]], column: str) -> Iterator[dict[str, Any]]:
+def _in_turn(rows: Sequence[dict[str, Any]], keys: Sequence[bytes]) -> list[dict[str, Any]]:
     """Rows, one of each key after the other, and again; those of a key in their order."""
-    by_key: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        by_key.setdefault(repr(row.get(column)), []).append(row)
-    for turn in zip_longest(*by_key.values()):
-        yield from (row for row in turn if row is not None)
+    by_key: dict[bytes, list[dict[str, Any]]] = {}
+    for row, key in zip(rows, keys, strict=True):
+        by_key.setdefault(key, []).append(row)
+    return [row for turn in zip_longest(*by_key.values()) for row in turn if row is not None]
 
 
-def _rows(batches: Sequence[pa.RecordBatch], made: Made, step: str, batch: int) -> list[dict[str, Any]]:
-    """Rows as Python's values. One that Python cannot have fails its request."""
+def _rows(
+    batches: Sequence[pa.RecordBatch], made: Made, step: str, batch: int, fair_by: str = ""
+) -> list[dict[str, Any]]:
+    """Rows as Python's values, in turn by a column. One that Python cannot have fails its request."""
     found: list[dict[str, Any]] = []
+    keys: list[bytes] = []
     for one in batches:
-        rows, unfit = segments.python_values(one)
+        rows, unfit = python_values.of_rows(one)
         for place, why in unfit.items():
-            made.fail(rows[place].get(ANCHORS) or 0, why, step, batch)
-        found += rows if not unfit else [row for place, row in enumerate(rows) if place not in unfit]
-    return found
+            made.fail(anchor_of(rows[place].get(ANCHORS)), why, step, batch)
+        own = fairness.keys_of(one, fair_by) if fair_by else []
+        if unfit:
+            rows = [row for place, row in enumerate(rows) if place not in unfit]
+            own = [key for place, key in enumerate(own) if place not in unfit]
+        found += rows
+        keys += own
+    return _in_turn(found, keys) if fair_by else found
 
 
 def stage_made(

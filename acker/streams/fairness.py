@@ -22,7 +22,7 @@ from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.store import keys
 from acker.store.operation import Operation, command
-from acker.streams import lua, segments
+from acker.streams import equality, lua
 from acker.streams.segments import ANCHORS
 
 LANES = 4
@@ -132,26 +132,23 @@ def _keys(rows: pa.Table, column: str) -> tuple[npt.NDArray[np.int16], list[byte
     much = much[np.argsort(-counts[much], kind="stable")][:COUNTED_KEYS]
     codes = np.full(len(known) + 1, _NONE, dtype=np.int16)
     codes[much] = np.arange(len(much), dtype=np.int16)
-    named = known.take(pa.array(much[much < len(known)]))
-    texts = iter(segments.values(pa.RecordBatch.from_arrays([named], ["key"])))
-    names = [repr(next(texts)["key"]) if place < len(known) else "" for place in much.tolist()]
-    return codes[numbers], [name.encode("utf-8", "replace") for name in names]
+    return codes[numbers], [known[place] if place < len(known) else b"" for place in much.tolist()]
 
 
-def _encoded(rows: pa.Table, column: str) -> tuple[Ids, pa.Array]:
+def keys_of(rows: pa.RecordBatch, column: str) -> list[bytes]:
+    """The key of each row, of the column by which a stream is read fairly; b"" for none."""
+    numbers, known = _encoded(pa.Table.from_batches([rows]), column)
+    return [known[place] if place < len(known) else b"" for place in numbers.tolist()]
+
+
+def _encoded(rows: pa.Table, column: str) -> tuple[Ids, list[bytes]]:
     """For each row the place of its key among the distinct ones; after the last for none. And these."""
     if column not in rows.column_names:
-        return np.zeros(rows.num_rows, dtype=np.int64), pa.array([], pa.int64())
-    found = rows.column(column).combine_chunks()
-    found = found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
-    if pa.types.is_list(found.type) or pa.types.is_large_list(found.type):  # anchors: the first of a row
-        found = pa.array([one[0] if one else None for one in found.to_pylist()], found.type.value_type)
-    try:
-        encoded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
-    except pa.ArrowException as error:
-        raise ValidationError(f"fair_by: column {column!r} of {found.type} cannot be a key") from error
-    known = encoded.dictionary
-    return encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False).astype(np.int64), known
+        return np.zeros(rows.num_rows, dtype=np.int64), []
+    found = rows.column(column)
+    if column == ANCHORS and not pa.types.is_int64(found.type):  # of several, the first of a row counts
+        found = pa.array([one[0] if one else None for one in found.to_pylist()], pa.int64())
+    return equality.encoded(found)
 
 
 def _places(name: bytes) -> list[int]:

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
-from json.encoder import encode_basestring_ascii
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from acker.ledger.settings import check_number
 from acker.store import keys, records
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import pairs, whole
-from acker.streams import lua, segments
+from acker.streams import equality, lua, python_values, segments
 from acker.streams.segments import ANCHORS
 
 FINISHED = "_acker_finished"
@@ -36,6 +35,7 @@ MOST_SEGMENTS = 450
 LATE_TTL = 14 * 86400
 """Seconds for which it is known that a group was released, where nobody sees to it (`coordinator.forget`):
 twice the longest message timeout."""
+_NULL = zlib.crc32(b"null")
 LAST = "!"
 """How the place of a segment begins that ends a bundle."""
 
@@ -189,7 +189,10 @@ def parse_destination(text: str) -> tuple[str, int, bool]:
 
 
 def tasks_of(how: Gathering, stream: str, rows: pa.Table) -> Ids:
-    """The task of each row: CRC-32 of its values in the columns `by`, modulo the tasks."""
+    """The task of each row: CRC-32 of its values in the columns `by`, modulo the tasks.
+
+    Equal values have one task, whatever batch they are in (`acker.streams.equality`).
+    """
     tasks = np.zeros(rows.num_rows, dtype=np.int64)
     if how.tasks == 1:
         return tasks
@@ -201,18 +204,42 @@ def tasks_of(how: Gathering, stream: str, rows: pa.Table) -> Ids:
             )
     hashes = np.zeros(rows.num_rows, dtype=np.int64)
     for name in how.by:
-        column = rows.column(name).combine_chunks().dictionary_encode()
-        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-        texts = [
-            encode_basestring_ascii(str(value)) if value is not None else "null"
-            for value in column.dictionary.to_pylist()
-        ]
-        known = np.array(
-            [*(zlib.crc32(text.encode()) for text in texts), zlib.crc32(b"null")], dtype=np.int64
-        )
-        places = column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+        places, values = equality.encoded(rows.column(name))
+        known = np.array([*map(zlib.crc32, values), _NULL], dtype=np.int64)
         hashes = (hashes * 31 + known[places]) & 0xFFFFFFFF
     found: Ids = hashes % how.tasks
+    return found
+
+
+def with_unfit(
+    how: Gathering, stream: str, batches: list[pa.RecordBatch], failed: str
+) -> list[pa.RecordBatch]:
+    """Rows, of which those that cannot gather have a reason to be failed, in the column `failed`.
+
+    These are rows of which Python has no value for a column of `by`: a step in plain Python would get the
+    other rows of their tasks, and not these.
+    """
+    if ANCHORS not in batches[0].schema.names:
+        return batches
+    found = [_unfit(how, stream, batch) for batch in batches]
+    if not any(found):
+        return batches
+    marked = []
+    for batch, reasons in zip(batches, found, strict=True):
+        place = batch.schema.get_field_index(failed)
+        before = segments.texts(batch.column(place)) if place >= 0 else [None] * batch.num_rows
+        texts = [reasons.get(row) if text is None else text for row, text in enumerate(before)]
+        rest = batch.remove_column(place) if place >= 0 else batch
+        marked.append(rest.append_column(failed, pa.array(texts, pa.string())))
+    return marked
+
+
+def _unfit(how: Gathering, stream: str, rows: pa.RecordBatch) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for name in how.by if how.tasks > 1 else ():
+        place = rows.schema.get_field_index(name)
+        for row, said in python_values.unshowable(rows.column(place)) if place >= 0 else ():
+            found.setdefault(row, f"column {name!r}, by which stream {stream!r} gathers: {said}")
     return found
 
 

@@ -312,50 +312,17 @@ def values(rows: pa.RecordBatch) -> list[dict[str, Any]]:
 
     What Python has not, as a day of the year 10000, or text that is no UTF-8, becomes text.
     """
-    names, columns = rows.schema.names, [_values(column) for column in rows.columns]
+    names, columns = rows.schema.names, [column_values(column) for column in rows.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def python_values(rows: pa.RecordBatch) -> tuple[list[dict[str, Any]], dict[int, ValidationError]]:
-    """Rows as Python's values, for whoever works on them.
-
-    Returns:
-        The rows, and for each row with a value that Python has not its place and an error. Such a value is
-        text in its row, as of `values`.
-    """
-    unfit: dict[int, ValidationError] = {}
-    columns: list[list[Any]] = []
-    names = rows.schema.names
-    for name, column in zip(names, rows.columns, strict=True):
-        try:
-            columns.append(column.to_pylist())
-        except NOT_PYTHONS:
-            columns.append(_values(column))
-            for place in unshowable(column):
-                said = f"Python has no value for this {column.type}: {shown(columns[-1][place])}"
-                unfit.setdefault(place, ValidationError(f"column {shown(name)}: {said}"))
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)], unfit
-
-
-def unshowable(column: pa.Array) -> list[int]:
-    """The places of values that Python has not, as text that is no UTF-8, or a day of the year 10000."""
-    try:
-        column.to_pylist()
-    except NOT_PYTHONS:
-        if len(column) == 1:
-            return [0]
-        half = len(column) // 2
-        first, second = column.slice(0, half), column.slice(half)
-        return [*unshowable(first), *(half + place for place in unshowable(second))]
-    return []
-
-
-def _values(column: pa.Array) -> list[Any]:
+def column_values(column: pa.Array) -> list[Any]:
+    """The values of a column, as `values` has them."""
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except NOT_PYTHONS:
         if len(column) > 1:
-            return [one for place in range(len(column)) for one in _values(column.slice(place, 1))]
+            return [one for place in range(len(column)) for one in column_values(column.slice(place, 1))]
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             return texts(column)
         return [column.to_string(skip_new_lines=True)]

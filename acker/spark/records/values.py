@@ -27,7 +27,8 @@ from pyspark.sql.types import (
 )
 
 from acker.errors import ValidationError
-from acker.streams.column_types import Unfit, fitted, listed
+from acker.streams.column_types import fitted, listed
+from acker.streams.scalar_types import Unfit
 
 Convert: TypeAlias = Callable[[Any], Any]
 _UTC = dt.UTC

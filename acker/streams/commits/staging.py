@@ -133,7 +133,13 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
     released: list[str] = []
     given: list[tuple[str, str, int]] = []
     unanchored = unfailed = treeless = 0
+    emits = not how.failures_only and how.results is None
     for piece in pieces(how, batches):
+        to = how.to
+        if emits:
+            to = to or (yield from subscriptions.staged_for(core, how.stream))
+            if to.gathering is not None:
+                piece = gathers.with_unfit(Gathering.parse(to.gathering), how.stream, piece, FAILED)
         if EFFECT in piece[0].schema.names:
             piece, new, unused = effects.split(piece, FAILED)
             if new and how.effects_horizon:
@@ -153,7 +159,7 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
                 found = results.of_rows(kept)
                 given += yield from results.stage(core, function, found, how.ttl, keep, how.into)
             else:
-                done += yield from stage_segments(core, how, kept)
+                done += yield from stage_segments(core, replace(how, to=to), kept)
     counts = (unanchored, unfailed, treeless)
     made = tuple(done), tuple(failures), tuple(had), tuple(released)
     return Staged(how.stream, *made, *counts, tuple(given))
