@@ -1,6 +1,7 @@
 """Reading a stream from plain Python: looking at it, or taking its rows away."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
@@ -8,7 +9,7 @@ from acker.errors import UnknownStream
 from acker.ledger.client import Ledger
 from acker.ledger.config import check_name
 from acker.store import keys
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, abreast, command
 from acker.streams import schemas, segments, subscriptions, taking_back
 from acker.streams.commits import inputs
 from acker.streams.segments import Segment
@@ -17,6 +18,8 @@ from acker.streams.subscriptions import DEFAULT, Range
 FIRST = "0-0"
 """Before the first entry of a stream."""
 _COUNT = 500
+_KNOWN = 1 << 18
+_FLIGHT = 64
 _BYTES = 64 << 20
 
 
@@ -25,6 +28,10 @@ class StreamReader:
 
     Reading changes nothing, and shows what somebody has still to ack; `ack` acks the tuples of what was read
     for a subscription. Use that where the subscription has no other reader, as for dead letters.
+
+    Ids of entries are times of the server's clock. A store that was emptied, set back or replaced may have
+    new entries below `position`: these are read, too, and what was read before is not read again. The reader
+    knows the latest 262,144 segments that it has read: what it read before these it does not ack.
     """
 
     def __init__(self, ledger: Ledger, stream: str, subscription: str = DEFAULT) -> None:
@@ -35,6 +42,8 @@ class StreamReader:
         """Id of the entry that was read last."""
         self._reader = segments.new_token()
         self._at = 0
+        self._read: dict[str, bool] = {}
+        """Segments that were read, by their tokens, and whether they were given to be acked."""
 
     def schema(self) -> pa.Schema:
         """The schema of the rows; raises UnknownStream before the first is written."""
@@ -50,10 +59,42 @@ class StreamReader:
         segments_at_a_time: that one exchange with the store reads, at most 64 MiB of rows, or one segment.
         Segments that someone else consumes meanwhile are passed over. Yields nothing for an unknown stream.
         """
+        for entry, segment, table in self._tables(max(1, segments_at_a_time)):
+            self._note(entry, segment, given=True)
+            yield table
+
+    def rows(self) -> Iterator[dict[str, object]]:
+        """What there is now after `position`, row by row, as `acker.streams.segments.values` shows it.
+
+        A segment counts as read with its last row: one that was left before is read again.
+        """
+        for entry, segment, table in self._tables(1):
+            left = table.num_rows
+            for batch in table.to_batches(max_chunksize=1024):
+                for row in segments.values(batch):
+                    left -= 1
+                    if not left:
+                        self._note(entry, segment, given=True)
+                    yield row
+
+    def ack(self) -> int:
+        """Acks the tuples of what was read for the subscription; returns of how many segments.
+
+        What another reader of the subscription has taken is left to that.
+        """
+        return self.ledger.run(self._ack(self.position, everything=False))
+
+    def ack_all(self) -> int:
+        """As `ack`, of all that the stream holds, read or not."""
+        return self.ledger.run(self._ack("+", everything=True))
+
+    def _tables(self, most: int) -> Iterator[tuple[str, Segment, pa.Table]]:
+        """Entries, segments and rows after `position`, which the caller notes when it gives them."""
         while True:
-            found = self.ledger.run(
-                entries(self.ledger, self.stream, self.position, count=max(1, segments_at_a_time))
-            )
+            found, unread = self.ledger.run(_page(self.ledger, self.stream, self.position, most))
+            if unread is not None and unread.token not in self._read:
+                self.position = FIRST  # the newest entry up to there is one that came since, below it
+                continue
             if not found:
                 return
             try:
@@ -61,33 +102,26 @@ class StreamReader:
             except UnknownStream:
                 return
             found = _bounded(found)
-            payloads = self.ledger.run(
-                payload_of(self.ledger, self.stream, [segment for _, segment in found])
-            )
-            for (entry_id, _), payload in zip(found, payloads, strict=True):
-                self.position = entry_id
-                if payload is not None:
-                    batches = [segments.conform(batch, schema) for batch in segments.decode(payload)]
-                    yield pa.Table.from_batches(batches, schema)
+            new = [segment for _, segment in found if segment.token not in self._read]
+            payloads = dict(zip(new, self.ledger.run(payload_of(self.ledger, self.stream, new)), strict=True))
+            for entry, segment in found:
+                payload = payloads.get(segment)
+                if payload is None:
+                    self._note(entry, segment, given=self._read.get(segment.token, False))
+                    continue
+                batches = [segments.conform(batch, schema) for batch in segments.decode(payload)]
+                yield entry, segment, pa.Table.from_batches(batches, schema)
+                if segment.token not in self._read:  # without rows
+                    self._note(entry, segment, given=True)
 
-    def rows(self) -> Iterator[dict[str, object]]:
-        """What there is now after `position`, row by row, as `acker.streams.segments.values` shows it."""
-        for table in self.tables():
-            for batch in table.to_batches(max_chunksize=1024):
-                yield from segments.values(batch)
+    def _note(self, entry: str, segment: Segment, *, given: bool) -> None:
+        """Notes that a segment was read. given: it is to be acked; else nobody has seen rows of it."""
+        self.position = entry
+        self._read[segment.token] = given
+        if len(self._read) > _KNOWN:
+            del self._read[next(iter(self._read))]
 
-    def ack(self) -> int:
-        """Acks the tuples of all up to `position` for the subscription; returns of how many segments.
-
-        What another reader of the subscription has taken is left to that.
-        """
-        return self.ledger.run(self._ack(self.position))
-
-    def ack_all(self) -> int:
-        """As `ack`, of all that the stream holds, read or not."""
-        return self.ledger.run(self._ack("+"))
-
-    def _ack(self, end: str) -> Operation[int]:
+    def _ack(self, end: str, *, everything: bool) -> Operation[int]:
         core, reader, acked = self.ledger.core, self._reader, 0
         slot = yield from subscriptions.subscribe(core, self.stream, self.subscription)
         yield from taking_back.recover(core, self.stream, slot)
@@ -98,7 +132,12 @@ class StreamReader:
             if last == self._at:
                 break
             what = Range(self.stream, slot, reader, self._at, last)
-            acked += (yield from inputs.consume(core, what)).segments
+            members = yield from subscriptions.all_taken(core, what)
+            own = [one for one in members if everything or self._read.get(one.segment.token, False)]
+            for first in range(0, len(own), _FLIGHT):
+                part = own[first : first + _FLIGHT]
+                acked += (yield from inputs.ack(core, what, part))[0]
+                self._read |= {one.segment.token: False for one in part if one.segment.token in self._read}
             yield from subscriptions.forget(core, what)
             self._at = last
         back, _ = yield from taking_back.take_back(core, self.stream, slot, reader)
@@ -115,6 +154,23 @@ def _bounded(found: list[tuple[str, Segment]]) -> list[tuple[str, Segment]]:
         if left < 0:
             return found[: max(1, place)]
     return found
+
+
+def _page(
+    ledger: Ledger, stream: str, position: str, count: int
+) -> Operation[tuple[list[tuple[str, Segment]], Segment | None]]:
+    """The next entries after a position, and the segment of the newest entry up to it, if there is one."""
+    key = keys.Stream(ledger.config.name, stream).entries
+    looks: list[Operation[Any]] = [entries(ledger, stream, position, count=count)]
+    if position != FIRST:
+        looks.append(_newest(key, position))
+    found, *newest = yield from abreast(looks)
+    return found, newest[0] if newest else None
+
+
+def _newest(key: bytes, end: str) -> Operation[Segment | None]:
+    [found] = yield [command("XREVRANGE", key, end, "-", "COUNT", 1)]
+    return segments.readable(found[0][1][1]) if found else None
 
 
 def entries(

@@ -1,16 +1,21 @@
 """Several readers of one subscription: each segment is given to one, and again when that one is gone."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 import redis
 
 from acker.errors import ReaderFenced, StoreError
-from acker.ledger.client import Ledger
+from acker.ledger.client import Ledger, open_ledger
 from acker.store import keys
+from acker.store.client import Store
 from acker.store.operation import Request
 from acker.streams import Stream, StreamReader, StreamWriter, subscriptions, taking_back
+from acker.streams import reader as stream_reader
 from acker.streams.commits.contents import Commit
 from tests.helpers.streaming import ack, commit, consume, counters, emit, kept, record_requests, take, taken
+from tests.helpers.turns import moment, set_back
 
 pytestmark = pytest.mark.cluster(slow=True)
 
@@ -143,3 +148,81 @@ def test_a_reader_in_python_leaves_what_others_have_taken(ledger: Ledger) -> Non
     assert counters(ledger) == {"tracked": 30, "acked": 20}
     ack(ledger, other)
     assert counters(ledger) == {"tracked": 30, "acked": 30}
+
+
+# Entries below the position of a reader
+
+
+def stamped(raw: Any, entry: str) -> None:
+    """Gives the only entry of a stream another id, as of a server whose clock is behind."""
+    key = keys.Stream("t", "lines").entries
+    [(_, fields)] = raw.xrange(key)
+    raw.delete(key)
+    raw.xadd(key, fields, entry)
+
+
+def test_a_reader_acks_and_passes_over_nothing_of_a_store_that_took_the_place_of_another(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    ledger = open_ledger(Store(valkey_url), "t", ackers=2)
+    reader = StreamReader(ledger, "lines")
+    emit(ledger, 2)
+    assert len(list(reader.rows())) == 2
+    valkey_raw.flushall()
+    emit(ledger, 3)
+    stamped(valkey_raw, f"{int(reader.position.split('-')[0]) - 3_600_000}-0")
+    assert reader.ack() == 0
+    assert ledger.counters()["acked"] == 0
+    assert len(list(reader.rows())) == 3
+    emit(ledger, 4)
+    assert reader.ack() == 1
+    assert ledger.counters()["acked"] == 3
+    assert [table.num_rows for table in reader.tables()] == [4]
+    assert list(reader.tables()) == []
+    assert reader.ack() == 1
+
+
+def test_a_reader_gives_what_came_below_its_position_where_a_replica_lagged(
+    valkey_url: str, valkey_raw: "redis.Redis"
+) -> None:
+    """What it has read and the store has still is not read again, and is acked with the rest."""
+    ledger = open_ledger(Store(valkey_url), "t", ackers=2)
+    Stream(ledger, "lines").subscribe("other")
+    reader = StreamReader(ledger, "lines", "other")
+    emit(ledger, 1)
+    assert [table.num_rows for table in reader.tables()] == [1]
+    assert reader.ack_all() == 1
+    next_id = f"{reader.position}1"  # a server whose clock is behind gives the ids after its last one
+    Stream(ledger, "lines").subscribe("slow")
+    before = moment(valkey_raw)
+    emit(ledger, 2)
+    assert [table.num_rows for table in reader.tables()] == [2]
+    set_back(valkey_raw, before)
+    emit(ledger, 3)
+    stamped(valkey_raw, next_id)
+    assert [table.num_rows for table in reader.tables()] == [3]
+    assert reader.ack() == 1
+    assert ledger.counters()["acked"] == 1, "the other subscription has it still"
+    assert list(reader.tables()) == []
+
+
+def test_a_segment_is_acked_when_all_of_its_rows_were_given(ledger: Ledger) -> None:
+    emit(ledger, 3)
+    reader = StreamReader(ledger, "lines")
+    first = [row for _, row in zip(range(2), reader.rows(), strict=False)]
+    assert reader.ack() == 0
+    assert list(reader.rows())[:2] == first
+    assert reader.ack() == 1
+    assert ledger.counters()["acked"] == 3
+
+
+def test_a_reader_remembers_a_bounded_number_of_segments(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_reader, "_KNOWN", 2)
+    for _ in range(3):
+        emit(ledger, 1)
+    reader = StreamReader(ledger, "lines")
+    assert len(list(reader.rows())) == 3
+    assert reader.ack() == 2
+    assert StreamReader(ledger, "lines").count() == 1
