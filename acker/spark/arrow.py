@@ -1,4 +1,8 @@
-"""`DataFrame.mapInArrow` for columns of any name: Spark's own takes none with a dot, or a backtick, in it."""
+"""`DataFrame.mapInArrow` for columns of any name and type.
+
+Spark's own takes no name with a dot, or a backtick, in it. Before Spark 4.2, empty arrays come without
+offsets, which pyarrow reads all the same: to ask for the size of a map among them ends the process.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -11,22 +15,49 @@ from acker.spark.shipping import Shipped
 Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-class _Named(Shipped):
-    """Gives the columns of batches their names back."""
+class _Taking(Shipped):
+    """Gives the columns of batches their names back, and their empty arrays offsets."""
 
-    def __init__(self, function: Function, names: list[str]) -> None:
+    def __init__(self, function: Function, names: list[str] | None) -> None:
         self.function = function
         self.names = names
         self.__name__ = getattr(function, "__name__", type(function).__name__)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.function(batch.rename_columns(self.names) for batch in batches)
+        return self.function(map(self._taken, batches))
+
+    def _taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return sound(batch if self.names is None else batch.rename_columns(self.names))
 
 
 def map_in_arrow(rows: DataFrame, function: Function, schema: StructType | str) -> DataFrame:
     """What a function makes of the Arrow batches of each partition."""
     names = rows.columns
     if not any(mark in name for name in names for mark in ".`"):
-        return rows.mapInArrow(function, schema)
+        return rows.mapInArrow(_Taking(function, None), schema)
     plain = rows.toDF(*(f"c{place}" for place in range(len(names))))
-    return plain.mapInArrow(_Named(function, names), schema)
+    return plain.mapInArrow(_Taking(function, names), schema)
+
+
+def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of Spark's whose empty arrays have offsets, as pyarrow expects."""
+    columns = [_sound(column) for column in batch.columns]
+    if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
+        return batch
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _sound(array: pa.Array) -> pa.Array:
+    """Only arrays that are empty lack offsets: those of a batch without rows, and what is in empty lists."""
+    kind = array.type
+    if not len(array):
+        return pa.nulls(0, kind)
+    if not pa.types.is_nested(kind):
+        return array
+    lists = pa.types.is_list(kind) or pa.types.is_map(kind)
+    below = [array.values] if lists else [array.field(place) for place in range(kind.num_fields)]
+    mended = [_sound(one) for one in below]
+    if all(new is old for new, old in zip(mended, below, strict=True)):
+        return array
+    own = array.buffers()[: 2 if lists else 1]
+    return pa.Array.from_buffers(kind, len(array), own, children=mended)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -24,13 +25,13 @@ CONNECT = WHERE.startswith("sc://")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """All tests here start or use Spark; some run with Spark Connect only."""
+    """All tests here start or use Spark; some run with Spark Connect only, or from a version on."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(600))  # a query takes its time where much else runs
-    elsewhere = [item for item in items if _connect_only(item) and not CONNECT]
+    elsewhere = [item for item in items if (_connect_only(item) and not CONNECT) or _later(item)]
     if elsewhere:
         config.hook.pytest_deselected(items=elsewhere)
         items[:] = [item for item in items if item not in elsewhere]
@@ -39,6 +40,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _connect_only(item: pytest.Item) -> bool:
     mark = item.get_closest_marker("connect")
     return mark is not None and bool(mark.kwargs.get("only", True))
+
+
+def _later(item: pytest.Item) -> bool:
+    """True if a test needs a later Spark than there is."""
+    return any(_version(mark.args[0]) > SPARK for mark in item.iter_markers("since"))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+SPARK = _version(pyspark.__version__)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.attempts import Attempts, at_once
 from tests.helpers.pipeline import Diary, Pipeline
+from tests.helpers.sparks import geometry
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +45,7 @@ def text_files(pipeline: Pipeline, *lines: bytes) -> DataFrame:
     return pipeline.spark.readStream.text(str(directory))
 
 
+@pytest.mark.everywhere
 def test_columns_of_any_type_are_tracked_emitted_and_read_as_they_were(pipeline: Pipeline) -> None:
     columns = [F.expr(value).alias(name) for name, value in VALUES.items()]
     lines = text_files(pipeline, *(b"%d" % n for n in range(20)))
@@ -162,9 +164,11 @@ def test_a_line_too_long_for_a_message_id_is_a_dead_letter_and_the_others_go_on(
     assert letter.reason == "message_id: expected at most 1,024 bytes, got 5,000 in column 'value'"
 
 
-OTHERS = {
+PLACES = {
     "st_asbinary(x)": "st_geomfromwkb(x'0101000000000000000000f03f0000000000000040')",
     "st_asbinary(x[0])": "array(st_geogfromwkb(x'0101000000000000000000f03f0000000000000040'))",
+}
+OTHERS = {
     "cast(x as interval day to second)": "interval '1 02' day to hour",
     "cast(x as string)": "'x' collate UNICODE_CI",
     "element_at(x, 1)": "array('x' collate UNICODE_CI)",
@@ -175,16 +179,15 @@ OTHERS = {
 REFUSED = ["time'12:00:00'", "array(time'12:00:00')", "interval '1-2' year to month", "make_interval(1, 2)"]
 
 
-def test_a_type_is_read_as_it_was_written_or_refused_when_it_is_written(pipeline: Pipeline) -> None:
-    names = [f"c{place}" for place in range(len(OTHERS))]
-    lines = text_files(pipeline, b"1")
-    rows = lines.selectExpr(
-        "value", *(f"{value} as {name}" for value, name in zip(OTHERS.values(), names, strict=True))
-    )
+@pytest.mark.parametrize("values", [OTHERS, pytest.param(PLACES, marks=geometry)], ids=["others", "places"])
+def test_a_type_is_read_as_it_was_written(pipeline: Pipeline, values: dict[str, str]) -> None:
+    columns = {f"c{place}": value for place, value in enumerate(values.values())}
+    made = [f"{value} as {name}" for name, value in columns.items()]
+    rows = text_files(pipeline, b"1").selectExpr("value", *made)
     pipeline.finish(pipeline.writing("write", rows, "values", message_id="value"))
-    with pytest.raises(ValidationError, match=r"column c0: .* geometry\(0\), which Spark cannot hash"):
-        track(rows, **options(pipeline, spout="s", message_id="value"))
-    shown = [f"{text.replace('(x', f'({name}')} as {name}" for text, name in zip(OTHERS, names, strict=True)]
+    shown = [
+        f"{text.replace('(x', f'({name}')} as {name}" for text, name in zip(values, columns, strict=True)
+    ]
     seen = Diary(pipeline.directory / "seen")
 
     def look_at(rows: DataFrame) -> list[list[str]]:
@@ -195,11 +198,21 @@ def test_a_type_is_read_as_it_was_written_or_refused_when_it_is_written(pipeline
         seen.note(look_at(batch))
 
     pipeline.run("look", "values", look)
-    one = pipeline.spark.range(1).selectExpr(
-        *(f"{value} as {name}" for value, name in zip(OTHERS.values(), names, strict=True))
-    )
-    assert seen.read() == [look_at(one)]
-    for place, value in enumerate(REFUSED):
-        bad = pipeline.spark.range(1).selectExpr(f"{value} as v")
-        with pytest.raises(Exception, match=r"cast it, as to string|UNSUPPORTED|interval|Interval"):
-            bad.write.format("acker").options(**pipeline.options(f"bad{place}")).mode("append").save()
+    assert seen.read() == [look_at(pipeline.spark.range(1).selectExpr(*made))]
+
+
+@geometry
+def test_places_are_no_columns_of_tracked_rows(pipeline: Pipeline) -> None:
+    rows = text_files(pipeline, b"1").selectExpr("value", f"{PLACES['st_asbinary(x)']} as place")
+    with pytest.raises(ValidationError, match=r"column place: .* geometry\(0\), which Spark cannot hash"):
+        track(rows, **options(pipeline, spout="s", message_id="value"))
+
+
+@pytest.mark.parametrize("value", REFUSED)
+def test_a_type_that_cannot_be_read_is_refused_when_it_is_written(pipeline: Pipeline, value: str) -> None:
+    def write() -> None:
+        rows = pipeline.spark.range(1).selectExpr(f"{value} as v")
+        rows.write.format("acker").options(**pipeline.options("bad")).mode("append").save()
+
+    with pytest.raises(Exception, match=r"cast it, as to string|UNSUPPORTED|interval|Interval"):
+        write()

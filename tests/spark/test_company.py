@@ -10,16 +10,17 @@ from acker.spark.options import Options
 from acker.spark.queries.company import look_for_trackers
 from acker.spark.queries.microbatches import MicroBatch
 from acker.spark.source.reading import Offset, StreamingReader
-from acker.spark.versions import LEARNS_OFFSETS, spark_schema
+from acker.spark.versions import spark_schema
 from acker.store import keys
 from acker.store.operation import command
 from acker.streams import StreamWriter, lua, schemas
 from acker.streams.commits import inputs
 from acker.streams.subscriptions import Range
 from tests.helpers.pipeline import Pipeline
+from tests.helpers.sparks import shared_subscriptions
 from tests.helpers.streaming import emit, taken
 
-pytestmark = pytest.mark.skipif(not LEARNS_OFFSETS, reason="before Spark 4.2 a subscription has one query")
+pytestmark = shared_subscriptions
 
 
 def source(ledger: Ledger, url: str, **options: str) -> StreamingReader:

@@ -14,6 +14,7 @@ from acker.streams.spouts import settler
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.pipeline import Pipeline
+from tests.helpers.sparks import several_batches
 
 
 def bury(pipeline: Pipeline, *names: str, stream: str = "prices") -> None:
@@ -55,6 +56,7 @@ def test_a_query_has_each_dead_letter_once_with_the_columns_of_its_row(pipeline:
     assert run(pipeline, "one") == first
 
 
+@several_batches
 def test_a_query_that_goes_on_has_what_is_new_and_not_what_is_gone(pipeline: Pipeline) -> None:
     first = [f"a{n}" for n in range(8)]
     bury(pipeline, *first)

@@ -21,6 +21,7 @@ from acker.streams import fairness, schemas
 from acker.streams.spouts import settler
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
+from tests.helpers.sparks import several_batches
 
 BIG, SMALL, SMALL_ONES = 20_000, 5, 100
 
@@ -30,6 +31,7 @@ def fan(row: dict[str, Any], out: Out) -> None:
         out.emit("rows", {"i": i})
 
 
+@several_batches
 @pytest.mark.parametrize("fair", [True, False])
 def test_small_requests_do_not_wait_for_a_large_one_that_was_written_first(
     spark: SparkSession, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fair: bool

@@ -22,6 +22,7 @@ from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import StreamSpout
 from tests.helpers.attempts import wait_for
 from tests.helpers.pipeline import Diary, Pipeline
+from tests.helpers.sparks import shared_subscriptions
 
 NUMBERS = [0, 1, 2, 10, 100, 0, 7]
 
@@ -86,6 +87,7 @@ def test_bolts_count_the_rows_of_each_request_also_of_those_that_have_none(
     assert ledger.counters()["acked"] == 3 * len(NUMBERS)
 
 
+@shared_subscriptions
 def test_two_queries_get_bundles_whole_that_are_larger_than_a_batch_each_request_and_task_ended_once(
     pipeline: Pipeline,
 ) -> None:

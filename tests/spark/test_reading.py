@@ -20,6 +20,7 @@ from acker.streams import Stream, StreamReader, StreamWriter
 from acker.streams.commits import commit as commits
 from tests.helpers.pipeline import Pipeline
 from tests.helpers.servers import wait_until
+from tests.helpers.sparks import several_batches
 
 
 def copy(pipeline: Pipeline, name: str, stream: str, **options: object) -> Any:
@@ -69,6 +70,7 @@ def test_queries_have_a_subscription_each_or_share_one(pipeline: Pipeline) -> No
     assert not pipeline.without_time_to_live("staged", "payload", "owed", "taken", "notes")
 
 
+@several_batches
 def test_a_query_takes_as_much_as_it_may_and_tells_how_far_behind_it_is(pipeline: Pipeline) -> None:
     sizes: list[int] = []
     progress: list[dict[str, Any]] = []
@@ -125,6 +127,7 @@ def test_a_batch_is_read_by_as_many_tasks_as_asked_for(pipeline: Pipeline) -> No
     assert tasks == [4, 6, 1]  # a segment is not cut, and so few rows are not worth a second task
 
 
+@several_batches
 def test_a_batch_whose_segments_were_dropped_fails_and_goes_on_without_them(pipeline: Pipeline) -> None:
     seen: list[int] = []
 

@@ -20,7 +20,7 @@ from acker.ledger.slabs import NewSlab
 from acker.spark.options import Options
 from acker.spark.source.partitions import SegmentsPartition
 from acker.spark.source.reading import Offset, StreamingReader
-from acker.spark.versions import LEARNS_OFFSETS, arrow_schema
+from acker.spark.versions import arrow_schema
 from acker.store.client import Store
 from acker.streams import StreamWriter, schemas
 from acker.streams.commits import commit as commits
@@ -29,12 +29,10 @@ from acker.streams.commits.contents import Commit
 from acker.streams.commits.origins import Origin
 from acker.streams.commits.staging import FAILED, Staged, Staging
 from acker.streams.subscriptions import Range
+from tests.helpers.sparks import shared_subscriptions
 from tests.helpers.turns import Turns
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not LEARNS_OFFSETS, reason="before Spark 4.2 readers have no names of their own"),
-]
+pytestmark = [pytest.mark.slow, shared_subscriptions]
 
 LINE = StructType(
     [

@@ -9,6 +9,7 @@ from acker.inspect.steps import steps
 from acker.ledger.client import open_ledger
 from acker.spark import bolt
 from acker.spark.collector import Collector
+from acker.spark.versions import LEARNS_OFFSETS
 from acker.store.client import Store
 from acker.streams import Stream
 from tests.helpers.pipeline import Pipeline
@@ -43,8 +44,9 @@ def test_a_batch_that_is_slower_than_the_message_timeout_says_so(
     [step] = ledger.run(steps(ledger.core))
     assert step.late == 12
     assert step.seconds > 1.0
-    [source] = query.recentProgress[-1]["sources"]
-    assert json.loads(source["latestOffset"])["acks_late"] == 0  # it was asked before the commit
+    if LEARNS_OFFSETS:
+        [source] = query.recentProgress[-1]["sources"]
+        assert json.loads(source["latestOffset"])["acks_late"] == 0  # it was asked before the commit
     [one] = Stream(ledger, "lines").totals().subscriptions
     assert one.acks_late == 12
 

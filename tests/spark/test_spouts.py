@@ -23,6 +23,7 @@ from acker.streams.spouts import settler
 from acker.streams.spouts.replays import Stepped
 from tests.helpers.attempts import Attempts, at_once, numbers, staged_by
 from tests.helpers.pipeline import Pipeline
+from tests.helpers.sparks import several_batches
 from tests.helpers.spouts import consume, files, pending, run, tracked
 
 
@@ -184,6 +185,7 @@ def test_one_task_that_works_on_several_partitions_tracks_them_all(pipeline: Pip
     assert not pipeline.without_time_to_live("staged:", "tracked:", "payload")
 
 
+@several_batches
 def test_a_job_group_of_the_bolts_own_hides_no_row_and_ends_with_the_batch(pipeline: Pipeline) -> None:
     groups: list[str | None] = []
 

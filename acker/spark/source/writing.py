@@ -21,6 +21,7 @@ from acker.ledger.client import Ledger
 from acker.ledger.marks import Mark
 from acker.spark import batch_roots, lateness
 from acker.spark.anchoring import check_names, named_schema
+from acker.spark.arrow import sound
 from acker.spark.options import Options
 from acker.spark.queries import company, losses, microbatches, verdicts
 from acker.spark.queries.microbatches import MicroBatch
@@ -93,7 +94,7 @@ class _Stager:
 
     def stage(self, rows: Iterator[pa.RecordBatch]) -> StagedMessage:
         batch = microbatches.of_task()
-        rows = (one.rename_columns(check_names(one.schema.names, "rows")) for one in rows)
+        rows = (sound(one.rename_columns(check_names(one.schema.names, "rows"))) for one in rows)
         if self.of_spout is None:
             staged = self.ledger.run(staging.stage(self.ledger.core, self.how, rows))
             return StagedMessage(staged, batch)
