@@ -4,6 +4,7 @@ import atexit
 import hashlib
 import logging
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -75,10 +76,27 @@ def find_java() -> Java:
 
 
 def ensure_java() -> Java:
-    """Sets JAVA_HOME in this process's environment to `find_java`'s, for pyspark to start Spark with."""
+    """Sets JAVA_HOME in this process's environment to `find_java`'s, for pyspark to start Spark with.
+
+    Raises:
+        AckerError: there is no Java, or this process's user has no name, without which Spark does not start.
+    """
+    _check_user()
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
     return java
+
+
+def _check_user() -> None:
+    """Raises AckerError for a user id without a name: Spark would end with a trace that does not say so."""
+    user = os.getuid()
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        raise AckerError(
+            f"user id {user} has no name here, and Spark does not start without one: add a line to "
+            f"/etc/passwd, as acker:x:{user}:{os.getgid()}::/tmp:/bin/sh, or run as a user that has a name"
+        ) from None
 
 
 class _UnusableJava(Exception):

