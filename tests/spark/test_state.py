@@ -116,3 +116,27 @@ def test_what_gets_no_ack_and_who_shares_rows_is_reported_in_the_log(
     wait_until(lambda: source.readers() == {}, 60)
     consume(pipeline, "lines")
     assert pipeline.counters() == {"tracked": 2, "acked": 2}
+
+
+@pytest.mark.parametrize("sink", ["bolt", "writer"])
+def test_a_query_that_tracks_its_progress_asynchronously_does_not_start(
+    pipeline: Pipeline, sink: str
+) -> None:
+    """Spark refuses the sink itself, unless a setting of its own tests says not to."""
+
+    @bolt(url=pipeline.url, topology="t", name="copy")
+    def copy(batch: DataFrame, collector: Collector) -> None:
+        collector.emit(batch, stream="copies")
+
+    pipeline.spout(["a"] * 4)
+    query = pipeline.query("copy", "lines", copy)
+    if sink == "writer":
+        query = pipeline.writing("copy", pipeline.read_stream("lines"), "copies")
+    query = query.trigger(processingTime="0 seconds").option("asyncProgressTrackingEnabled", "true")
+    with pytest.raises(Exception, match="does not support async progress tracking"):
+        query.start()
+    forced = query.option("_asyncProgressTrackingOverrideSinkSupportCheck", "true").start()
+    with pytest.raises(Exception, match=r"UnsafePlan: .*its checkpoint lacks batches|unknown option"):
+        forced.awaitTermination(240)
+    assert pipeline.counters() == {"tracked": 4}
+    assert pipeline.rows("copies") == []

@@ -4,7 +4,7 @@ import contextlib
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -40,6 +40,7 @@ _PHYSICAL = {
     "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
     "TransformWithState": "transformWithState",
 }
+_ASYNCHRONOUS = "AsyncProgressTrackingMicroBatchExecution"
 _TOPICS = ("subscribe", "subscribePattern", "assign")
 _MOST_OTHERS = 16
 _LONGEST_NAME = 200
@@ -65,16 +66,17 @@ class Source:
 
 
 class AnalyzedPlan:
-    """What an analyzed plan has: the sources that are streams of ours, and operators with state over them."""
+    """What a query's plan has: the sources that are streams of ours, and operators with state over them."""
 
-    def __init__(self, plan: Any) -> None:
+    def __init__(self, execution: Any) -> None:
+        self.unlogged = str(execution.getClass().getSimpleName()) == _ASYNCHRONOUS
         self.sources: list[Source] = []
         self.operators: dict[str, str] = {}
         self.tracked = ""
         self.others: list[str] = []
         self._named = dict[int, Any]()
         self._seen = set[tuple[int, str]]()
-        self._walk(plan, "")
+        self._walk(execution.analyzedPlan(), "")
 
     def verdict(self, logged: int = -1, logged_at: str = "") -> Verdict:
         """The verdict on the query."""
@@ -85,7 +87,8 @@ class AnalyzedPlan:
             if not seen.setdefault(one.place, one.relation).equals(one.relation)
         }
         others = tuple(dict.fromkeys(self.others[:_MOST_OTHERS]))
-        return Verdict(self.operators, self.tracked, tuple(twice), logged, logged_at, others)
+        found = Verdict(self.operators, self.tracked, tuple(twice), logged, logged_at, others)
+        return replace(found, unlogged=self.unlogged)
 
     def _walk(self, node: Any, above: str) -> None:
         if not node.isStreaming():
@@ -162,7 +165,7 @@ def of_query(spark: SparkSession, query: str) -> AnalyzedPlan | None:
     try:
         jvm: Any = spark.sparkContext._jvm
         active = spark._jsparkSession.sharedState().activeStreamingQueries()
-        return AnalyzedPlan(active.get(jvm.java.util.UUID.fromString(query)).analyzedPlan())
+        return AnalyzedPlan(active.get(jvm.java.util.UUID.fromString(query)))
     except (AttributeError, KeyError, Py4JError, TypeError, ValueError):  # it is built in another way
         return None
 

@@ -28,6 +28,11 @@ _NOT_SAID = (
     "aggregate, a join of streams, ...); over rows that have trees it would lose some without a word, so "
     "nothing was acked. Write with a bolt, or, if the query has none, say so by the option stateless=true"
 )
+_UNLOGGED = (
+    "the query tracks its progress asynchronously (asyncProgressTrackingEnabled): its checkpoint lacks "
+    "batches that have begun, so after a crash other rows would come under the number of a batch that is "
+    "committed. Nothing was acked; start the query without that option"
+)
 ANY = "*"
 """Stands for all streams, where it is not known over which of them an operator is."""
 _REPLAYED = ("dropDuplicates", "distinct", "limit", "intersect", "except")
@@ -48,7 +53,8 @@ class Verdict:
     twice: streams that the query reads in two places for one subscription. others: what else it reads, as
     Spark names it. application_id, application: of the driver, "" where that is not known. logged: number of
     the last batch that the checkpoint had when the run began; -1 where none. logged_at: its time (ms), ""
-    where unknown.
+    where unknown. unlogged: Spark tracks the query's progress asynchronously, so it begins batches that its
+    checkpoint does not have.
     """
 
     operators: Mapping[str, str] = field(default_factory=dict)
@@ -59,6 +65,7 @@ class Verdict:
     others: tuple[str, ...] = ()
     application_id: str = ""
     application: str = ""
+    unlogged: bool = False
 
     def planned(self, batch: MicroBatch) -> str:
         """What tells of a batch, as an origin has it: a commit of its number may be of another one."""
@@ -68,7 +75,7 @@ class Verdict:
 
     def dump(self) -> str:
         """The verdict as it is stored."""
-        rest = [self.logged_at, self.others, self.application_id, self.application]
+        rest = [self.logged_at, self.others, self.application_id, self.application, self.unlogged]
         return records.dump([dict(self.operators), self.tracked, self.twice, self.logged, *rest])
 
     @classmethod
@@ -76,7 +83,8 @@ class Verdict:
         """The inverse of `dump`; UnreadableRecord for anything else."""
         with records.reading(text, "what is known of a query") as stored:
             operators, tracked, twice, logged, *rest = stored  # earlier versions stored four, or five
-            logged_at, others, application_id, application = list(rest) + ["", (), "", ""][len(rest) :]
+            defaults = ["", (), "", "", False]
+            logged_at, others, application_id, application, unlogged = list(rest) + defaults[len(rest) :]
             return cls(
                 {str(stream): str(operator) for stream, operator in operators.items()},
                 str(tracked),
@@ -86,6 +94,7 @@ class Verdict:
                 tuple(map(str, others)),
                 str(application_id),
                 str(application),
+                bool(unlogged),
             )
 
 
@@ -128,8 +137,10 @@ def check_inputs(
 def check(ledger: Ledger, found: Verdict, ranges: Iterable[Range]) -> None:
     """Raises UnsafePlan where an operator with state is over rows that have trees, or a stream is read twice.
 
-    ranges: what the batch reads of streams.
+    Also where Spark may give the batch's number to another batch. ranges: what the batch reads of streams.
     """
+    if found.unlogged:
+        raise UnsafePlan(_UNLOGGED)
     if found.twice:
         raise UnsafePlan(
             f"the query reads stream {found.twice[0]!r} in two places for one subscription, so each of them "
