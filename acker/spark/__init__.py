@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from acker.spark.gathering import gathered
     from acker.spark.jobs import job
     from acker.spark.queries.again import read_again
+    from acker.spark.queries.catching_up import run_until_caught_up
     from acker.spark.source.data_source import AckerSource, register
     from acker.spark.spouts import dead_letters, discard, outcomes, replay, settling, track, watermark
     from acker.spark.tuning import tuned
@@ -37,6 +38,7 @@ __all__ = [
     "read_again",
     "register",
     "replay",
+    "run_until_caught_up",
     "settling",
     "track",
     "tuned",
@@ -47,6 +49,7 @@ __all__ = [
 _LATER = {
     "anchoring": ("anchors",),
     "queries.again": ("read_again",),
+    "queries.catching_up": ("run_until_caught_up",),
     "bolts": ("Bolt", "bolt"),
     "jobs": ("job",),
     "collector": ("Collector",),

@@ -11,19 +11,23 @@ from dataclasses import replace
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import __version__ as spark_version
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
 from acker.spark.options import OPTIONS, Options
-from acker.spark.queries import verdicts
+from acker.spark.queries import catching_up, verdicts
 from acker.spark.queries.state import AnalyzedPlan, Source
+from acker.spark.versions import LEARNS_OFFSETS
 from acker.store.client import Store
 from acker.streams.commits import giving_back
 
 _BATCHES = "ForeachBatchSink"
 _TEMPORARY = "/temporary-"
+_ONE_RUN = {"AvailableNowTrigger$": "AvailableNow", "OneTimeTrigger$": "Once"}
+"""Spark's class of a trigger of a run that ends by itself -> its name."""
 _MOST_SESSIONS = 100
 _PATIENCE = 5.0
 """Seconds that the end of a query waits for the store: Spark's listeners wait with it, and so does `stop`."""
@@ -96,7 +100,7 @@ class _Listener:
     def _begin(self, event: Any, query: str, run: str) -> None:
         active = self._spark._jsparkSession.sharedState().activeStreamingQueries()
         execution = active.get(event.id())
-        found = AnalyzedPlan(execution.analyzedPlan())
+        found = AnalyzedPlan(execution)
         ledgers = _ledgers([one.options for one in found.sources] + _written(execution))
         if not ledgers:
             return
@@ -113,6 +117,8 @@ class _Listener:
         name = str(event.name() or query)
         _warn_of_sink(name, execution.sink(), found.sources)
         self._warn_of_others(name, run, found.sources)
+        if not LEARNS_OFFSETS and not catching_up.under_way():
+            _warn_of_one_batch(name, execution.trigger(), found.sources)
 
     def _warn_of_others(self, name: str, run: str, sources: list[Source]) -> None:
         """Of queries that share a subscription which nobody has named."""
@@ -146,13 +152,28 @@ def _warn_of_sink(name: str, sink: Any, sources: list[Source]) -> None:
     kind = sink.getClass().getSimpleName()
     if kind == _BATCHES or (kind == "PythonTable" and sink.name() == "acker"):
         return
-    streams = ", ".join(sorted({one.place[1] for one in sources}))
     _log.warning(
         "query %s reads %s and acks nothing of it: its sink is %s. The trees of what it takes expire. Write "
         "with a bolt, or with format('acker'); to look at rows, use spark.read, or a subscription of its own "
         "that is dropped afterwards",
-        name, streams, kind,
+        name, _streams(sources), kind,
     )  # fmt: skip
+
+
+def _warn_of_one_batch(name: str, trigger: Any, sources: list[Source]) -> None:
+    """Where a source does not learn where its query is: a job on a schedule would fall behind for good."""
+    kind = _ONE_RUN.get(str(trigger.getClass().getSimpleName()))
+    if kind is not None:
+        _log.warning(
+            "query %s reads %s with Trigger.%s: on Spark %s, as on all before 4.2, that is one batch of at "
+            "most max_rows rows, and what is behind after it waits for the next run. "
+            "acker.spark.run_until_caught_up runs the query until nothing is behind",
+            name, _streams(sources), kind, spark_version,
+        )  # fmt: skip
+
+
+def _streams(sources: list[Source]) -> str:
+    return ", ".join(sorted({one.place[1] for one in sources}))
 
 
 def _written(execution: Any) -> list[dict[str, str]]:
