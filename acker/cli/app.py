@@ -1,5 +1,6 @@
 """The commands put together, and how each of them ends."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -25,51 +26,44 @@ from acker.cli import (
     tick,
     write,
 )
+from acker.cli.group import add, group
+from acker.cli.options import JsonBefore, TimeoutBefore, UrlBefore
 from acker.cli.output import one_line
-from acker.errors import AckerError, ValidationError
+from acker.cli.statuses import Status, status_of
+from acker.errors import AckerError
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
 # Typer carries its own copy of click since some version.
 _USAGE_ERROR: Any = getattr(typer, "TyperException", None) or importlib.import_module("click").ClickException
+_COMPLETE = "_ACKER_COMPLETE"
 
-app = typer.Typer(
-    name="acker",
-    help="Look at and look after the ledgers of a store.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-# An anchor is negative as often as not, and a message id is any text.
-# So what looks like an option and is none is an argument.
-ANCHORS = {"ignore_unknown_options": True}
-app.command("topologies")(read.topologies)
-app.command("stats")(read.stats)
-app.command("health")(health.health)
-app.command("configure", epilog=configure.SETTINGS_HELP)(configure.configure)
-app.command("trees")(read.trees)
-app.command("tree", context_settings=ANCHORS)(read.tree)
-app.command("find", context_settings=ANCHORS)(find.find)
-app.command("why", context_settings=ANCHORS)(places.why)
-app.command("stuck")(places.stuck)
-app.command("drops")(places.drops)
-app.command("fail", context_settings=ANCHORS)(write.fail)
-app.command("reset-timeout", context_settings=ANCHORS)(write.reset_timeout)
-app.command("lines", context_settings=ANCHORS)(lines.lines)
-app.command("streams")(streams.streams)
-app.command("unsubscribe")(streams.unsubscribe)
-app.command("readers")(streams.readers)
-app.command("give-back")(streams.give_back)
-app.command("dead-letters")(dead_letters.dead_letters)
-app.command("dead-letter")(dead_letters.dead_letter)
-app.command("replay")(dead_letters.replay)
-app.command("discard")(dead_letters.discard)
-app.command("remove")(remove.remove)
+app = group("Look at and look after the ledgers of a store.", completion=True)
+add(app, "topologies", read.topologies)
+add(app, "stats", read.stats)
+add(app, "health", health.health)
+add(app, "configure", configure.configure, more=configure.SETTINGS_HELP)
+add(app, "trees", read.trees)
+add(app, "tree", read.tree, anchors=True)
+add(app, "find", find.find, anchors=True)
+add(app, "why", places.why, anchors=True)
+add(app, "stuck", places.stuck)
+add(app, "drops", places.drops)
+add(app, "fail", write.fail, anchors=True)
+add(app, "reset-timeout", write.reset_timeout, anchors=True)
+add(app, "lines", lines.lines, anchors=True)
+add(app, "streams", streams.streams)
+add(app, "unsubscribe", streams.unsubscribe)
+add(app, "readers", streams.readers)
+add(app, "give-back", streams.give_back)
+add(app, "dead-letters", dead_letters.dead_letters)
+add(app, "dead-letter", dead_letters.dead_letter)
+add(app, "replay", dead_letters.replay)
+add(app, "discard", dead_letters.discard)
+add(app, "remove", remove.remove)
 app.add_typer(drpc.app, name="drpc")
-app.command("tick")(tick.tick)
-app.command("serve")(serve.serve)
-app.command("server")(server.server)
-app.command("demo")(demo.demo)
+add(app, "tick", tick.tick)
+add(app, "serve", serve.serve)
+add(app, "server", server.server)
+add(app, "demo", demo.demo)
 
 
 def _version(wanted: bool) -> None:
@@ -87,39 +81,46 @@ def _acker(
     _: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    url: UrlBefore = None,
+    timeout: TimeoutBefore = None,
+    as_json: JsonBefore = False,
 ) -> None:
-    pass
+    pass  # `Commands` gives these to the command
 
 
 def run(arguments: list[str]) -> int:
     """Runs a command; errors become one line on stderr. Returns the exit status."""
     try:
-        status = app(arguments, prog_name="acker", standalone_mode=False)
+        command: Any = typer.main.get_command(app)
+        if _COMPLETE in os.environ:
+            command.main(arguments, prog_name="acker")
+        with command.make_context("acker", arguments) as context:
+            status = command.invoke(context)
         sys.stdout.flush()
-        return status if isinstance(status, int) else 0
-    except ValidationError as error:
-        return _fail(USAGE, error)
+        return Status.DONE if status is None else int(status)
+    except typer.Exit as end:
+        return end.exit_code
     except AckerError as error:
-        return _fail(FAILED, error)
+        return _fail(status_of(error), error)
     except (typer.Abort, KeyboardInterrupt):
-        return INTERRUPTED
+        return Status.INTERRUPTED
     except BrokenPipeError:
-        _drop_output()  # who read our output has enough of it
-        return FAILED
-    except (
-        OSError
-    ) as error:  # that of the store is an AckerError: here the output cannot be written, or a file
+        _drop_output()  # its reader has enough of it
+        return Status.PARTLY
+    except OSError as error:  # those of the store are AckerErrors
         _drop_output()
-        return _fail(FAILED, error)
+        return _fail(Status.PARTLY if error.filename is None else Status.USAGE, error)
     except _USAGE_ERROR as error:
-        return _fail(error.exit_code, error.format_message())
+        return _fail(Status.USAGE, error.format_message())
 
 
 def _drop_output() -> None:
-    """Has Python not try to write the rest of the output at exit."""
+    """Keeps Python from writing the rest of the output at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(status: int, error: object) -> int:
-    sys.stderr.write(f"acker: {one_line(str(error))}\n")
+def _fail(status: Status, error: object) -> Status:
+    with contextlib.suppress(OSError):  # nobody reads it
+        sys.stderr.write(f"acker: {one_line(str(error))}\n")
+        sys.stderr.flush()
     return status

@@ -13,8 +13,17 @@ import typer
 
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import facts, printable, row, show, show_json, step_batch, table
-from acker.errors import AckerError, ValidationError, needing_pyarrow
+from acker.cli.output import facts, one_line, printable, row, show, show_json, step_batch, table
+from acker.cli.statuses import Status
+from acker.errors import (
+    AckerError,
+    SpoutPendingFull,
+    TrackRejected,
+    UnknownDeadLetter,
+    UnknownSpout,
+    ValidationError,
+    needing_pyarrow,
+)
 from acker.inspect.plain import instant
 from acker.ledger.client import Ledger
 
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
     from acker.streams.spouts.attempts import Attempt
     from acker.streams.spouts.dead_letters import DeadLetter, Filter, Group
 
-_Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", show_default=False)]
+_Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", show_default=False)]
 _All = Annotated[bool, typer.Option("--all", help="All of them.")]
 _Spout = Annotated[str | None, typer.Option(help="Only those of this spout.", show_default=False)]
 _Status = Annotated[str | None, typer.Option(help="Only failed, or expired ones.", show_default=False)]
@@ -57,7 +66,7 @@ def _filter(
     return _module().Filter(spout, status, step, reason, cause, stream, older_than, newer_than)
 
 
-def _filtered(command: Callable[..., None]) -> Callable[..., None]:
+def _filtered(command: Callable[..., Status | None]) -> Callable[..., Status | None]:
     """A command that takes the options of a filter, and is given that as `asked`."""
     own, more = inspect.signature(command).parameters, inspect.signature(_filter).parameters
     places = [one for name, one in own.items() if name != "asked"]
@@ -65,8 +74,8 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
     together = [*places[:at], *more.values(), *places[at:]]
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
-        command(asked=_filter(**{name: given.pop(name) for name in more}), **given)
+    def run(**given: Any) -> Status | None:
+        return command(asked=_filter(**{name: given.pop(name) for name in more}), **given)
 
     run.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in together}
@@ -96,7 +105,7 @@ def dead_letters(
     letters = _module()
     if (groups or output) and (cursor or (groups and output)):
         raise ValidationError("--groups and --output take all: they go with no --cursor, and not together")
-    ledger = options.ledger(url, timeout, topology)
+    ledger = _opened_for(asked, url, timeout, topology)
     if groups:
         _show_groups(ledger, asked, as_json)
         return
@@ -173,16 +182,17 @@ def replay(
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
-) -> None:
-    """Give dead letters a new tree, as their first attempt, and publish their rows again."""
+) -> Status:
+    """Give dead letters a new tree, as their first attempt, and publish their rows again.
+
+    Exit status 5 where some could not be replayed, 4 where none of those named is there.
+    """
     letters = _module()
     _check_named(ids, asked, everything)
-    ledger = options.ledger(url, timeout, topology)
+    ledger = _opened_for(asked, url, timeout, topology)
     if ids:
-        done = {letter: ledger.run(letters.replay(ledger.core, letter)) for letter in dict.fromkeys(ids)}
-        _show_replayed(done, [], as_json)
-        return
-    done, refused, cursor = {}, [], None
+        return _replay_named(ledger, list(dict.fromkeys(ids)), as_json)
+    done, refused, cursor = dict[str, int](), [], None
     while True:
         found = ledger.run(letters.replay_some(ledger.core, asked, cursor=cursor))
         done |= found.anchors
@@ -194,6 +204,23 @@ def replay(
     _show_replayed(done, refused, as_json)
     if found.waits:
         raise AckerError(f"{len(done):,} replayed, and no more now: {found.waits}; do the same again later")
+    return Status.PARTLY if refused else Status.DONE
+
+
+def _replay_named(ledger: Ledger, ids: list[str], as_json: bool) -> Status:
+    """Replays the dead letters that are named; one that cannot be keeps none of the others from it."""
+    letters, done, failed = _module(), dict[str, int](), dict[str, AckerError]()
+    for letter in ids:
+        try:
+            done[letter] = ledger.run(letters.replay(ledger.core, letter))
+        except (UnknownDeadLetter, ValidationError, SpoutPendingFull, TrackRejected) as error:
+            failed[letter] = error
+    if failed and not done:
+        raise next(iter(failed.values()))
+    _show_replayed(done, [], as_json)
+    for why in failed.values():
+        sys.stderr.write(f"acker: {one_line(str(why))}\n")
+    return Status.PARTLY if failed else Status.DONE
 
 
 @_filtered
@@ -206,11 +233,14 @@ def discard(
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
-) -> None:
-    """Drop dead letters for good, with their rows."""
+) -> Status:
+    """Drop dead letters for good, with their rows.
+
+    Exit status 5 where some of those named are not there, 4 where none is.
+    """
     letters = _module()
     _check_named(ids, asked, everything)
-    ledger = options.ledger(url, timeout, topology)
+    ledger = _opened_for(asked, url, timeout, topology)
     if not yes:
         count = len(set(ids)) if ids else sum(one.count for one in _groups(ledger, asked, ("status",)))
         raise ValidationError(
@@ -224,7 +254,7 @@ def discard(
             unknown += ledger.run(letters.discard(ledger.core, part))
         done = len(names) - len(unknown)
     if unknown and not done:
-        raise AckerError(f"topology {topology!r} has no dead letter {unknown[0]!r}")
+        raise UnknownDeadLetter(f"topology {topology!r} has no dead letter {unknown[0]!r}")
     while not ids:
         found = ledger.run(letters.discard_some(ledger.core, asked, cursor=cursor))
         done, cursor = done + found.count, found.cursor
@@ -235,6 +265,17 @@ def discard(
         show_json({"discarded": done, "unknown": unknown})
     else:
         show(f"{done:,} discarded" + (f"; no such dead letters: {', '.join(unknown)}" if unknown else ""))
+    return Status.PARTLY if unknown else Status.DONE
+
+
+def _opened_for(asked: "Filter", url: str, timeout: float, topology: str) -> Ledger:
+    """The ledger of a topology that has the spout of a filter, if it names one."""
+    ledger = options.ledger(url, timeout, topology)
+    if asked.spout is not None:
+        ledger.run(ledger.core.refresh_spouts())
+        if asked.spout not in ledger.core.spouts:
+            raise UnknownSpout(f"topology {topology!r} has no spout {asked.spout!r}")
+    return ledger
 
 
 def _check_named(ids: list[str] | None, asked: "Filter", everything: bool) -> None:

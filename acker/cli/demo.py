@@ -8,14 +8,13 @@ import typer
 from rich.console import Console
 
 from acker.cli.output import duration, facts, row, show, show_json, table
+from acker.cli.statuses import Status
 from acker.demo import options as demo_options
-from acker.errors import AckerError
+from acker.errors import NotInstalled
 from acker.ledger.config import Settings
 
 if TYPE_CHECKING:
     from acker.demo.report import Report
-
-FAILED = 1
 
 
 def demo(
@@ -32,7 +31,7 @@ def demo(
             "--input", metavar="PATH", help="Text to read; may be given again.", show_default="Python"
         ),
     ] = None,
-    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="More text to read.")] = None,
+    paths: Annotated[list[str] | None, typer.Argument(metavar="PATH", help="More text to read.")] = None,
     lines: Annotated[int, typer.Option(help="Most lines to read; 0: all.")] = demo_options.LINES,
     max_spout_pending: Annotated[
         int, typer.Option(help="Most lines in flight.")
@@ -66,7 +65,7 @@ def demo(
     """
     for module in ("pyspark", "pyarrow", "uvicorn"):
         if importlib.util.find_spec(module) is None:
-            raise AckerError(f"the demo needs {module}: pip install 'acker[demo]'")
+            raise NotInstalled(f"the demo needs {module}: install acker with its extra 'demo'")
     from acker.demo import supervisor
     from acker.demo.processes import ChildFailed
     from acker.demo.progress import Progress
@@ -101,7 +100,7 @@ def demo(
     except ChildFailed as error:
         sys.stderr.write(f"{error.log_end}\n")
         raise
-    return 0 if report.check.ok else FAILED
+    return Status.DONE if report.check.ok else Status.TROUBLE
 
 
 def _show(report: "Report") -> None:

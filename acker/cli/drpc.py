@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acker.cli import options
-from acker.cli.options import Json, Timeout, Url
+from acker.cli.group import add, group
+from acker.cli.options import FunctionName, Json, JsonBefore, Timeout, TimeoutBefore, Url, UrlBefore
 from acker.cli.output import duration, row, show, show_json, table
-from acker.cli.tick import stop_on_signals, wait_until
-from acker.errors import AckerError, FunctionConflict, UnknownTopology, ValidationError, needing_pyarrow
+from acker.cli.statuses import Status
+from acker.cli.stopping import stop_on_signals, wait_until
+from acker.errors import (
+    AckerError,
+    FunctionConflict,
+    NotFound,
+    UnknownRequest,
+    UnknownTopology,
+    ValidationError,
+    needing_pyarrow,
+)
 from acker.inspect.forms import PERCENTILES
 from acker.inspect.plain import instant
 from acker.ledger.client import open_ledger
@@ -27,17 +37,14 @@ if TYPE_CHECKING:
     from acker.drpc.registry import Description
     from acker.ledger.client import Ledger
 
-Name = Annotated[str, typer.Argument(metavar="FUNCTION", show_default=False)]
-
-app = typer.Typer(
-    help="Functions: ask, and get the answer.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = group("Functions: ask, and get the answer.")
 
 
-@app.command("list")
+@app.callback()
+def _drpc(url: UrlBefore = None, timeout: TimeoutBefore = None, as_json: JsonBefore = False) -> None:
+    pass  # `Commands` gives these to the command
+
+
 def functions(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
     """All functions of the store, with their calls without answer."""
     from acker.drpc import registry
@@ -69,8 +76,8 @@ def functions(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> 
 
 
 def show_function(
-    name: Name,
-    request: Annotated[str, typer.Argument(help="A call of it.", metavar="[REQUEST]")] = "",
+    name: FunctionName,
+    request: Annotated[str, typer.Argument(help="A call of it.", metavar="REQUEST")] = "",
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
@@ -140,7 +147,7 @@ def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bo
         else:  # it was answered in between
             seen = ledger.run(calls.see(ledger.core, known, request))
     if seen is None:
-        raise AckerError(
+        raise UnknownRequest(
             f"function {known.name!r} has no request {request!r}, or it was answered over "
             f"{duration(known.keep)} ago"
         )
@@ -172,7 +179,7 @@ def _show_call(ledger: "Ledger", known: "Description", request: str, as_json: bo
 
 
 def call(
-    name: Name,
+    name: FunctionName,
     args: Annotated[str, typer.Argument(metavar="JSON", help="The arguments.", show_default=False)],
     wait: Annotated[
         float | None, typer.Option(help="Seconds for the answer; default: the function's.")
@@ -180,8 +187,9 @@ def call(
     key: Annotated[str | None, typer.Option(help="The same key twice is worked out once.")] = None,
     url: Url = "",
     timeout: Timeout = 10.0,
+    as_json: Json = True,
 ) -> None:
-    """Ask a function, and print the result as JSON."""
+    """Ask a function, and print the result as JSON. Exit status 1 where it fails, or does not answer."""
     with needing_pyarrow("to call functions"):
         from acker.drpc import registry
         from acker.drpc.client import Client
@@ -202,7 +210,7 @@ def work(
     threads: Annotated[int, typer.Option(help="For each step.")] = 1,
     url: Url = "",
     timeout: Timeout = 10.0,
-) -> None:
+) -> Status:
     """Work on a function until it is stopped."""
     with needing_pyarrow("to work on functions"):
         from acker.lines.line import check_threads
@@ -218,6 +226,7 @@ def work(
             raise FunctionConflict(
                 f"function {function.name!r} was registered otherwise; its workers have ended"
             )
+    return stop.status
 
 
 class _Topology:
@@ -235,28 +244,29 @@ def _found(where: str) -> "LinearDRPC":
         raise ValidationError(f"function: expected MODULE:NAME, as shop.functions:reach, got {where!r}")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), name)
+        loaded = importlib.import_module(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the module is the user's: it may raise anything, SystemExit, too
-        said = (
-            str(error)
-            if isinstance(error, ImportError | AttributeError)
-            else f"{type(error).__name__}: {error}"
-        )
-        raise AckerError(f"function {where!r} cannot be imported: {said}") from error
+        missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        said = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        kind = NotFound if missing else AckerError
+        raise kind(f"function {where!r} cannot be imported: {said}") from error
+    if (found := getattr(loaded, name, None)) is None:
+        raise NotFound(f"function {where!r} cannot be imported: module {module!r} has no {name!r}")
     if not isinstance(found, LinearDRPC):
         raise ValidationError(f"function: expected {where} to be a LinearDRPC, got {found!r:.100}")
     return found
 
 
 def remove(
-    name: Name,
+    name: FunctionName,
     force: Annotated[
         bool, typer.Option("--force", help="Also with calls without answer, which fail, and with workers.")
     ] = False,
     url: Url = "",
     timeout: Timeout = 10.0,
+    as_json: Json = False,
 ) -> None:
     """Remove a function with its line and streams, so that another may have its name."""
     with needing_pyarrow("to remove functions"):
@@ -270,10 +280,11 @@ def remove(
         store.run(registry.remove(known))
     else:
         retiring.retire(ledger, known, force=force)
-    show(f"removed function {name}")
+    show_json({"function": name, "topology": known.topology}) if as_json else show(f"removed function {name}")
 
 
-app.command("show")(show_function)
-app.command("call")(call)
-app.command("work")(work)
-app.command("remove")(remove)
+add(app, "list", functions)
+add(app, "show", show_function)
+add(app, "call", call)
+add(app, "work", work)
+add(app, "remove", remove)

@@ -8,6 +8,7 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, printable, row, show, show_json, step_batch, table
+from acker.cli.statuses import Status
 from acker.errors import needing_pyarrow
 from acker.inspect.plain import instant
 
@@ -26,8 +27,11 @@ def find(
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
-) -> None:
-    """A record by its message id: its attempts, in flight or ended, and its dead letters."""
+) -> Status:
+    """A record by its message id: its attempts, in flight or ended, and its dead letters.
+
+    Exit status 4 where there is no such record, 5 where the search was cut.
+    """
     with needing_pyarrow("to find records"):
         from acker.streams.spouts import finding, letter_json
     wanted = options.message_id(message_id, base64)
@@ -38,15 +42,17 @@ def find(
     found = finding.add_up(answers)
     if as_json:
         show_json(letter_json.found(found))
-        return
-    for record in found.records:
-        _show(topology, record)
-    if not found.records:
-        show("no record of that id: never tracked, acked and confirmed, or ended too long ago")
+    else:
+        for record in found.records:
+            _show(topology, record)
+        if not found.records and found.cursor is None:
+            show("no record of that id: never tracked, acked and confirmed, or ended too long ago")
     if found.cursor is not None:
         sys.stderr.write(
             f"looked at {found.looked:,} of {found.of:,} trees and dead letters: --cursor {found.cursor}\n"
         )
+        return Status.PARTLY
+    return Status.DONE if found.records else Status.MISSING
 
 
 def _attempts(answers: "list[Found]") -> int:

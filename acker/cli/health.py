@@ -9,6 +9,7 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, row, show, show_json, table
+from acker.cli.statuses import Status
 from acker.errors import ValidationError
 from acker.inspect import forms
 from acker.inspect import health as rules
@@ -27,19 +28,21 @@ def health(
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
-) -> None:
-    """What needs a human: in words, since when, and what to do."""
+) -> Status:
+    """Troubles that need a human: in words, since when, and what to do. Exit status 1 where there is any."""
     wanted = dict(_change(text) for text in changes or [])
     ledger = options.ledger(url, timeout, topology)
     if wanted:
         ledger.run(rules.set_thresholds(ledger.core, wanted))
     found = ledger.run(rules.health(ledger.core))
+    status = Status.TROUBLE if found.troubles else Status.DONE
     if as_json:
         show_json({**forms.health(found), "thresholds": asdict(found.thresholds)})
-        return
+        return status
     show(*shown(found), "")
     limits = [(name, f"{value:g}" if value else "off") for name, value in asdict(found.thresholds).items()]
     show(facts(limits))
+    return status
 
 
 def in_short(troubles: Sequence[Trouble]) -> str:

@@ -7,6 +7,7 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, row, show, show_json, table
+from acker.cli.statuses import Status
 from acker.errors import needing_pyarrow
 
 if TYPE_CHECKING:
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
 def lines(
     topology: TopologyName,
     anchor: Annotated[
-        str, typer.Argument(metavar="[ANCHOR]", help="Of a request, in any section.", show_default=False)
+        str, typer.Argument(metavar="ANCHOR", help="Of a request, in any section.", show_default=False)
     ] = "",
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
-) -> None:
-    """The lines of a topology, and what waits in their gathers; or each section of one request."""
+) -> Status:
+    """The lines of a topology, and what waits in their gathers; or each section of one request.
+
+    Exit status 4 where the store knows no such request.
+    """
     with needing_pyarrow("to look into lines"):
         from acker.lines import forms, overview
 
@@ -33,12 +37,14 @@ def lines(
             show_json(forms.request(request))
         else:
             _show_request(request)
-        return
+        known = any(one.tree is not None or one.gathered or one.released for one in request.sections)
+        return Status.DONE if known else Status.MISSING
     found = ledger.run(overview.overview(ledger.core))
     if as_json:
         show_json([forms.line(one) for one in found])
     else:
         _show_lines(found)
+    return Status.DONE
 
 
 def _show_lines(found: "list[LineSeen]") -> None:

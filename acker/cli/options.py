@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from acker.cli import completion
 from acker.errors import ValidationError
 from acker.ledger.client import Ledger, open_ledger
 from acker.ledger.ids import check_id
@@ -16,10 +17,26 @@ Url = Annotated[
     str,
     typer.Option("--url", envvar="ACKER_URL", help="The store, as redis://HOST:PORT/0.", show_default=False),
 ]
-Timeout = Annotated[float, typer.Option(help="Seconds to wait for the store.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the store.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of tables.")]
-TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", show_default=False)]
-Anchors = Annotated[list[str], typer.Argument(metavar="ANCHOR...", show_default=False)]
+# The same before the command; `acker.cli.group` gives them to it.
+_BEFORE = "Of the command: it may stand before it, too."
+UrlBefore = Annotated[str | None, typer.Option("--url", help=_BEFORE, show_default=False)]
+TimeoutBefore = Annotated[float | None, typer.Option("--timeout", help=_BEFORE, show_default=False)]
+JsonBefore = Annotated[bool, typer.Option("--json", help=_BEFORE)]
+
+
+TopologyName = Annotated[
+    str,
+    typer.Argument(metavar="TOPOLOGY", show_default=False, autocompletion=completion.topologies),
+]
+StreamName = Annotated[
+    str, typer.Argument(metavar="STREAM", show_default=False, autocompletion=completion.streams)
+]
+FunctionName = Annotated[
+    str, typer.Argument(metavar="FUNCTION", show_default=False, autocompletion=completion.functions)
+]
+Anchors = Annotated[list[str], typer.Argument(metavar="ANCHOR", show_default=False)]
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}\Z", re.ASCII)
 

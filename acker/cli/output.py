@@ -14,14 +14,28 @@ from rich.text import Text
 
 
 def printable(value: bytes | str) -> str:
-    """Text for a terminal: what is no UTF-8 and what is no printable character as an escape sequence."""
+    """Text for a terminal.
+
+    Bytes that are no UTF-8 become escape sequences, and so do characters that are not printable, or that the
+    output's encoding lacks.
+    """
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
-    if text.isprintable():
+    if _can_be_shown(text):
         return text
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
+        character if _can_be_shown(character) else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def _can_be_shown(text: str) -> bool:
+    if not text.isprintable():
+        return False
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def one_line(text: str) -> str:

@@ -9,6 +9,7 @@ import typer
 from acker.cli import options
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, table
+from acker.cli.statuses import Status
 from acker.errors import needing_pyarrow
 from acker.inspect import marks
 from acker.inspect.plain import instant
@@ -26,8 +27,11 @@ def why(
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
-) -> None:
-    """Where a tree is: in which streams, for whom, since when, who has taken it, and whether that is all."""
+) -> Status:
+    """Where a tree is: in which streams, for whom, since when, who has taken it, and whether that is all.
+
+    Exit status 4 where the store knows no such tree, 5 where the search was cut.
+    """
     with needing_pyarrow("to look into streams"):
         from acker.streams.places import forms
         from acker.streams.places import why as looking
@@ -38,9 +42,10 @@ def why(
         lambda cursor: ledger.run(looking.why(ledger.core, number, rows=rows, cursor=cursor)),
     )
     answer = replace(pages[-1], places=tuple(place for page in pages for place in page.places))
+    status = Status.MISSING if answer.rest == looking.UNKNOWN else _status(pages)
     if as_json:
         show_json(forms.why(answer))
-        return
+        return status
     known = []
     if answer.tree is not None:
         name = answer.tree.message_id
@@ -62,9 +67,10 @@ def why(
         show("", *(printable(f"- {place.text()}") for place in answer.places))
     if answer.trace:
         show("", *(printable(f"{instant(event.at)}  {event.text()}") for event in answer.trace))
+    return status
 
 
-def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
+def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> Status:
     """What each subscription has not acked: who has taken it since when, and how much nobody has."""
     with needing_pyarrow("to look into streams"):
         from acker.streams.places import forms
@@ -75,7 +81,7 @@ def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
     found = [one for page in pages for one in page.stuck]
     if as_json:
         show_json({"stuck": [forms.stuck(one) for one in found], "cursor": pages[-1].cursor})
-        return
+        return _status(pages)
     made = table(
         "stream", "subscription", "taken by", "segments", "rows", "oldest",
         right=("segments", "rows", "oldest"),
@@ -92,6 +98,7 @@ def stuck(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
                 duration(share.oldest),
             )
     show(made if found else "nothing is stuck")
+    return _status(pages)
 
 
 def drops(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
@@ -106,6 +113,10 @@ def drops(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_jso
         show_json({"drops": [forms.drop(one) for one in found]})
     else:
         show(*(printable(one.text()) for one in found) if found else ["nothing was dropped"])
+
+
+def _status(pages: list[Any]) -> Status:
+    return Status.DONE if pages[-1].cursor is None else Status.PARTLY
 
 
 def _pages(read: Callable[[str | None], P]) -> list[P]:

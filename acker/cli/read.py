@@ -10,7 +10,8 @@ from acker.cli import options
 from acker.cli.health import in_short, shown
 from acker.cli.options import Json, Timeout, TopologyName, Url
 from acker.cli.output import duration, facts, printable, row, show, show_json, step_batch, table
-from acker.errors import AckerError, UnknownTopology, ValidationError
+from acker.cli.statuses import Status
+from acker.errors import UnknownTopology, UnknownTree, ValidationError
 from acker.inspect import failures, forms, marks, pages, steps
 from acker.inspect import health as rules
 from acker.inspect.buckets import BUCKETS, Bucket
@@ -30,13 +31,14 @@ from acker.ledger.topologies import names as topology_names
 from acker.store.client import Store
 
 
-def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> None:
-    """All topologies of the store."""
+def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) -> Status:
+    """All topologies of the store. Exit status 5 where one of them cannot be read."""
     store = options.store(url, timeout)
     found = [one for name in store.run(topology_names()) if (one := _look(store, name)) is not None]
+    status = Status.PARTLY if any(isinstance(one, Damaged) for one in found) else Status.DONE
     if as_json:
         show_json(forms.listing(one if isinstance(one, Damaged) else forms.summary(*one) for one in found))
-        return
+        return status
     made = table(
         "topology", "ackers", "message timeout", "pending", "held", "high-water", "last rotation", "health",
         right=("ackers", "message timeout", "pending", "held", "high-water", "last rotation"),
@@ -61,6 +63,7 @@ def topologies(url: Url = "", timeout: Timeout = 10.0, as_json: Json = False) ->
     for one in found:
         if isinstance(one, Damaged):
             show(f"topology {one.topology!r} cannot be read: {one.reason}")
+    return status
 
 
 def _look(store: Store, name: str) -> tuple[TopologyConfig, Totals, Health] | Damaged | None:
@@ -177,7 +180,7 @@ def tree(
         how = "never tracked, or finished and confirmed"
         if ended is not None:
             how = f"it {_ended(ended)}"
-        raise AckerError(f"topology {topology!r} knows no tree {number}: {how}")
+        raise UnknownTree(f"topology {topology!r} knows no tree {number}: {how}")
     if as_json:
         show_json(forms.tree(found))
         return

@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 
 from acker.cli.options import Url
+from acker.cli.statuses import Status
 from acker.embedded import EmbeddedServer
-from acker.errors import AckerError, ValidationError
+from acker.embedded.server import check_port
+from acker.errors import NotInstalled, ValidationError
 from acker.ledger.topologies import names as topology_names
 from acker.store.client import Store
 
@@ -36,9 +38,7 @@ def serve(
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise AckerError(f"the service needs {', '.join(missing)}: install acker[api]")
-    if not 0 <= port <= 65_535:
-        raise ValidationError(f"--port: expected 0 to 65,535, got {port}")
+        raise NotInstalled(f"the service needs {', '.join(missing)}: install acker with its extra 'api'")
     if embedded and url:
         raise ValidationError("--embedded starts a store of its own: it goes with no --url and no ACKER_URL")
     from api.asgi.dashboard import preparing
@@ -47,6 +47,7 @@ def serve(
     from api.settings import settings
 
     check_address(settings(url=url), host)
+    check_port(port, host)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)  # the service sets its own while it runs
@@ -59,7 +60,9 @@ def serve(
             raise ValidationError("no store: name one by --url or ACKER_URL, or start one by --embedded")
         given = settings(url=url, **({"otel": True} if otel else {}))
         if given.otel and importlib.util.find_spec("opentelemetry.sdk") is None:
-            raise AckerError("to export traces takes the OpenTelemetry SDK: install acker[otel]")
+            raise NotInstalled(
+                "to export traces takes the OpenTelemetry SDK: install acker with its extra 'otel'"
+            )
         Store(url, timeout=given.timeout, cluster=given.cluster).run(topology_names())
         # Programs can do without it, and people have to wait for it the first time only.
         stack.enter_context(preparing(_no_dashboard))
@@ -72,7 +75,7 @@ def _no_dashboard(why: str) -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Ends the command in good order; further signals do not disturb it."""
+    """Ends the command in good order (see `Stop.status`); further signals do not disturb it."""
     for other in (signal.SIGINT, signal.SIGTERM):
         signal.signal(other, signal.SIG_IGN)
-    sys.exit(0)
+    sys.exit(Status.INTERRUPTED if number == signal.SIGINT else Status.DONE)

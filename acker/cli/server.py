@@ -8,9 +8,11 @@ import typer
 
 from acker.cli.options import Json
 from acker.cli.output import show_json
-from acker.cli.tick import stop_on_signals
+from acker.cli.statuses import Status
+from acker.cli.stopping import stop_on_signals
 from acker.embedded import EmbeddedServer
-from acker.errors import StoreUnavailable, ValidationError
+from acker.embedded.server import check_port
+from acker.errors import StoreUnavailable
 
 
 def server(
@@ -22,10 +24,9 @@ def server(
         bool, typer.Option("--append-only/--no-append-only", help="Keep the data through a crash.")
     ] = True,
     as_json: Json = False,
-) -> None:
+) -> Status:
     """Run the embedded server on 127.0.0.1 until it is stopped."""
-    if not 0 <= port <= 65_535:
-        raise ValidationError(f"--port: expected 0 to 65,535, got {port}")
+    check_port(port)
     stop = stop_on_signals()
     with EmbeddedServer(directory, port=port, append_only=append_only) as running:
         if as_json:
@@ -39,3 +40,4 @@ def server(
                 raise StoreUnavailable(
                     f"the server ended by itself; its log is {running.directory}/server.log"
                 )
+    return stop.status

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from acker.cli import options
-from acker.cli.options import Json, Timeout, TopologyName, Url
+from acker.cli.options import Json, StreamName, Timeout, TopologyName, Url
 from acker.cli.output import duration, row, show, show_json, table
+from acker.errors import UnknownReader, UnknownStream, needing_pyarrow
 from acker.inspect import forms
 from acker.inspect.stream_totals import stream_totals
 
@@ -46,7 +47,7 @@ def streams(topology: TopologyName, url: Url = "", timeout: Timeout = 10.0, as_j
 
 def unsubscribe(
     topology: TopologyName,
-    stream: Annotated[str, typer.Argument(metavar="STREAM", show_default=False)],
+    stream: StreamName,
     subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", show_default=False)],
     ack: Annotated[
         bool, typer.Option("--ack", help="Let the trees go on without it, in place of failing them.")
@@ -56,7 +57,8 @@ def unsubscribe(
     as_json: Json = False,
 ) -> None:
     """Drop a subscription with what it has not acked: its trees fail, to be replayed for the others."""
-    from acker.streams import Stream  # needs pyarrow, which the other commands do not
+    with needing_pyarrow("to drop subscriptions"):
+        from acker.streams import Stream
 
     done = Stream(options.ledger(url, timeout, topology), stream).unsubscribe(subscription, ack=ack)
     if as_json:
@@ -67,7 +69,7 @@ def unsubscribe(
 
 def readers(
     topology: TopologyName,
-    stream: Annotated[str, typer.Argument(metavar="STREAM", show_default=False)],
+    stream: StreamName,
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
@@ -76,9 +78,13 @@ def readers(
 
     A query asks when it plans a batch, and every ten seconds at least while there is none.
     """
-    from acker.streams import Stream
+    with needing_pyarrow("to look at readers"):
+        from acker.streams import Stream
 
-    own = Stream(options.ledger(url, timeout, topology), stream)
+    ledger = options.ledger(url, timeout, topology)
+    if not any(one.name == stream for one in ledger.run(stream_totals(ledger.core))):
+        raise UnknownStream(f"topology {topology!r} has no stream {stream!r}")
+    own = Stream(ledger, stream)
     names = [one.name for one in own.totals().subscriptions if one.name is not None]
     found = [(name, reader, silent) for name in names for reader, silent in own.readers(name).items()]
     if as_json:
@@ -92,7 +98,7 @@ def readers(
 
 def give_back(
     topology: TopologyName,
-    stream: Annotated[str, typer.Argument(metavar="STREAM", show_default=False)],
+    stream: StreamName,
     reader: Annotated[str, typer.Argument(metavar="READER", show_default=False)],
     subscription: Annotated[str, typer.Option(help="Whose reader it is.")] = "default",
     url: Url = "",
@@ -104,9 +110,14 @@ def give_back(
     For a query that was given up with its checkpoint. A commit of it that is under way is finished first;
     what it goes on with after that is not committed, and ends with ReaderFenced.
     """
-    from acker.streams import Stream
+    with needing_pyarrow("to take segments back"):
+        from acker.streams import Stream
 
-    done = Stream(options.ledger(url, timeout, topology), stream).give_back(reader, subscription)
+    own = Stream(options.ledger(url, timeout, topology), stream)
+    known = own.readers(subscription)
+    done = own.give_back(reader, subscription)
+    if not done and reader not in known:
+        raise UnknownReader(f"subscription {subscription!r} of stream {stream!r} has no reader {reader!r}")
     if as_json:
         show_json({"segments": done})
     else:

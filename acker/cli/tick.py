@@ -2,17 +2,18 @@
 
 import json
 import logging
-import signal
 import sys
 import threading
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from acker.cli import options
 from acker.cli.options import Json, Timeout, Url
-from acker.cli.output import row, show, show_json, table
+from acker.cli.output import one_line, row, show, show_json, table
+from acker.cli.statuses import Status
+from acker.cli.stopping import stop_on_signals
+from acker.errors import AckerError, StoreUnavailable, UnknownTopology
 from acker.ledger.client import open_ledger
 from acker.ledger.config import check_name
 from acker.ledger.submissions import Ticked
@@ -25,37 +26,24 @@ if TYPE_CHECKING:
     from acker.lines.coordinating import Coordinating
     from acker.streams.spouts.settler import Settler
 
-_LOOK = 1.0
-
 
 def tick(
-    topologies: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPOLOGY...]", show_default=False)
-    ] = None,
+    topologies: Annotated[list[str] | None, typer.Argument(metavar="TOPOLOGY", show_default=False)] = None,
     once: Annotated[bool, typer.Option("--once", help="Tick what is due, drain it, and end.")] = False,
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
-) -> None:
+) -> Status:
     """Tick topologies (all, unless some are named) when it is time, until it is stopped.
 
-    Settles the outcomes of spouts that keep their rows, too: replays what was not acked. Has what gathers in
-    lines go on.
+    Settles the outcomes of spouts that keep their rows, too: replays what was not acked. Releases what has
+    gathered in lines. With --once, exit status 5 where it could not do all of it.
     """
     store = options.store(url, timeout)
     names = [check_name(name, "topology") for name in topologies] if topologies else None
     hooks = _hooks()
     if once:
-        done = {}
-        for name in names if names is not None else store.run(topology_names()):
-            ledger = open_ledger(store, name, create=False)
-            if hooks.before_rotation is not None:
-                ledger.run(hooks.before_rotation(ledger.core))
-            done[name] = ledger.run(run_tick(ledger.core, explain=hooks.explain))
-        for one in _settling(store, names):
-            one.step()
-        _show(done, as_json)
-        return
+        return _once(store, names, hooks, as_json)
     stop = stop_on_signals()
     logging.basicConfig(level=logging.INFO, format="acker: %(message)s", stream=sys.stderr)
     if names is not None:
@@ -71,6 +59,33 @@ def tick(
         stop.set()
         for thread in threads:
             thread.join()
+    return stop.status
+
+
+def _once(store: Store, names: list[str] | None, hooks: Hooks, as_json: bool) -> Status:
+    """Ticks what is due; a topology that cannot be ticked keeps none of the others from it."""
+    done: dict[str, Ticked] = {}
+    failed: dict[str, AckerError] = {}
+    for name in names if names is not None else store.run(topology_names()):
+        try:
+            ledger = open_ledger(store, name, create=False)
+            if hooks.before_rotation is not None:
+                ledger.run(hooks.before_rotation(ledger.core))
+            done[name] = ledger.run(run_tick(ledger.core, explain=hooks.explain))
+        except StoreUnavailable:
+            raise
+        except AckerError as error:
+            if names is not None or not isinstance(error, UnknownTopology):  # else it was removed meanwhile
+                failed[name] = error
+    if failed and not done:
+        raise next(iter(failed.values()))
+    settling = _settling(store, [*done] if failed else names)
+    for one in settling:
+        one.step()
+    _show(done, as_json)
+    for name, why in failed.items():
+        sys.stderr.write(f"acker: {one_line(f'{name}: {why}')}\n")
+    return Status.PARTLY if failed or any(one.troubled for one in settling) else Status.DONE
 
 
 def _hooks() -> Hooks:
@@ -90,27 +105,6 @@ def _settling(store: Store, names: list[str] | None) -> "list[Coordinating | Set
     except ImportError:
         return []
     return [Coordinating(store, names), Settler(store, names)]
-
-
-def stop_on_signals() -> threading.Event:
-    """An event that SIGINT and SIGTERM set."""
-    stop = threading.Event()
-
-    def handle(_: int, __: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)
-    return stop
-
-
-def wait_until(stop: threading.Event, ended: threading.Event | None = None) -> None:
-    """Waits for an event of `stop_on_signals`, or for another one, in the main thread.
-
-    It looks up now and then: where the system gives a signal to another thread, this one is not woken.
-    """
-    while not stop.wait(_LOOK) and not (ended is not None and ended.is_set()):
-        pass
 
 
 def _fields(name: str, done: Ticked) -> dict[str, str | int]:

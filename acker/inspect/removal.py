@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from acker.errors import AckerError, SpoutInUse, TopologyInUse, UnreadableRecord, ValidationError
+from acker.errors import NotInstalled, SpoutInUse, TopologyInUse, UnknownSpout, UnreadableRecord
 from acker.inspect import history, lua
 from acker.inspect.totals import totals
 from acker.ledger import core as operations
@@ -52,7 +52,7 @@ def remove(name: str, *, force: bool = False) -> Operation[int]:
 def remove_spout(core: Core, spout: str) -> Operation[None]:
     """Removes a spout that owes nothing, so that its topology has room for another: it has 64 at most.
 
-    Whoever runs it should have stopped: who still emits under its name makes it anew. Raises ValidationError
+    Whoever runs it should have stopped: who still emits under its name makes it anew. Raises UnknownSpout
     where there is none of that name, and SpoutInUse while it has trees in flight, outcomes that are not
     confirmed, kept rows or dead letters.
     """
@@ -60,7 +60,7 @@ def remove_spout(core: Core, spout: str) -> Operation[None]:
     name = f"spout {spout!r} of topology {core.config.name!r}"
     known = yield from topologies.spouts(core.config.name)
     if spout not in (known or ()):
-        raise ValidationError(f"there is no {name}")
+        raise UnknownSpout(f"there is no {name}")
     own = keys.Spout(core.config.name, spout)
     kept, letters = yield [command("HLEN", own.kept), command("XLEN", own.dead)]
     if kept or letters:
@@ -114,7 +114,7 @@ def _remove_streams(core: Core) -> Operation[None]:
     try:
         from acker.streams.removal import remove_stream
     except ImportError as error:
-        raise AckerError(
+        raise NotInstalled(
             f"topology {core.config.name!r} has streams: to remove them takes pyarrow"
         ) from error
     for name in names:

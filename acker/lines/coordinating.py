@@ -36,6 +36,11 @@ class Coordinating:
         self._trouble: dict[str, str] = {}
         self._retained: dict[str, float] = {}
 
+    @property
+    def troubled(self) -> tuple[str, ...]:
+        """The topologies whose lines wait since the last step; the log has the reasons."""
+        return tuple(self._trouble)
+
     def step(self) -> int:
         """Releases what it can now; returns how many outcomes it has read. Troubles are logged."""
         names = self.names if self.names is not None else self.store.run(topologies.names())

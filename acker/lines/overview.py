@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from acker.errors import ValidationError
+from acker.errors import UnknownRequest
 from acker.inspect import trees
 from acker.inspect.trees import Tree
 from acker.ledger import ids, sections
@@ -139,13 +139,13 @@ def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def request(core: Core, anchor: int) -> Operation[RequestSeen]:
-    """A request by the anchor of its tree in any section. Raises ValidationError for one of no line."""
+    """A request by the anchor of its tree in any section. Raises UnknownRequest for one of no line."""
     asked = np.array([anchor], np.int64)
     known = yield from definition.lines(core)
     line = known.get(int(sections.lines(asked)[0]))
     if line is None:
         name = core.config.name
-        raise ValidationError(f"anchor: expected that of a tree of a line of topology {name!r}, got {anchor}")
+        raise UnknownRequest(f"anchor: expected that of a tree of a line of topology {name!r}, got {anchor}")
     own = [int(sections.within(asked, number)[0]) for number in range(1, len(line.gathers) + 2)]
     group = sections.group_of(ids.slab_of(own[0]))
     there = {tree.anchor: tree for tree in (yield from trees.trees_at(core, own))}

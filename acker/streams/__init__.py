@@ -1,4 +1,4 @@
-"""Streams between jobs, for Python processes without Spark: needs pyarrow (`pip install 'acker[spark]'`)."""
+"""Streams between jobs, for Python processes without Spark: needs pyarrow (extra `spark`)."""
 
 from acker.streams.reader import StreamReader
 from acker.streams.segments import Segment

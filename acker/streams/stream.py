@@ -2,7 +2,7 @@
 
 from acker.inspect.stream_totals import StreamTotals, stream_totals
 from acker.ledger.client import Ledger
-from acker.ledger.config import check_name
+from acker.ledger.config import check_name, check_text
 from acker.streams import retention, subscriptions, taking_back
 from acker.streams.commits import giving_back
 
@@ -28,6 +28,7 @@ class Stream:
         Their trees fail, to be replayed for the others; with `ack` they go on without it. Its queries end
         with UnknownSubscription, which this raises, too, where there is none of that name.
         """
+        check_name(name, "subscription")
         return self.ledger.run(retention.unsubscribe(self.ledger.core, self.name, name, ack=ack))
 
     def limit(self, *, max_age: float | None = None, max_bytes: int | None = None) -> None:
@@ -41,6 +42,7 @@ class Stream:
     def readers(self, subscription: str = subscriptions.DEFAULT) -> dict[str, float]:
         """The readers of a subscription -> seconds since each asked for segments. UnknownSubscription."""
         core = self.ledger.core
+        check_name(subscription, "subscription")
         slot = self.ledger.run(subscriptions.find(core, self.name, subscription))
         found = self.ledger.run(taking_back.readers(core, self.name, slot))
         return {reader: silent for reader, (_, silent) in found.items()}
@@ -53,6 +55,8 @@ class Stream:
         commit does.
         """
         core = self.ledger.core
+        check_name(subscription, "subscription")
+        check_text(reader, "reader")
         slot = self.ledger.run(subscriptions.find(core, self.name, subscription))
         return self.ledger.run(giving_back.give_back(core, self.name, slot, reader))
 

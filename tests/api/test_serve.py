@@ -84,7 +84,7 @@ def test_logs_are_json_lines_and_hold_no_secret(new_server: Callable[..., Embedd
     with running("--url", url, ACKER_TOKENS=f"operate:{token}", ACKER_LOG_LEVEL="debug") as service:
         path = f"{service.address}/api/v1/topologies/x%0a%22y/fail"
         patient.post(path, headers={"Authorization": f"Bearer {token}"}, json={"anchors": ["1"]})
-        assert service.end(signal.SIGINT) == 0
+        assert service.end(signal.SIGINT) == 130
         log = service.log.read_text()
     records = [json.loads(line) for line in log.splitlines()]
     [request] = [record for record in records if record.get("path") == '/api/v1/topologies/x\n"y/fail']
@@ -108,7 +108,7 @@ def test_the_log_tells_who_changed_what_and_who_was_refused(
         forged = {"X-Forwarded-For": "203.0.113.9", "Authorization": "Bearer wrong-wrong-wrong-wrong"}
         assert patient.get(path, headers=forged).status_code == 401
         assert patient.delete(f"{path}?force=true", headers=ann).status_code == 200
-        assert service.end(signal.SIGINT) == 0
+        assert service.end(signal.SIGINT) == 130
         reported = [json.loads(line) for line in service.log.read_text().splitlines()]
     fail, messages, refused, removal = (record for record in reported if record["logger"] == "api.requests")
     assert (fail["client"], fail["reason"], fail["trees"]) == ("ann", "by ann", 30)
@@ -124,7 +124,7 @@ def test_only_a_proxy_that_is_named_is_believed_for_whom_it_calls(
     url = new_server().url
     with running("--url", url, ACKER_PROXIES="127.0.0.1", ACKER_LOG_LEVEL="debug") as service:
         patient.get(f"{service.address}/healthz", headers={"X-Forwarded-For": "203.0.113.9"})
-        assert service.end(signal.SIGINT) == 0
+        assert service.end(signal.SIGINT) == 130
         assert '"client": "203.0.113.9"' in service.log.read_text()
 
 

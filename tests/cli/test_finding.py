@@ -46,7 +46,7 @@ def test_the_step_and_the_batch_that_failed_a_record_are_told_wherever_the_step_
     fail(ledger, lambda _: True, "no such shop", "price", 17)
     [anchor] = re.findall(r"^ +1? *(-?\d{8,}) ", acker("find", "words", "0").out, re.MULTILINE)
     settler.settle(ledger)
-    assert "by price, batch 17: no such shop" in one_error(acker("tree", "words", anchor), 1)
+    assert "by price, batch 17: no such shop" in one_error(acker("tree", "words", anchor), 4)
     shown = acker("find", "words", "0").out
     assert re.search(r"no such shop +price, batch 17 ", shown)
     assert re.search(r" failed +price, batch 17 +1 ", acker("dead-letters", "words").out)
@@ -65,7 +65,7 @@ def test_any_message_id_is_found_and_its_tree_reported_of_when_it_has_ended(
     words = ["--base64", base64.b64encode(message_id).decode()]
     for arguments in (words, [message_id.decode()]) if message_id != b"\xff\x00" else (words,):
         assert f" {anchor} " in acker("find", "words", *arguments).out
-    reported = one_error(acker("tree", "words", anchor), 1)
+    reported = one_error(acker("tree", "words", anchor), 4)
     assert f"knows no tree {anchor}: it failed at " in reported
     assert reported.endswith("after its track: no such word\n")
     assert "no record of that id" in acker("find", "words", "nowhere").out

@@ -62,7 +62,7 @@ def test_the_program_is_installed(ledger: Ledger) -> None:
 )
 @pytest.mark.parametrize(
     ("where", "status", "said"),
-    [(">/dev/full", 1, "acker: [Errno 28] No space left on device\n"), (">&-", 0, "")],
+    [(">/dev/full", 5, "acker: [Errno 28] No space left on device\n"), (">&-", 0, "")],
 )
 def test_output_that_cannot_be_written_is_told_in_a_line(
     ledger: Ledger, words: tuple[str, ...], where: str, status: int, said: str
@@ -91,7 +91,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(
     process.stdout.readline()
     process.stdout.close()
     assert process.stderr.read() == ""
-    assert process.wait(30) == 1
+    assert process.wait(30) == 5
 
 
 def test_the_ticker_is_a_process_that_ticks_and_stops_when_reported(
@@ -105,14 +105,14 @@ def test_the_ticker_is_a_process_that_ticks_and_stops_when_reported(
     assert "ticking brief" in process.stderr.readline()
     assert json.loads(process.stdout.readline())["topology"] == "brief"
     wait_until(lambda: ledger.counters()["expired"] == 1, timeout=60)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
 
 
 def test_a_signal_that_another_thread_gets_stops_the_command() -> None:
     program = """
 import signal, threading, time
-from acker.cli.tick import stop_on_signals, wait_until
+from acker.cli.stopping import stop_on_signals, wait_until
 stop = stop_on_signals()
 signals = lambda: (time.sleep(0.2), signal.pthread_kill(threading.get_ident(), signal.SIGINT), time.sleep(60))
 threading.Thread(target=signals, daemon=True).start()
@@ -126,7 +126,7 @@ def test_a_ticker_of_an_unknown_topology_says_so(
 ) -> None:
     process = start("tick", "nobody", ACKER_URL=url)
     _, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (1, "acker: the store holds no topology 'nobody'\n")
+    assert (process.returncode, error) == (4, "acker: the store holds no topology 'nobody'\n")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -142,7 +142,7 @@ def test_the_server_runs_until_it_is_stopped_and_keeps_its_data(
         assert ledger.counters()["tracked"] == times
         track(ledger, "a")
         process.send_signal(how)
-        assert process.wait(30) == 0
+        assert process.wait(30) == (130 if how == signal.SIGINT else 0)
 
 
 def test_a_server_that_dies_ends_the_command(
@@ -156,7 +156,7 @@ def test_a_server_that_dies_ends_the_command(
     reported = json.loads(text)
     os.kill(reported["pid"], signal.SIGKILL)
     _, error = process.communicate(timeout=30)
-    assert process.returncode == 1
+    assert process.returncode == 3
     assert re.fullmatch(r"acker: the server ended by itself[^\n]+\n", error)
 
 
@@ -165,8 +165,8 @@ def test_a_taken_port_is_one_line(
 ) -> None:
     process = start("server", "--port", str(server.port), "--dir", str(tmp_path))
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert error.count("\n") == 1
+    assert process.returncode == 2
+    assert error == f"acker: --port {server.port}: Address already in use\n"
 
 
 def test_without_its_extra_the_command_line_names_it(start: Callable[..., "subprocess.Popen[str]"]) -> None:
@@ -177,8 +177,8 @@ from acker.cli import main
 main()
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr == "acker: the command line is not installed: pip install 'acker[cli]'\n"
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "acker: the command line is not installed: install acker with its extra 'cli'\n"
 
 
 def test_an_interruption_while_the_command_line_is_still_loading_says_nothing() -> None:

@@ -101,7 +101,7 @@ def test_own_text_goes_through_a_store_of_ones_own_whose_dead_letters_stay(
     assert again.returncode == 1
     assert "has a topology 'own' already" in again.stderr
     again = start_again(run, "--url", server.url, "--wait-fsync", "1")
-    assert again.returncode == 1
+    assert again.returncode == 3
     assert "WAITAOF" in again.stderr, "a server without an append-only file has nothing to wait for"
     again = start_again(run, "--wait-replicas", "17")
     assert again.returncode == 2

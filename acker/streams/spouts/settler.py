@@ -212,6 +212,11 @@ class Settler:
         self._looked: dict[str, float] = {}
         self._readings: dict[str, dict[str, SettleProgress]] = {}
 
+    @property
+    def troubled(self) -> tuple[str, ...]:
+        """The topologies whose outcomes wait since the last step; the log has the reasons."""
+        return tuple(self._trouble)
+
     def step(self) -> int:
         """Settles what there is now; returns how many rows. Trouble with one topology is logged.
 
