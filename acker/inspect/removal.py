@@ -91,6 +91,7 @@ def _own(name: str) -> list[bytes]:
         keys.steps(name),
         keys.step_numbers(name),
         keys.health(name),
+        keys.committing(name),
     ]
 
 

@@ -16,7 +16,7 @@ from acker.lines import lua
 from acker.store import keys
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import milliseconds, pairs, whole
-from acker.streams import downtime, segments, subscriptions
+from acker.streams import downtime, heartbeats, segments, subscriptions
 from acker.streams.commits import commit as commits
 from acker.streams.commits import giving_back, inputs
 from acker.streams.reader import payload_of
@@ -50,7 +50,7 @@ def beat(
 
 def renew_period(core: Core) -> float:
     """Seconds between two signs of life of a worker: the rows of one that misses three wait (`downtime`)."""
-    return min(LEASE / 4, downtime.beat_period(core))
+    return min(LEASE / 4, heartbeats.period(core))
 
 
 def done(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:

@@ -28,6 +28,7 @@ from acker.store.exchange import (
     refusal,
     unidentified,
 )
+from acker.store.heartbeats import AsyncHeartbeats
 from acker.store.nodes import Nodes
 from acker.store.operation import Operation, Reply, Request, flights
 
@@ -99,9 +100,11 @@ class AsyncStore:
 
     async def run(self, operation: Operation[T]) -> T:
         """Runs an operation to its end and returns its result."""
+        beats = AsyncHeartbeats(self.send)
         try:
             requests = next(operation)
             while True:
+                beats.note(requests)
                 try:
                     replies = [reply for flight in flights(requests) for reply in await self.send(flight)]
                 except AckerError as error:
@@ -110,6 +113,8 @@ class AsyncStore:
                     requests = operation.send(replies)
         except StopIteration as end:
             return cast(T, end.value)
+        finally:
+            beats.end()
 
     async def send(self, requests: Sequence[Request]) -> list[Reply]:
         """Sends a flight, again and again until each request has its reply or the time is over."""

@@ -32,6 +32,7 @@ from acker.store.exchange import (
     refusal,
     unidentified,
 )
+from acker.store.heartbeats import Heartbeats
 from acker.store.nodes import Nodes
 from acker.store.operation import Operation, Reply, Request, flights
 
@@ -112,9 +113,11 @@ class Store:
 
     def run(self, operation: Operation[T]) -> T:
         """Runs an operation to its end and returns its result."""
+        beats = Heartbeats(self.send)
         try:
             requests = next(operation)
             while True:
+                beats.note(requests)
                 try:
                     replies: list[Reply] = []
                     for flight in flights(requests):
@@ -125,6 +128,8 @@ class Store:
                     requests = operation.send(replies)
         except StopIteration as end:
             return cast(T, end.value)
+        finally:
+            beats.end()
 
     def send(self, requests: Sequence[Request]) -> list[Reply]:
         """Sends a flight, again and again until each request has its reply or the time is over."""

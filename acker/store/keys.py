@@ -50,6 +50,11 @@ def commits(topology: str, writer: str) -> bytes:
     return f"acker:{{{topology}}}:commits:{writer}".encode()
 
 
+def committing(topology: str) -> bytes:
+    """Hash: commits that are under way, and when each was last seen to be (lua/beat_commit.lua)."""
+    return f"acker:{{{topology}}}:committing".encode()
+
+
 def notes(topology: str, query: str, run: str, batch: int) -> bytes:
     """Set: which ranges of which streams a batch reads, in a run of its query."""
     return f"acker:{{{topology}}}:notes:{query}:{run}:{batch}".encode()

@@ -39,7 +39,8 @@ class Request:
     `key` tells the node of a cluster: any key of the request's slot. `wait` says who has to have what it
     wrote before it counts as answered: the server's append-only file on its disk (1), and how many replicas.
     one_server: its keys are in many slots, so that one server has to have all; by a cluster it is answered
-    None, and nothing is sent.
+    None, and nothing is sent. every: seconds after which it is sent again, and again, until its operation
+    has ended, as a heartbeat is (acker/store/heartbeats.py); 0: it is sent once.
     """
 
     key: bytes
@@ -48,6 +49,7 @@ class Request:
     keys: Sequence[bytes] = ()
     wait: tuple[int, int] = NOTHING
     one_server: bool = False
+    every: float = 0.0
 
     @property
     def blocks(self) -> bool:

@@ -29,8 +29,9 @@ from acker.ledger.core import Core
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, command
 from acker.store.replies import milliseconds, pairs, whole
-from acker.streams import lua, segments
-from acker.streams.commits import vectors
+from acker.streams import heartbeats, segments
+from acker.streams.commits import under_way, vectors
+from acker.streams.heartbeats import MISSED
 from acker.streams.segments import Segment
 from acker.streams.subscriptions import HOLD_TTL, Taken
 
@@ -38,18 +39,10 @@ MOST_SEGMENTS = 10_000
 """Segments of a subscription that one pass keeps, about from the oldest on."""
 _MOST_LOOKS = 200
 """Pages that it reads of them."""
-MISSED = 3
-"""Heartbeats that a query, or a worker, misses until it is taken for one that has ended."""
 LEASE = 10.0
 """Seconds for which a worker of a line counts as alive after each sign of life (acker/lines/leases.py)."""
 _PAGE = 500
-_SLABS = 500
 _log = logging.getLogger(__name__)
-
-
-def beat_period(core: Core) -> float:
-    """Seconds between two heartbeats of a reader: a twentieth of the message timeout, but 0.1 to 5."""
-    return min(5.0, max(0.1, core.config.message_timeout / 20))
 
 
 def beat(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
@@ -62,20 +55,27 @@ def beat(core: Core, stream: str, slot: int, reader: str) -> Operation[None]:
 def keep(core: Core) -> Operation[int]:
     """Sends back to the nursery what the next rotation would expire though nobody works on it.
 
+    So it does with the trees of commits that are under way, whatever the topology's `downtime` is.
+
     Returns how many slabs were sent back; the same again changes nothing. Streams that cannot be read are
     passed over and logged: their trees expire as if somebody worked on them.
     """
-    if not core.config.downtime or not core.shards:
+    if not core.shards:
         return 0
     found = _Found(core)
+    try:
+        found.slabs = yield from under_way.slabs(core)
+    except StoreError as error:
+        _log.error("%s: trees of commits that are under way expire: %s", core.config.name, error)
     [names] = yield [command("SMEMBERS", keys.streams(core.config.name))]
-    for name in sorted(names):
+    for name in sorted(names) if core.config.downtime else ():
         try:
             yield from _look(found, name.decode("utf-8", "replace"))
         except (StoreError, UnreadableRecord, ValueError, IndexError) as error:
             _log.error("%s, stream %.100r: what waits there expires: %s", core.config.name, name, error)
     try:
-        yield from _uncoordinated(found)
+        if core.config.downtime:
+            yield from _uncoordinated(found)
     except StoreError as error:
         _log.error("%s: requests that no coordinator releases expire: %s", core.config.name, error)
     for where in found.full:
@@ -171,7 +171,7 @@ def _gone(core: Core, own: keys.Stream, slot: int, now: int) -> Operation[list[s
         command("HGETALL", own.beats(slot)),
         command("HGETALL", own.workers(slot)),
     ]
-    silent = MISSED * 1000 * beat_period(core)
+    silent = MISSED * 1000 * heartbeats.period(core)
     gone = [
         reader.decode("utf-8", "replace")
         for reader, until in pairs(leases).items()
@@ -262,16 +262,7 @@ def send_back(core: Core, slabs: Mapping[int, Collection[bytes]], rotations: int
 
     A slab of a line stands for its requests: those of all sections go back. Returns how many were sent back.
     """
-    moved = 0
-    found = yield from _with_sections(core, slabs)
-    for shard, waiting in sorted(found.items()):
-        names, at = sorted(waiting), 0
-        while at < len(names):
-            call = lua.keep_waiting(core.shards[shard], names[at : at + _SLABS], rotations)
-            [reply] = yield from core.ask([call])
-            looked, sent = map(int, reply)
-            at, moved = at + max(1, looked), moved + sent
-    return moved
+    return (yield from under_way.send_back(core, (yield from _with_sections(core, slabs)), rotations))
 
 
 def _order(entry: bytes) -> tuple[int, int]:

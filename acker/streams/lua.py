@@ -316,6 +316,12 @@ def begin_commit(
     return script("begin_commit", [keys.commits(config.name, writer)], args, config.wait)
 
 
+def beat_commit(topology: str, writer: str, number: int, what: str, ttl: int) -> Request:
+    """Notes that a commit is under way. what: it begins, and does that; or ""."""
+    own = [keys.committing(topology)]
+    return script("beat_commit", own, [f"{number} {writer}", ttl, what])
+
+
 def advance_commit(
     config: TopologyConfig, writer: str, number: int, what: str, start: str, to: str, of: str, trail: str = ""
 ) -> Request:

@@ -73,9 +73,9 @@ WHILE_TREES_LIVE = {
 """What goes with the trees that it is about."""
 
 TEMPORARY = {
-    "turn", "replies", "commits", "notes", "tracked", "failing", "effects", "staged", "once", "published",
-    "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict", "stale", "made", "trace",
-    "traces", "skipped", "progress", "workers", "gathered", "gathering",
+    "turn", "replies", "commits", "committing", "notes", "tracked", "failing", "effects", "staged",
+    "once", "published", "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict",
+    "stale", "made", "trace", "traces", "skipped", "progress", "workers", "gathered", "gathering",
     "answer", "given", "result", "volumes",
 }  # fmt: skip
 """What has a time to live, always."""

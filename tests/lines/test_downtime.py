@@ -9,7 +9,7 @@ from acker.ledger.client import open_ledger
 from acker.lines import leases
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams import downtime
+from acker.streams import downtime, heartbeats
 from acker.streams.spouts import settler
 from tests.helpers.leaks import assert_settled
 from tests.helpers.line_job import Job
@@ -83,7 +83,7 @@ def test_rows_that_a_worker_has_taken_wait_from_its_third_missed_sign_of_life_on
     worker.step.run = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
     with pytest.raises(ZeroDivisionError):
         worker.work()
-    seen = 0.0 if alive else downtime.MISSED * downtime.beat_period(job.ledger.core)
+    seen = 0.0 if alive else heartbeats.MISSED * heartbeats.period(job.ledger.core)
     with raw_client(job.ledger.store.url) as client:
         key = keys.Stream("t", "asks").workers(worker._slot).decode()
         client.hincrby(key, worker.reader, -round(seen * 1000))

@@ -15,7 +15,7 @@ from acker.spark.collector import Collector
 from acker.spark.queries.heartbeat import Heartbeat
 from acker.store import keys
 from acker.store.client import Store
-from acker.streams import Stream, downtime
+from acker.streams import Stream, downtime, heartbeats
 from acker.streams.places.why import why
 from tests.helpers.pipeline import Diary, Pipeline
 from tests.helpers.servers import raw_client, wait_until
@@ -35,7 +35,7 @@ def runs(ledger: Ledger) -> bool | None:
         now, _ = client.time()
     if not beats:
         return None
-    return bool(now * 1000 - int(beats[0]) < 1000 * downtime.MISSED * downtime.beat_period(ledger.core))
+    return bool(now * 1000 - int(beats[0]) < 1000 * heartbeats.MISSED * heartbeats.period(ledger.core))
 
 
 def planning(spark: SparkSession) -> list[str]:

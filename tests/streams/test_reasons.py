@@ -30,7 +30,7 @@ from acker.streams.places.reasons import IN_NO_STREAM, explain
 from acker.streams.places.why import why
 from tests.helpers.servers import raw_client, wait_until
 from tests.helpers.streaming import ack, commit, consume, emit, run_cut, stage, take, track
-from tests.helpers.tickers import running
+from tests.helpers.tickers import running, silence
 
 pytestmark = pytest.mark.cluster
 
@@ -173,6 +173,7 @@ def test_trees_in_a_commit_that_its_driver_left_half_done_are_said_to_be_there(l
         places = ledger.run(why(ledger.core, int(anchor))).places
         if {place.stream: place.commit for place in places} == {"words": "query writer, batch 0"}:
             break
+    silence(ledger)
     assert expire(ledger) == 1
     assert reason(ledger, anchor) == "; ".join(place.text(timed=False) for place in places)
 

@@ -10,7 +10,7 @@ import weakref
 
 from acker.errors import AckerError
 from acker.ledger.client import Ledger
-from acker.streams import downtime
+from acker.streams import downtime, heartbeats
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Heartbeat:
         first, self._whose = self._whose is None, (slot, reader)
         if first:
             self._beat(self._whose)
-            period = downtime.beat_period(self._ledger.core)
+            period = heartbeats.period(self._ledger.core)
             threading.Thread(
                 target=_run,
                 args=(weakref.ref(self), self._stopped, period),

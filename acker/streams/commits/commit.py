@@ -3,7 +3,8 @@
 A commit is first stored as a whole. From then on whoever comes with the same writer and number finishes what
 is stored, in the same order: hold (nothing may run out of time any more), apply the vectors, fail what is to
 fail, record effects, publish, ack the inputs. Each step knows by the state of the keys what of it is done.
-What is staged is applied before the inputs are acked, so no tree looks complete in between.
+What is staged is applied before the inputs are acked, so no tree looks complete in between. No tree of a
+commit expires while it is under way (under_way.py).
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from acker.store import keys, records
 from acker.store.operation import Operation, abreast, command
 from acker.store.replies import pairs, whole
 from acker.streams import retention
-from acker.streams.commits import at_once, holding, late, record, tracking
+from acker.streams.commits import at_once, holding, late, record, tracking, under_way
 from acker.streams.commits.at_once import Ended, Ready
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.late import Late
@@ -168,7 +169,8 @@ def _carry_out(
     final = mine = False
     while True:
         try:
-            state, text = yield from record.begin(core, writer, number, own)
+            first = under_way.begun(core, writer, number, own) if own else ()
+            state, text = yield from record.begin(core, writer, number, own, first)
         except CommitOrderError:
             if final:  # others have ended it, and have gone on so far that it is forgotten
                 return mine
@@ -176,6 +178,8 @@ def _carry_out(
         if not state:
             return True
         if state == "done":
+            if own:
+                yield [under_way.forgetting(core, writer, number)]
             digest, _, of = text.partition(" ")
             mine = digest == hashlib.sha1(own.encode()).hexdigest()
             if not mine:
@@ -184,6 +188,7 @@ def _carry_out(
         what, mine = Commit.load(text), text == own
         if not mine:
             _check_origin(writer, number, what.origin, origin)
+            yield under_way.begun(core, writer, number, text)
         trail = Trail(core, writer, number)
         phases = Phases(core, writer, number, text, what, trail, on_late)
         try:

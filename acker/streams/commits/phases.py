@@ -22,6 +22,7 @@ from acker.streams.commits import (
     staging,
     traced,
     tracking,
+    under_way,
     vectors,
 )
 from acker.streams.commits.contents import Commit
@@ -101,10 +102,17 @@ class Phases:
         if not (yield from record.advance(self.core, self.writer, self.number, self.text, state, "", trail)):
             return False
         yield from holding.discard(self.core, self.what)
+        yield [under_way.forgetting(self.core, self.writer, self.number)]
         return True
 
     def end(self, made: Made) -> Operation[bool]:
         """Ends the commit where nothing of it was lost, and drops what it needed."""
+        done = yield from self._end(made)
+        if done:
+            yield from under_way.end(self.core, self.writer, self.number, self.what.roots())
+        return done
+
+    def _end(self, made: Made) -> Operation[bool]:
         core, ranges = self.core, self.what.ranges()
         # Not before: whoever finishes this in between finds by them that nothing of it was lost.
         spent = [staging.failing(core, token)[0] for token in self.what.failures()]

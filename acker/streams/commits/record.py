@@ -1,11 +1,13 @@
 """The record of a writer's commits (lua/begin_commit.lua): what the last ones do, and how far they are."""
 
+from collections.abc import Sequence
+
 import redis
 
 from acker.errors import CommitOrderError, TopologyConfigError, UnreadableRecord
 from acker.ledger.core import Core
 from acker.store import keys
-from acker.store.operation import Operation, command
+from acker.store.operation import Operation, Request, command
 from acker.streams import lua, segments
 from acker.streams.subscriptions import HOLD_TTL
 
@@ -30,13 +32,16 @@ def kept(writer: str) -> int:
     return _KEPT_SHARED if writer.startswith(SHARED) else 1
 
 
-def begin(core: Core, writer: str, number: int, own: str) -> Operation[tuple[str, str]]:
+def begin(
+    core: Core, writer: str, number: int, own: str, also: Sequence[Request] = ()
+) -> Operation[tuple[str, str]]:
     """The state of a commit, and what it does; `own` is stored where there is none.
 
-    Raises CommitOrderError and UnreadableRecord; TopologyConfigError where the topology was made anew since.
+    also: requests that go with this one. Raises CommitOrderError and UnreadableRecord; TopologyConfigError
+    where the topology was made anew since.
     """
     known_for = RECORD_TTL, segments.new_token(), kept(writer)
-    [reply] = yield [lua.begin_commit(core.config, writer, number, own, *known_for)]
+    reply, *_ = yield [lua.begin_commit(core.config, writer, number, own, *known_for), *also]
     if isinstance(reply, redis.ResponseError) and str(reply).startswith(_SHARDS):
         shards = int(str(reply).removeprefix(_SHARDS))
         raise TopologyConfigError(core.config.name, {"ackers": (shards, core.config.ackers)})

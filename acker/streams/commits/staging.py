@@ -245,7 +245,8 @@ def stage_failures(core: Core, ttl: int, anchors: Ids, causes: list[str]) -> Ope
         rows = segments.encode([pa.RecordBatch.from_arrays(columns, [ANCHORS, FAILED])], "lz4")
         tokens.append(f"{shard}.{segments.new_token()}")
         key, _ = failing(core, tokens[-1])
-        requests.append(lua.stage(key, ttl, {"rows": rows}))
+        names = np.unique(ids.split(anchors[here])[0]).astype(">u8").tobytes()
+        requests.append(lua.stage(key, ttl, {"rows": rows, "slabs": names}))
     yield requests
     return tokens
 

@@ -17,6 +17,7 @@ from acker.ledger.ids import Ids
 from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
+from acker.streams.commits import under_way as registered
 from acker.streams.commits import vectors
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.record import SHARED
@@ -130,8 +131,9 @@ def under_way(
 ) -> Operation[list[Lying]]:
     """What commits have applied, as far as that is known, and not published yet; and rows that they track.
 
-    subscribed: the slots of each stream. Looked for are the commits that readers are bound to, and those of
-    the spouts and steps that are known. One that cannot be read is passed over, and logged.
+    subscribed: the slots of each stream. Looked for are the commits that are registered, those
+    that readers are bound to, and those of the spouts and steps that are known. One that cannot be read is
+    passed over, and logged.
     """
     name, found = core.config.name, list[Lying]()
     own = [(keys.Stream(name, stream), slot) for stream, slots in subscribed.items() for slot in slots]
@@ -146,7 +148,11 @@ def under_way(
     writers |= {step.query_id for step in at_work} | {f"{SHARED}{spout}" for spout in core.spouts}
     asked = sorted(writers - {""})
     lasts = yield [command("HGET", keys.commits(name, writer), "last") for writer in asked]
-    numbers = [(writer, last.decode()) for writer, last in zip(asked, lasts, strict=True) if last is not None]
+    known_by = {
+        (writer, last.decode()) for writer, last in zip(asked, lasts, strict=True) if last is not None
+    }
+    known_by |= {(one.writer, str(one.number)) for one in (yield from registered.all_of(core))}
+    numbers = sorted(known_by)
     stored = yield [
         command("HMGET", keys.commits(name, writer), f"{number}:state", f"{number}:what")
         for writer, number in numbers

@@ -26,6 +26,7 @@ from acker.store import keys
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
 from acker.streams import segments
+from acker.streams.commits import under_way
 from acker.streams.places import drops, lying, place, search
 from acker.streams.places.gated import Before, Gated
 from acker.streams.places.lying import Found, Lying
@@ -57,13 +58,16 @@ def explain(core: Core) -> Operation[Reasons]:
     wanted = yield from _set_aside(core, looks)
     if not wanted:
         return Reasons(looks=looks)
+    # Commits that began after the ticker had looked at them, and before it rotated. The trees of one that
+    # begins now were over.
+    yield from under_way.send_back(core, (yield from under_way.slabs(core)), 3)
     return replace((yield from _explained(core, wanted)), looks=looks)
 
 
 def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[Reasons]:
     end = time.monotonic() + SECONDS
     known = yield from search.streams(core)
-    if not known.named:
+    if not known.named and not (yield from under_way.all_of(core)):
         return _coded([], [], wanted, "", (yield from _seen(core, wanted, end)), {})
     at_work = yield from steps.steps(core)
     gated = Gated(core)
@@ -76,9 +80,9 @@ def _explained(core: Core, wanted: Mapping[int, frozenset[bytes]]) -> Operation[
     there = [one for _, one in look.places.values()]
     places = yield from place.shown(core, 0, there, known, at_work, rows=False)
     texts = [where.text(timed=False) for where in places]
-    otherwise = IN_NO_STREAM if whole else ""
+    otherwise = IN_NO_STREAM if whole and known.named else ""
     lately = yield from drops.since(core, known.named, 3 * core.config.message_timeout)
-    if whole and lately is not None:
+    if otherwise and lately is not None:
         otherwise = f"{IN_NO_STREAM}: {lately.text()}"
     parts, others = _in_sections(gated.before, look.parts, texts, otherwise)
     return _coded(parts, texts, wanted, otherwise, (yield from _seen(core, wanted, end)), others)
