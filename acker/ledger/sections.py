@@ -108,6 +108,11 @@ def group_of(slab: bytes) -> str:
     return (int.from_bytes(slab, "big") & ~_SECTION).to_bytes(8, "big").hex()
 
 
+def slab_of(group: str, section: int) -> bytes:
+    """The slab of a group's trees in a section."""
+    return (int(group, 16) | (section - 1) << _SECTION_AT).to_bytes(8, "big")
+
+
 def groups(anchors: Ids) -> npt.NDArray[np.uint64]:
     """The groups of anchors, as numbers whose big-endian bytes are their names."""
     return ids.split(within(anchors, 1))[0]

@@ -280,7 +280,7 @@ def _stage_last(core: Core, staging: Staging, one: Arrived, acked: Ids) -> Opera
     rows = pa.RecordBatch.from_pydict({ANCHORS: pa.array(anchors), FINISHED: pa.array([True] * len(anchors))})
     made = yield from abreast(
         [
-            stage_segment(core, staging, [rows], gathers.destination(one.group, task, last=True))
+            stage_segment(core, staging, [rows], gathers.destination(one.group, task, one.section, last=True))
             for task in range(one.tasks)
         ]
     )

@@ -173,7 +173,7 @@ class GatherStep:
         """Works on the rows of segments: whole bundles, each ended by the rows that say so."""
         made, living, lost = Made(self._out()), dict[int, Gatherer](), False
         for one in members:
-            _, task, last = gathers.parse_destination(one.segment.to)
+            _, task, _, last = gathers.parse_destination(one.segment.to)
             lost = lost or one.lost
             calls: dict[int, list[Callable[[Any], object]]] = {}
             for row in _rows(one.rows, made, self.name, batch):

@@ -172,20 +172,33 @@ def cut(
     rows = rows.take(pa.array(order)).combine_chunks()
     for begin, end in zip([0, *changes.tolist()], [*changes.tolist(), len(order)], strict=True):
         part = rows.slice(begin, end - begin)
-        yield destination(int(groups[begin]).to_bytes(8, "big").hex(), int(tasks[begin])), part.to_batches()
+        group = int(groups[begin]).to_bytes(8, "big").hex()
+        yield destination(group, int(tasks[begin]), how.section), part.to_batches()
 
 
-def destination(group: str, task: int, *, last: bool = False) -> str:
-    """Where a segment waits, as its record has it. last: it ends its bundle."""
-    return f"{LAST if last else ''}{group}:{task}"
+class Destination(NamedTuple):
+    """Place of a segment in a stream that gathers: its group and task, and the section that it waits for.
+
+    last: it ends its bundle, which goes on.
+    """
+
+    group: str
+    task: int
+    section: int
+    last: bool
 
 
-def parse_destination(text: str) -> tuple[str, int, bool]:
-    """Group, task, and whether it ends a bundle: the inverse of `place`. Raises UnreadableRecord."""
-    group, _, task = text.removeprefix(LAST).partition(":")
-    if len(group) != 2 * ids.SLAB_BYTES or not task.isdecimal():
+def destination(group: str, task: int, section: int, *, last: bool = False) -> str:
+    """The place of a segment, as its record has it."""
+    return f"{LAST if last else ''}{group}:{task}:{section}"
+
+
+def parse_destination(text: str) -> Destination:
+    """The inverse of `destination`. Raises UnreadableRecord."""
+    group, *numbers = text.removeprefix(LAST).split(":")
+    if len(group) != 2 * ids.SLAB_BYTES or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):
         raise UnreadableRecord(f"not where a segment waits: {text!r:.100}")
-    return group, int(task), text.startswith(LAST)
+    return Destination(group, int(numbers[0]), int(numbers[1]), text.startswith(LAST))
 
 
 def tasks_of(how: Gathering, stream: str, rows: pa.Table) -> Ids:

@@ -70,14 +70,28 @@ def declare_line(
 
 
 def gather(
-    config: TopologyConfig, stream: Stream, ttl: int, waiting: Sequence[tuple[str, int, Segment]]
+    config: TopologyConfig,
+    stream: Stream,
+    ttl: int,
+    known: int,
+    waiting: Sequence[tuple[str, int, Segment]],
+    open_at: Sequence[Word],
 ) -> Request:
-    """Publishes staged segments of a stream that gathers: group and task of each, and the segment."""
+    """Publishes staged segments of a stream that gathers: group and task of each, and the segment.
+
+    open_at: when the group of each was seen to be open, as lua/gather.lua takes it. known: ms.
+    """
     own = [stream.gathering, stream.subscriptions]
-    for group, task, one in waiting:
+    args: list[Word] = [ttl, known]
+    for (group, task, one), at in zip(waiting, open_at, strict=True):
         own += [stream.gathered(group, task), stream.progress(group), *_rows_of(stream, [one])]
-    args = [word for group, task, one in waiting for word in (f"{group}:{task}", *_published(one))]
-    return script("gather", own, [ttl, *args], config.wait)
+        args += [f"{group}:{task}", *_published(one), at]
+    return script("gather", own, args, config.wait)
+
+
+def check_open(shard: Shard, names: Sequence[bytes]) -> Request:
+    """Tells of slabs whether some of their trees are not over."""
+    return script("check_open", [shard.slabs, *shard.vectors(names)], names)
 
 
 def note_arrivals(

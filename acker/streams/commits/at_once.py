@@ -262,6 +262,7 @@ def _fill(
 
 def _publish(core: Core, members: Sequence[tuple[str, Segment]], to: _Chain) -> None:
     found = publishing.divided(members)
+    to.add([request for request, _ in publishing.looking(core, found.waiting)])
     to.add(publishing.gathering(core, found.waiting), "gather")
     to.waiting += [[one for _, _, one in placed] for _, placed in found.waiting]
     to.add(publishing.releasing(core, found.ending))

@@ -6,16 +6,17 @@ subscriptions have the segment; where none is left, nobody works on its rows, an
 be replayed for the next one. The store notes which slots these are with the segment, until that is done.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import redis
 
-from acker.ledger import sections
+from acker.ledger import ids, sections
 from acker.ledger.core import Core
 from acker.store import keys
-from acker.store.operation import Operation, Request, abreast
+from acker.store.operation import Operation, Request, Word, abreast
+from acker.store.replies import milliseconds
 from acker.streams import fairness, gathers, lua, retention, segments, subscriptions
 from acker.streams.commits import inputs, vectors
 from acker.streams.commits.vectors import Made
@@ -57,20 +58,70 @@ def divided(members: Iterable[tuple[str, Segment]]) -> Divided:
     """Divides segments by what publishes them, into as many as a call takes."""
     found = Divided([], [], [])
     for stream, part in _parts(members):
-        placed = [(*gathers.parse_destination(one.to), one) for one in part if one.to]
-        if wait := [(group, task, one) for group, task, last, one in placed if not last]:
+        placed = [(gathers.parse_destination(one.to), one) for one in part if one.to]
+        if wait := [(to.group, to.task, one) for to, one in placed if not to.last]:
             found.waiting.append((stream, wait))
-        found.ending.extend((stream, (group, task, one)) for group, task, last, one in placed if last)
+        found.ending.extend((stream, (to.group, to.task, one)) for to, one in placed if to.last)
         if plain := [one for one in part if not one.to]:
             found.plain.append((stream, plain))
     return found
 
 
-def gathering(core: Core, waiting: Sequence[tuple[str, list[Placed]]]) -> list[Request]:
-    """Requests by which segments wait for others."""
-    name = core.config.name
+Waiting: TypeAlias = Sequence[tuple[str, list[Placed]]]
+"""Streams, and segments that are to wait there."""
+NOW = "now"
+
+
+def looking(core: Core, waiting: Waiting) -> list[tuple[Request, list[bytes]]]:
+    """Requests that tell of the groups of segments whether they are open, and of which slabs each tells."""
+    by_shard: dict[int, set[bytes]] = {}
+    for _, placed in waiting:
+        for slab in map(_awaited, placed):
+            by_shard.setdefault(ids.shard_of(slab, core.config.ackers), set()).add(slab)
     return [
-        lua.gather(core.config, keys.Stream(name, stream), HOLD_TTL, placed) for stream, placed in waiting
+        (lua.check_open(core.shards[shard], part), part)
+        for shard, slabs in by_shard.items()
+        for found in [sorted(slabs)]
+        for part in [found[first : first + _PUBLISH] for first in range(0, len(found), _PUBLISH)]
+    ]
+
+
+def _awaited(one: Placed) -> bytes:
+    """The slab whose trees a segment waits for."""
+    group, _, segment = one
+    return sections.slab_of(group, gathers.parse_destination(segment.to).section)
+
+
+def gathering(core: Core, waiting: Waiting, open_at: Sequence[Mapping[bytes, Word]] = ()) -> list[Request]:
+    """Requests by which segments wait for others.
+
+    open_at: for each stream, when slabs were seen to be open, and 0 for those that are over; without it, the
+    same chain looks.
+    """
+    known = round(2000 * core.config.message_timeout)  # see `acker.lines.coordinator.forget`
+    made = []
+    for number, (stream, placed) in enumerate(waiting):
+        seen = [open_at[number][_awaited(one)] if open_at else NOW for one in placed]
+        own = keys.Stream(core.config.name, stream)
+        made.append(lua.gather(core.config, own, HOLD_TTL, known, placed, seen))
+    return made
+
+
+def _open(core: Core, waiting: Waiting) -> Operation[list[dict[bytes, Word]]]:
+    """When groups were seen to be open, for each stream by its server's clock; 0 for those that are over."""
+    # The time first: a group that is found to be open was so then.
+    name = core.config.name
+    instants = yield [Request(keys.Stream(name, stream).gathering, ["TIME"]) for stream, _ in waiting]
+    looks = looking(core, waiting)
+    replies = yield [request for request, _ in looks]
+    is_open = {
+        slab: digit == ord("1")
+        for (_, slabs), reply in zip(looks, replies, strict=True)
+        for slab, digit in zip(slabs, reply, strict=True)
+    }
+    return [
+        {slab: milliseconds(instant) if is_open[slab] else 0 for slab in map(_awaited, placed)}
+        for instant, (_, placed) in zip(instants, waiting, strict=True)
     ]
 
 
@@ -129,8 +180,9 @@ def _gather(core: Core, to: Divided, made: Made) -> Operation[Made | None]:
     return made
 
 
-def _wait(core: Core, waiting: Sequence[tuple[str, list[Placed]]], made: Made) -> Operation[Made | None]:
+def _wait(core: Core, waiting: Waiting, before: Made) -> Operation[Made | None]:
     """Has segments wait for others, and shards note that; returns what the commit has made by then."""
+    made = before
     groups = {group for _, placed in waiting for group, _, _ in placed}
     of_groups = [sections.shards_of(group, core.config.ackers) for group in groups]
     noted_in = frozenset[int]().union(*of_groups)
@@ -140,12 +192,15 @@ def _wait(core: Core, waiting: Sequence[tuple[str, list[Placed]]], made: Made) -
     # Where all sections of a request are in one shard, that looks by itself for what was emitted there.
     needed = [one for one in made.needed.items() if one[1]] if any(len(one) > 1 for one in of_groups) else []
     counting = [made.counting(core, shard) for shard, _ in needed]
-    replies = yield [*gathering(core, waiting), *counting, *made.noting(core)]
+    open_at = yield from _open(core, waiting)
+    replies = yield [*gathering(core, waiting, open_at), *counting, *made.noting(core)]
     found, counts = replies[: len(waiting)], replies[len(waiting) :]
     if any(isinstance(reply, redis.ResponseError) for reply in found):
         return None
     if any(int(count or 0) < number for count, (_, number) in zip(counts, needed, strict=False)):
         return None
+    if any(b"2" in reply for reply in found):  # it took so long that nobody may know any more
+        return (yield from _wait(core, waiting, before))
     for (stream, placed), reply in zip(waiting, found, strict=True):
         for (_, _, one), state in zip(placed, reply, strict=True):
             if state == b"0":  # its trees are over: their request failed before
