@@ -1,11 +1,12 @@
 -- Takes back segments that a reader has taken and did not ack, so that others can have them. From then on no
--- commit of what it had then becomes final. Bound segments stay until the caller has seen to their commit.
+-- commit of what it had then becomes final. Bound segments stay until the caller has seen to their commit. The
+-- rows of segments that it has acked go: it asks for none again.
 --
 -- KEYS  1 taken        stream (lua/claim_segments.lua)
 --       2 returned     stream
 --       3 readers      hash (lua/claim_segments.lua)
 --       4 bound        hash (lua/bind_reader.lua)
---       ... owed       of each segment (lua/note_segments.lua)
+--       ... payload, owed  of each segment (lua/note_segments.lua)
 -- ARGV  1 slot
 --       2 reader
 --       3 dead         1: only where Spark has not logged a batch of the reader
@@ -31,15 +32,16 @@ for at = 1, #bound, 2 do
     found[#found + 1], found[#found + 2] = bound[at], bound[at + 1]
   end
 end
-for k = 5, #KEYS do
-  local number = ARGV[first + k - 5]
+for k = 5, #KEYS, 2 do
+  local owed, number = KEYS[k + 1], ARGV[first + (k - 5) / 2]
   local id = number .. '-0'
   local one = call('XRANGE', KEYS[1], id, id)[1]
   -- A bundle is given whole, and stays so: a store that was set back may have numbered anew what is bound.
   if one and tonumber(number) <= last and one[2][7] == 'bundle' then
     last = math.max(last, number + (tonumber(string.match(one[2][8], '^%d+')) or 0))
   end
-  local open = one and call('HGET', KEYS[k], ARGV[1]) == '1'
+  local state = call('HGET', owed, ARGV[1])
+  local open = one and state == '1'
   if open and tonumber(number) <= last then
     kept = true
   elseif one then
@@ -48,6 +50,9 @@ for k = 5, #KEYS do
       call('XADD', KEYS[2], '*', unpack(one[2]))
       back = back + 1
       highest = math.max(highest, tonumber(number))
+    elseif state == '2' then
+      call('HDEL', owed, ARGV[1])
+      if call('EXISTS', owed) == 0 then call('UNLINK', KEYS[k]) end
     end
   end
 end

@@ -216,7 +216,7 @@ def return_segments(
     """Takes segments back from a reader. ended: commits as they are bound to it."""
     own = [
         stream.taken(slot, reader), stream.returned(slot), stream.readers(slot), stream.bound(slot, reader),
-        *(stream.owed(one.token) for _, _, one in taken),
+        *_rows_of(stream, [one for _, _, one in taken]),
     ]  # fmt: skip
     args: list[Word] = [slot, reader, int(dead), ttl, len(ended), *(word for one in ended for word in one)]
     return script("return_segments", own, [*args, *(number for number, _, _ in taken)], config.wait)

@@ -134,6 +134,24 @@ def test_a_worker_that_is_killed_between_two_rows_costs_a_repeat(
     assert settler.settle(job.ledger).acked == 2
 
 
+def test_who_takes_over_lets_go_of_what_a_dead_worker_had_acked(
+    job: Job, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its rows would stay for a day, for a batch that no worker runs again."""
+    job.ask(3)
+    monkeypatch.setattr(leases, "LEASE", -1.0)
+    job.workers["fan"].work(again=True)  # the next claim would let go of them
+    kept = "acker:{t/asks}:payload:*", "acker:{t/asks}:owed:*"
+    assert [len(valkey_raw.keys(one)) for one in kept] == [1, 1]
+    other = Worker(job.ledger, job.workers["fan"].step)
+    other._slot = job.workers["fan"]._slot
+    assert other.recover() == 0
+    assert [len(valkey_raw.keys(one)) for one in kept] == [0, 0]
+    monkeypatch.undo()
+    job.work()
+    assert job.sums == [3]
+
+
 def test_a_bundle_goes_whole_to_one_of_two_readers_though_it_has_more_rows_than_one_takes(
     valkey_url: str,
 ) -> None:

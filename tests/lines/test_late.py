@@ -38,7 +38,7 @@ def end_for_good(job: Job, roots: Roots, raw: "redis.Redis") -> None:
 
 def assert_dropped(job: Job, rows: int, raw: "redis.Redis") -> None:
     """All rows of the stream came too late, and nothing is left of any request."""
-    assert int(raw.hget(ROWS.subscriptions.decode(), "too_late") or 0) == rows  # type: ignore[arg-type]
+    assert int(raw.hget(ROWS.subscriptions.decode(), "too_late") or 0) == rows
     job.work()
     assert job.sums == []
     for _ in range(3):
