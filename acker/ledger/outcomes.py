@@ -170,7 +170,8 @@ class OutcomeReader:
 
     A store that lost its latest moments may hold new entries before the one it was read to, or again
     some that were confirmed. So each reading counts: where a shard holds more entries than were read and
-    not confirmed since (`confirmed`), all of that shard are read again, reported before or not.
+    not confirmed since (`confirmed`), or the newest of these is not there as it was read, all of that shard
+    are read again, reported before or not.
 
     An entry that cannot be read is dropped and counted: the spout's own timer tells of its trees.
     """
@@ -179,7 +180,8 @@ class OutcomeReader:
         self.core = core
         self.spout = spout
         self._last = [b"0-0"] * len(core.shards)
-        self._given: list[set[bytes]] = [set() for _ in core.shards]
+        self._given: list[dict[bytes, bytes]] = [{} for _ in core.shards]
+        """Entries that were read and not confirmed, in their order, and what tells each from another."""
         self._unreadable: list[Receipt] = []
 
     def keys(self) -> list[bytes]:
@@ -198,7 +200,7 @@ class OutcomeReader:
             # An entry that is read again counts as read then; the store may not have it any more.
             for entry_id in list(given):
                 if id_parts(entry_id) > id_parts(before):
-                    given.discard(entry_id)
+                    del given[entry_id]
 
     def blocking(self, milliseconds: int) -> Request:
         """The one command that waits for entries in any shard, for a store that is one server."""
@@ -218,12 +220,12 @@ class OutcomeReader:
     def confirmed(self, receipts: Iterable[Receipt]) -> None:
         """Notes that the store has confirmed entries."""
         for receipt in receipts:
-            self._given[receipt.shard].discard(receipt.id)
+            self._given[receipt.shard].pop(receipt.id, None)
 
     def begin_again(self, shards: Iterable[int]) -> None:
         """Has the next readings begin with the oldest entries of shards."""
         for shard in shards:
-            self._last[shard], self._given[shard] = b"0-0", set()
+            self._last[shard], self._given[shard] = b"0-0", {}
 
     def read(self) -> Operation[list[Entry]]:
         """The next entries of all shards, without waiting."""
@@ -239,17 +241,23 @@ class OutcomeReader:
         missed: list[int] = []
         for first in range(0, len(shards), _READ_SHARDS):
             part = shards[first : first + _READ_SHARDS]
-            given = [len(self._given[shard]) for shard in part]
+            given = [dict(self._given[shard]) for shard in part]
+            newest = [(place, list(its.items())[-1]) for place, its in enumerate(given) if its]
             # Counted first: an entry that comes in between is among those read, and not counted.
             requests = [command("XLEN", streams[shard]) for shard in part]
             requests += [
                 command("XRANGE", streams[shard], b"(" + self._last[shard], b"+", b"COUNT", READ_ENTRIES)
                 for shard in part
             ]
+            requests += [lua.check_outcomes(streams[part[place]], [one]) for place, one in newest]
             replies = yield requests
-            entries_of = replies[len(part) :]
-            for shard, there, known, entries in zip(part, replies, given, entries_of, strict=False):
-                if len(entries) < READ_ENTRIES and there > known + len(entries):
+            entries_of = replies[len(part) : 2 * len(part)]
+            lost = {
+                place for (place, _), same in zip(newest, replies[2 * len(part) :], strict=True) if not same
+            }
+            for place, (shard, entries) in enumerate(zip(part, entries_of, strict=True)):
+                more = replies[place] > len(given[place]) + len(entries)
+                if place in lost or (len(entries) < READ_ENTRIES and more):
                     missed.append(shard)
             found += self._taken((shard, entries) for shard, entries in zip(part, entries_of, strict=True))
         if missed:
@@ -267,11 +275,14 @@ class OutcomeReader:
         found: list[Entry] = []
         for shard, entries in read:
             readable, unreadable = parse_all(shard, entries)
+            receipts = sorted(
+                [one.receipt for one in readable] + unreadable, key=lambda one: id_parts(one.id)
+            )
             found += readable
             self._unreadable += unreadable
             if entries:
                 self._last[shard] = entries[-1][0]
-                self._given[shard].update(entry_id for entry_id, _ in entries)
+                self._given[shard] |= {one.id: one.digest.removeprefix(b"!") for one in receipts}
         return found
 
 
