@@ -46,6 +46,7 @@ class Bolt:
         acked or failed before, or where the tuple would belong to more than 4,096 trees.
         """
         check_targets(targets)
+        self.topology.outbox.check_whole()
         given = [anchors] if isinstance(anchors, Tuple) else list(anchors)
         for anchor in given:
             _check_tuple(anchor)
@@ -114,6 +115,7 @@ class Bolt:
         timeout.
         """
         _check_tuple(tuple)
+        self.topology.outbox.check_whole()
         with self.topology.outbox.lock:
             tuple.check_open(self.topology.owner, "processed")
         try:

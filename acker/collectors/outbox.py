@@ -84,8 +84,20 @@ class Outbox:
         """Has a spout forget when this process forks, without keeping it alive."""
         self._spouts.add(spout)
 
+    def check_whole(self, sends: bool = False) -> None:
+        """Raises AckerError where the caller's thread is in the middle of another call, or `sends`.
+
+        A signal handler came then: what it finds is half changed, and what it waits for may wait for it.
+        """
+        if sends or self.lock._is_owned():  # type: ignore[attr-defined]
+            raise AckerError(
+                "a signal handler has called the topology while its thread is in another call of it: let the "
+                "handler note that, and make its call when the other has returned"
+            )
+
     def make_room(self) -> None:
         """Before adding, without the lock: sends if the buffer is full. Raises AckerError after `close`."""
+        self.check_whole()
         if self.closed:
             raise AckerError(f"topology {self.ledger.config.name!r} is closed")
         if self._weight < BUFFERED:
@@ -217,11 +229,7 @@ class Outbox:
 
     def _flush(self, *, new: bool = True) -> None:
         """Sends; new: also what no flush was called for yet."""
-        if self._sending._is_owned() or self.lock._is_owned():  # type: ignore[attr-defined]
-            raise AckerError(  # it would wait for itself, or for a thread that waits for what this one has
-                "flush: a signal handler has called it while its thread is in another call of the topology: "
-                "let the handler note that, and flush when the call has returned"
-            )
+        self.check_whole(self._sending._is_owned())  # type: ignore[attr-defined]
         asked = time.monotonic()
         with self._sending:
             began = time.monotonic()
@@ -242,12 +250,17 @@ class Outbox:
                     self._gather()
                     parts = [part for part in self._parts if self._sendable(part)]
                 refused = self._send(parts)
-                self._note_events()
+                with self.lock:
+                    events, self._events = self._events, []
+                if events:
+                    self.ledger.run(traces.note(self.ledger.core, events))
                 if new:
                     self._send_confirms()
                 if refused is not None:
                     raise refused
-                self._check_unreadable()
+                found, self._unreadable = self._unreadable, []
+                if found:
+                    raise UnreadableRecord(unreadable(found), found)
             except BaseException as error:
                 with self.lock:
                     self._due = time.monotonic() + _PAUSE
@@ -271,13 +284,6 @@ class Outbox:
             parts, emitted = [*parts, *made], emitted + left
         weight = self.buffer.messages + sum(part.weight for part in parts) + len(self._confirms)
         self._parts, self._flushed, self._weight, self.buffer.emitted = parts, [], weight, emitted
-
-    def _note_events(self) -> None:
-        """Notes what has become of traced trees by what the store has answered."""
-        with self.lock:
-            events, self._events = self._events, []
-        if events:
-            self.ledger.run(traces.note(self.ledger.core, events))
 
     def _sendable(self, part: Sending) -> bool:
         """Drops what matters no longer, and what was sent so long ago that its writer may be forgotten.
@@ -337,12 +343,6 @@ class Outbox:
                 if not error.anchors:
                     log.error("acker: %d messages are given up: %s", part.weight, error)
             self._remove(part)
-
-    def _check_unreadable(self) -> None:
-        """Raises UnreadableRecord where slabs were passed over, once."""
-        found, self._unreadable = self._unreadable, []
-        if found:
-            raise UnreadableRecord(unreadable(found), found)
 
     def _remove(self, part: Sending) -> None:
         with self.lock:

@@ -24,6 +24,7 @@ class Reports(Iterator[Outcome]):
 
     def __next__(self) -> Outcome:
         """Waits for the first outcome, and for no other."""
+        self._outbox.check_whole()
         if self._deadline is None:
             self._outbox.hurry()
             self._deadline = time.monotonic() + self._timeout

@@ -84,7 +84,7 @@ class Session:
         """Sends all that spouts and bolts have buffered; the store has it when this returns.
 
         Raises StoreUnavailable or StoreError, and AckerError where a signal handler calls it while its thread
-        is at work on the buffer. Nothing is lost then: what was not answered is kept, sent again
+        is in another call of the topology. Nothing is lost then: what was not answered is kept, sent again
         by itself and by the next flush, and takes effect once. UnreadableRecord names slabs that were passed
         over, when all else was sent.
         """

@@ -216,6 +216,7 @@ class Spout:
         confirmed outcome may come again there. What becomes of it where the store loses its latest moments is
         in docs/durability.md. Again, or for an outcome that the store does not have, it changes nothing.
         """
+        self._outbox.check_whole()
         self._inbox.confirm(outcome)
 
     def register(self) -> None:
