@@ -19,6 +19,7 @@ from acker.cli import (
     lines,
     places,
     read,
+    redrive,
     remove,
     serve,
     server,
@@ -56,8 +57,8 @@ add(app, "readers", streams.readers)
 add(app, "give-back", streams.give_back)
 add(app, "dead-letters", dead_letters.dead_letters)
 add(app, "dead-letter", dead_letters.dead_letter)
-add(app, "replay", dead_letters.replay)
-add(app, "discard", dead_letters.discard)
+add(app, "replay", redrive.replay)
+add(app, "discard", redrive.discard)
 add(app, "remove", remove.remove)
 app.add_typer(drpc.app, name="drpc")
 add(app, "tick", tick.tick)

@@ -1,10 +1,8 @@
-"""`acker dead-letters`, `dead-letter`, `replay`, `discard`: what spouts gave up, and what becomes of it."""
+"""`acker dead-letters` and `dead-letter`: rows that spouts gave up."""
 
-import functools
-import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -12,18 +10,22 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from acker.cli import options
+from acker.cli.letter_options import filtered, letters_module, opened_for
 from acker.cli.options import Json, Timeout, TopologyName, Url
-from acker.cli.output import facts, one_line, printable, row, show, show_json, step_batch, table
-from acker.cli.statuses import Status
-from acker.errors import (
-    AckerError,
-    SpoutPendingFull,
-    TrackRejected,
-    UnknownDeadLetter,
-    UnknownSpout,
-    ValidationError,
-    needing_pyarrow,
+from acker.cli.output import (
+    end_progress,
+    facts,
+    printable,
+    progress,
+    row,
+    show,
+    show_json,
+    step_batch,
+    table,
 )
+from acker.cli.statuses import Status
+from acker.cli.stopping import between_pages
+from acker.errors import ValidationError
 from acker.inspect.plain import instant
 from acker.ledger.client import Ledger
 
@@ -31,58 +33,8 @@ if TYPE_CHECKING:
     from acker.streams.spouts.attempts import Attempt
     from acker.streams.spouts.dead_letters import DeadLetter, Filter, Group
 
-_Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", show_default=False)]
-_All = Annotated[bool, typer.Option("--all", help="All of them.")]
-_Spout = Annotated[str | None, typer.Option(help="Only those of this spout.", show_default=False)]
-_Status = Annotated[str | None, typer.Option(help="Only failed, or expired ones.", show_default=False)]
-_Step = Annotated[
-    str | None, typer.Option(help="Only letters of this step; '' for no step.", show_default=False)
-]
-_Reason = Annotated[str, typer.Option(help="Only those with this in their reason.", show_default=False)]
-_Cause = Annotated[
-    str | None, typer.Option(help="Only those of this cause, as --groups shows it.", show_default=False)
-]
-_Stream = Annotated[
-    str | None, typer.Option(help="Only letters replayed to this stream.", show_default=False)
-]
-_Older = Annotated[
-    float | None, typer.Option(help="Only those given up so many seconds ago or more.", show_default=False)
-]
-_Newer = Annotated[
-    float | None, typer.Option(help="Only those given up so many seconds ago or less.", show_default=False)
-]
 
-
-def _filter(
-    spout: _Spout = None,
-    status: _Status = None,
-    step: _Step = None,
-    reason: _Reason = "",
-    cause: _Cause = None,
-    stream: _Stream = None,
-    older_than: _Older = None,
-    newer_than: _Newer = None,
-) -> Any:
-    return _module().Filter(spout, status, step, reason, cause, stream, older_than, newer_than)
-
-
-def _filtered(command: Callable[..., Status | None]) -> Callable[..., Status | None]:
-    """A command that takes the options of a filter, and is given that as `asked`."""
-    own, more = inspect.signature(command).parameters, inspect.signature(_filter).parameters
-    places = [one for name, one in own.items() if name != "asked"]
-    at = next((place for place, one in enumerate(places) if one.name == "url"), len(places))
-    together = [*places[:at], *more.values(), *places[at:]]
-
-    @functools.wraps(command)
-    def run(**given: Any) -> Status | None:
-        return command(asked=_filter(**{name: given.pop(name) for name in more}), **given)
-
-    run.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in together}
-    return run
-
-
-@_filtered
+@filtered
 def dead_letters(
     topology: TopologyName,
     asked: Any,
@@ -100,18 +52,17 @@ def dead_letters(
     url: Url = "",
     timeout: Timeout = 10.0,
     as_json: Json = False,
-) -> None:
+) -> Status | None:
     """Rows whose last attempt was not acked: a page at a time, by groups, or all into a file."""
-    letters = _module()
+    letters = letters_module()
     if (groups or output) and (cursor or (groups and output)):
         raise ValidationError("--groups and --output take all: they go with no --cursor, and not together")
-    ledger = _opened_for(asked, url, timeout, topology)
+    ledger = opened_for(asked, url, timeout, topology)
     if groups:
         _show_groups(ledger, asked, as_json)
-        return
+        return None
     if output:
-        _export(ledger, asked, output)
-        return
+        return _export(ledger, asked, output)
     found: list[DeadLetter] = []
     while True:
         page = ledger.run(letters.page(ledger.core, asked, limit=limit - len(found), cursor=cursor))
@@ -120,7 +71,7 @@ def dead_letters(
             break
     if as_json:
         show_json({"dead_letters": [_json().letter(one) for one in found], "cursor": cursor})
-        return
+        return None
     made = table("id", "message id", "status", "step", "attempts", "at", "reason", "row", right=("attempts",))
     for one in found:
         row(
@@ -137,6 +88,7 @@ def dead_letters(
     show(made if found else "no dead letters")
     if cursor is not None:
         sys.stderr.write(f"more: --cursor {cursor}\n")
+    return None
 
 
 def dead_letter(
@@ -147,7 +99,7 @@ def dead_letter(
     as_json: Json = False,
 ) -> None:
     """One dead letter, by its id: how each attempt ended, and its row."""
-    letters = _module()
+    letters = letters_module()
     ledger = options.ledger(url, timeout, topology)
     one = ledger.run(letters.get(ledger.core, letter))
     if as_json:
@@ -173,118 +125,8 @@ def dead_letter(
     )
 
 
-@_filtered
-def replay(
-    topology: TopologyName,
-    asked: Any,
-    ids: _Ids = None,
-    everything: _All = False,
-    url: Url = "",
-    timeout: Timeout = 10.0,
-    as_json: Json = False,
-) -> Status:
-    """Give dead letters a new tree, as their first attempt, and publish their rows again.
-
-    Exit status 5 where some could not be replayed, 4 where none of those named is there.
-    """
-    letters = _module()
-    _check_named(ids, asked, everything)
-    ledger = _opened_for(asked, url, timeout, topology)
-    if ids:
-        return _replay_named(ledger, list(dict.fromkeys(ids)), as_json)
-    done, refused, cursor = dict[str, int](), [], None
-    while True:
-        found = ledger.run(letters.replay_some(ledger.core, asked, cursor=cursor))
-        done |= found.anchors
-        refused += found.refused
-        cursor = found.cursor
-        if found.waits or cursor is None:
-            break
-        _progress(f"{len(done):,} replayed so far")
-    _show_replayed(done, refused, as_json)
-    if found.waits:
-        raise AckerError(f"{len(done):,} replayed, and no more now: {found.waits}; do the same again later")
-    return Status.PARTLY if refused else Status.DONE
-
-
-def _replay_named(ledger: Ledger, ids: list[str], as_json: bool) -> Status:
-    """Replays the dead letters that are named; one that cannot be keeps none of the others from it."""
-    letters, done, failed = _module(), dict[str, int](), dict[str, AckerError]()
-    for letter in ids:
-        try:
-            done[letter] = ledger.run(letters.replay(ledger.core, letter))
-        except (UnknownDeadLetter, ValidationError, SpoutPendingFull, TrackRejected) as error:
-            failed[letter] = error
-    if failed and not done:
-        raise next(iter(failed.values()))
-    _show_replayed(done, [], as_json)
-    for why in failed.values():
-        sys.stderr.write(f"acker: {one_line(str(why))}\n")
-    return Status.PARTLY if failed else Status.DONE
-
-
-@_filtered
-def discard(
-    topology: TopologyName,
-    asked: Any,
-    ids: _Ids = None,
-    everything: _All = False,
-    yes: Annotated[bool, typer.Option("--yes", help="It is meant: nothing brings them back.")] = False,
-    url: Url = "",
-    timeout: Timeout = 10.0,
-    as_json: Json = False,
-) -> Status:
-    """Drop dead letters for good, with their rows.
-
-    Exit status 5 where some of those named are not there, 4 where none is.
-    """
-    letters = _module()
-    _check_named(ids, asked, everything)
-    ledger = _opened_for(asked, url, timeout, topology)
-    if not yes:
-        count = len(set(ids)) if ids else sum(one.count for one in _groups(ledger, asked, ("status",)))
-        raise ValidationError(
-            f"{count:,} dead letters would be gone for good, with their rows: if that is meant, add --yes"
-        )
-    done, unknown, cursor = 0, [], None
-    if ids:
-        names = list(dict.fromkeys(ids))
-        for first in range(0, len(names), letters.PAGE):
-            part = names[first : first + letters.PAGE]
-            unknown += ledger.run(letters.discard(ledger.core, part))
-        done = len(names) - len(unknown)
-    if unknown and not done:
-        raise UnknownDeadLetter(f"topology {topology!r} has no dead letter {unknown[0]!r}")
-    while not ids:
-        found = ledger.run(letters.discard_some(ledger.core, asked, cursor=cursor))
-        done, cursor = done + found.count, found.cursor
-        if cursor is None:
-            break
-        _progress(f"{done:,} discarded so far")
-    if as_json:
-        show_json({"discarded": done, "unknown": unknown})
-    else:
-        show(f"{done:,} discarded" + (f"; no such dead letters: {', '.join(unknown)}" if unknown else ""))
-    return Status.PARTLY if unknown else Status.DONE
-
-
-def _opened_for(asked: "Filter", url: str, timeout: float, topology: str) -> Ledger:
-    """The ledger of a topology that has the spout of a filter, if it names one."""
-    ledger = options.ledger(url, timeout, topology)
-    if asked.spout is not None:
-        ledger.run(ledger.core.refresh_spouts())
-        if asked.spout not in ledger.core.spouts:
-            raise UnknownSpout(f"topology {topology!r} has no spout {asked.spout!r}")
-    return ledger
-
-
-def _check_named(ids: list[str] | None, asked: "Filter", everything: bool) -> None:
-    if bool(ids) == (asked.narrows or everything):
-        raise ValidationError("expected ids of dead letters, or filters as --cause, or --all for all of them")
-
-
 def _groups(ledger: Ledger, asked: "Filter", by: tuple[str, ...]) -> "tuple[Group, ...]":
-    letters = _module()
+    letters = letters_module()
     pages = [ledger.run(letters.groups(ledger.core, asked, by=by))]
     while pages[-1].cursor is not None:
         pages.append(ledger.run(letters.groups(ledger.core, asked, by=by, cursor=pages[-1].cursor)))
@@ -293,7 +135,7 @@ def _groups(ledger: Ledger, asked: "Filter", by: tuple[str, ...]) -> "tuple[Grou
 
 
 def _show_groups(ledger: Ledger, asked: "Filter", as_json: bool) -> None:
-    found = _groups(ledger, asked, _module().BY)
+    found = _groups(ledger, asked, letters_module().BY)
     if as_json:
         show_json([_json().group(one) for one in found])
         return
@@ -304,17 +146,19 @@ def _show_groups(ledger: Ledger, asked: "Filter", as_json: bool) -> None:
     show(made if found else "no dead letters")
 
 
-def _export(ledger: Ledger, asked: "Filter", output: str) -> None:
-    letters, count, cursor = _module(), 0, None
-    with _opened(output) as file:
-        while True:
+def _export(ledger: Ledger, asked: "Filter", output: str) -> Status:
+    letters, count, cursor = letters_module(), 0, None
+    with _opened(output) as file, between_pages() as stop:
+        while not stop.is_set():
             page = ledger.run(letters.page(ledger.core, asked, limit=letters.PAGE, cursor=cursor))
             file.writelines(_json().line(one) for one in page.letters)
             count += len(page.letters)
             if (cursor := page.cursor) is None:
                 break
-            _progress(f"{count:,} written so far")
+            progress(f"{count:,} written so far")
+        end_progress()
     sys.stderr.write(f"{count:,} dead letters written\n")
+    return Status.INTERRUPTED if stop.is_set() else Status.DONE
 
 
 @contextmanager
@@ -330,23 +174,6 @@ def _opened(output: str) -> Iterator[IO[str]]:
         yield file
 
 
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"{text}\n")
-
-
-def _show_replayed(done: dict[str, int], refused: list[Any], as_json: bool) -> None:
-    if as_json:
-        show_json(
-            {
-                "replayed": [{"id": letter, "anchor": str(anchor)} for letter, anchor in done.items()],
-                "refused": [{"id": one.id, "why": one.why} for one in refused],
-            }
-        )
-        return
-    show(f"{len(done):,} replayed" + (f", {len(refused):,} cannot be: {refused[0].why}" if refused else ""))
-
-
 def _text(one: "DeadLetter") -> str:
     return json.dumps(_json().plain(one.row), ensure_ascii=False)
 
@@ -360,9 +187,3 @@ def _json() -> Any:
     from acker.streams.spouts import letter_json
 
     return letter_json
-
-
-def _module() -> Any:
-    with needing_pyarrow("to read dead letters"):
-        from acker.streams.spouts import dead_letters as letters
-    return letters

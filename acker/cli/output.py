@@ -70,6 +70,18 @@ def show_json(value: object) -> None:
     sys.stdout.write(text + "\n")
 
 
+def progress(text: str) -> None:
+    """Shows how far something is, in place of what was shown before; only where stderr is a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[2K{text}")
+        sys.stderr.flush()
+
+
+def end_progress() -> None:
+    """Takes away what `progress` has shown."""
+    progress("")
+
+
 def table(*columns: str, right: Iterable[str] = ()) -> Table:
     """An empty table; the columns named in `right` hold numbers."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)

@@ -34,6 +34,7 @@ from acker.streams.spouts import dead_letters as letters
 from acker.streams.spouts import kept
 from acker.streams.spouts.letter_filter import Filter
 from acker.streams.spouts.letter_json import plain
+from acker.streams.spouts.letter_rounds import Rounds
 from acker.streams.spouts.options import outcomes_stream, replays_stream
 from acker.streams.spouts.replays import OUTCOMES
 from acker.streams.spouts.settler import Settler
@@ -252,9 +253,9 @@ def replay(
 ) -> int:
     """Replays a dead letter and returns its new anchor; or all that a filter takes, and returns how many.
 
-    As `acker.streams.spouts.dead_letters.replay` and `replay_some`, to the end. Raises ValidationError,
-    UnknownDeadLetter, and SpoutPendingFull or TrackRejected where there is no room: those before that are
-    replayed. How many of a filter's cannot be, and why, is logged.
+    A filter takes all rows that failed before the call, also those that wait until their spout has room for
+    more dead letters. Raises ValidationError, UnknownDeadLetter, and SpoutPendingFull or TrackRejected where
+    there is no room: the rows before that are replayed. How many of a filter's cannot be, and why, is logged.
     """
     if (letter is None) == (matching is None):
         raise ValidationError("replay: expected letter, the id of a dead letter, or matching, a filter")
@@ -262,27 +263,21 @@ def replay(
     if letter is not None:
         return ledger.run(letters.replay(ledger.core, letter))
     assert matching is not None
-    count, cursor = 0, None
-    while True:
-        done = ledger.run(letters.replay_some(ledger.core, matching, cursor=cursor))
-        count, cursor = count + len(done.anchors), done.cursor
+    count, rounds = 0, Rounds(ledger, matching, letters.replay_some)
+    for done in rounds:
+        assert isinstance(done, letters.Replayed)
+        count += len(done.anchors)
         if done.refused:
             _log.warning("%d dead letters cannot be replayed: %s", len(done.refused), done.refused[0].why)
-        if done.waits:
-            raise SpoutPendingFull(f"{count:,} dead letters were replayed, and no more now: {done.waits}")
-        if cursor is None:
-            return count
+    if rounds.why:
+        raise SpoutPendingFull(f"{count:,} dead letters were replayed, and no more now: {rounds.why}")
+    return count
 
 
 def discard(*, url: str, topology: str, matching: Filter, **settings: object) -> int:
     """Drops the dead letters that a filter takes for good, with their rows; returns how many there were."""
-    ledger = _ledger(url, topology, settings)
-    count, cursor = 0, None
-    while True:
-        done = ledger.run(letters.discard_some(ledger.core, matching, cursor=cursor))
-        count, cursor = count + done.count, done.cursor
-        if cursor is None:
-            return count
+    rounds = Rounds(_ledger(url, topology, settings), matching, letters.discard_some)
+    return sum(done.count for done in rounds if isinstance(done, letters.Discarded))
 
 
 def watermark(*, url: str, topology: str, spout: str, **settings: object) -> dict[str, int]:

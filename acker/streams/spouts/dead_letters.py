@@ -44,7 +44,7 @@ __all__ = [
     "get", "groups", "page", "replay", "replay_some",
 ]  # fmt: skip
 
-_OTHERS = "others are replaying, too"
+OTHERS = "others are replaying, too"
 STEP = 500
 """Most dead letters that one step replays or discards."""
 
@@ -142,7 +142,7 @@ def replay(core: Core, letter: str) -> Operation[int]:
     found = yield from letter_store.head(core, letter)
     done = yield from letter_replays.replay(core, [found])
     if done is None:
-        raise UnknownDeadLetter(f"dead letter {letter!r} could not be replayed: {_OTHERS}")
+        raise UnknownDeadLetter(f"dead letter {letter!r} could not be replayed: {OTHERS}")
     if done.refused:
         raise ValidationError(done.refused[0].why)
     if letter not in done.anchors:
@@ -173,7 +173,7 @@ def replay_some(
         part = [one for one in found[place:] if one.spout == found[place].spout]
         try:
             done = yield from letter_replays.replay(core, part)
-            waits = "" if done else _OTHERS
+            waits = "" if done else OTHERS
         except (SpoutPendingFull, TrackRejected) as error:
             done, waits = None, str(error)
         if done is None:

@@ -50,7 +50,8 @@ class Filter:
     spout, status (failed or expired), stream (where a replay is published): that one. step: the step that
     gave the reason, "" for letters without a known step. reason: a part of it, in capitals or not. cause: the
     whole of it as `cause` gives it. older_than, newer_than: seconds since the last outcome, by the store's
-    clock. Raises ValidationError.
+    clock. ended_until: Unix seconds by that clock; letters whose last outcome came later are left out. Raises
+    ValidationError.
     """
 
     spout: str | None = None
@@ -61,6 +62,7 @@ class Filter:
     stream: str | None = None
     older_than: float | None = None
     newer_than: float | None = None
+    ended_until: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("spout", "stream"):
@@ -95,6 +97,7 @@ class Filter:
             and self.stream in (None, letter.stream)
             and (self.older_than is None or now - letter.at >= self.older_than)
             and (self.newer_than is None or now - letter.at <= self.newer_than)
+            and (self.ended_until is None or letter.at <= self.ended_until)
             and (not self.reason or self.reason.casefold() in letter.reason.casefold())
             and (self.cause is None or self.cause == cause(letter.reason))
         )

@@ -1,0 +1,234 @@
+"""`acker replay` and `acker discard`: dead letters get another try, or are dropped."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from acker.cli.letter_options import filtered, letters_module, opened_for
+from acker.cli.options import Json, Timeout, TopologyName, Url
+from acker.cli.output import end_progress, one_line, progress, show, show_json
+from acker.cli.statuses import Status
+from acker.cli.stopping import Stop, between_pages
+from acker.errors import (
+    AckerError,
+    SpoutPendingFull,
+    TrackRejected,
+    UnknownDeadLetter,
+    ValidationError,
+)
+from acker.ledger.client import Ledger
+
+if TYPE_CHECKING:
+    from acker.streams.spouts.dead_letters import Filter, Refusal
+    from acker.streams.spouts.letter_rounds import Held, Rounds
+
+_Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", show_default=False)]
+_All = Annotated[bool, typer.Option("--all", help="All of them.")]
+_REFUSED = 1_000
+"""Most refusals that are listed in JSON."""
+
+
+@filtered
+def replay(
+    topology: TopologyName,
+    asked: Any,
+    ids: _Ids = None,
+    everything: _All = False,
+    wait: Annotated[
+        float, typer.Option(help="Seconds to wait for room, each time that there is none.")
+    ] = 0.0,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> Status:
+    """Give dead letters a new tree, as their first attempt, and publish their rows again.
+
+    Takes all rows that failed before it began, also those that wait for room for more dead letters. The first
+    Ctrl-C ends it after the page at hand. Exit status 5 where some could not be replayed, 4 where none of
+    those named is there.
+    """
+    _check_named(ids, asked, everything)
+    ledger = opened_for(asked, url, timeout, topology)
+    if ids:
+        return _replay_named(ledger, list(dict.fromkeys(ids)), as_json)
+    with between_pages() as stop:
+        rounds = _rounds(ledger, asked, letters_module().replay_some, wait)
+        listing = _Listing(as_json)
+        error = _run(rounds, stop, listing, "replayed")
+        held = _held(rounds, error)
+    listing.end(held)
+    return _ended(listing.count, "replayed", listing.refused, held, stop, error, as_json)
+
+
+@filtered
+def discard(
+    topology: TopologyName,
+    asked: Any,
+    ids: _Ids = None,
+    everything: _All = False,
+    yes: Annotated[bool, typer.Option("--yes", help="It is meant: nothing brings them back.")] = False,
+    url: Url = "",
+    timeout: Timeout = 10.0,
+    as_json: Json = False,
+) -> Status:
+    """Drop dead letters for good, with their rows.
+
+    Takes all rows that failed before it began, also those that wait for room for more dead letters. The first
+    Ctrl-C ends it after the page at hand. Exit status 5 where some of those named are not there, 4
+    where none is.
+    """
+    letters = letters_module()
+    _check_named(ids, asked, everything)
+    ledger = opened_for(asked, url, timeout, topology)
+    rounds = None if ids else _rounds(ledger, asked, letters.discard_some)
+    if not yes:
+        count = len(set(ids or ())) if rounds is None else rounds.held().count
+        raise ValidationError(
+            f"{count:,} dead letters would be gone for good, with their rows: if that is meant, add --yes"
+        )
+    if rounds is None:
+        return _discard_named(ledger, list(dict.fromkeys(ids or ())), as_json)
+    with between_pages() as stop:
+        counted = _Counted()
+        error = _run(rounds, stop, counted, "discarded")
+        held = _held(rounds, error)
+    if as_json:
+        show_json({"discarded": counted.count, "unknown": [], "held": held.count, "why": held.why})
+    return _ended(counted.count, "discarded", [], held, stop, error, as_json)
+
+
+class _Counted:
+    """What was done so far."""
+
+    count = 0
+
+    def add(self, page: Any) -> None:
+        """Counts a page."""
+        self.count += page.count
+
+
+class _Listing(_Counted):
+    """Counts what was replayed, and lists it as JSON while it goes on: there may be millions."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self.refused: list[Refusal] = []
+
+    def add(self, page: Any) -> None:
+        """Counts a page, and lists it."""
+        for letter, anchor in page.anchors.items() if self._as_json else ():
+            sys.stdout.write(", " if self.count else '{"replayed": [')
+            sys.stdout.write(json.dumps({"id": letter, "anchor": str(anchor)}))
+            self.count += 1
+        self.count += 0 if self._as_json else len(page.anchors)
+        self.refused += page.refused
+
+    def end(self, held: "Held") -> None:
+        """Ends the list, with what was not replayed."""
+        if self._as_json:
+            refused = [{"id": one.id, "why": one.why} for one in self.refused[:_REFUSED]]
+            rest = {"refused": refused, "held": held.count, "why": held.why}
+            sys.stdout.write(("" if self.count else '{"replayed": [') + "], " + json.dumps(rest)[1:] + "\n")
+
+
+def _rounds(ledger: Ledger, asked: "Filter", step: Any, wait: float = 0.0) -> "Rounds":
+    from acker.streams.spouts.letter_rounds import Rounds
+
+    return Rounds(ledger, asked, step, wait)
+
+
+def _run(rounds: "Rounds", stop: Stop, counted: _Counted, done: str) -> AckerError | None:
+    """Does page after page, until it is stopped; returns the error that ended it."""
+    try:
+        for page in rounds:
+            counted.add(page)
+            progress(f"{counted.count:,} {done} so far")
+            if stop.is_set():
+                break
+    except AckerError as error:
+        if not counted.count:
+            raise
+        return error
+    finally:
+        end_progress()
+    return None
+
+
+def _held(rounds: "Rounds", error: AckerError | None) -> "Held":
+    """What is left; not known after an error, which is told in its place."""
+    from acker.streams.spouts.letter_rounds import Held
+
+    return rounds.held() if error is None else Held(0, True, str(error))
+
+
+def _ended(
+    count: int,
+    done: str,
+    refused: "list[Refusal]",
+    held: "Held",
+    stop: Stop,
+    error: AckerError | None,
+    as_json: bool,
+) -> Status:
+    """Says what was done, and what is left and why; returns the status."""
+    said = f"{count:,} {done}"
+    if refused:
+        said += f"; {len(refused):,} cannot be: {refused[0].why}"
+    if error is not None:
+        said += f"; the others wait: {error}"
+    elif held.count:
+        why = held.why or ("it was interrupted" if stop.is_set() else "they ended meanwhile")
+        said += f"; {held.count:,}{' or more' if held.more else ''} are held: {why}"
+    if not as_json:
+        show(one_line(said))
+    elif refused or held.count or error is not None:
+        sys.stderr.write(f"acker: {one_line(said)}\n")
+    if stop.is_set():
+        return Status.INTERRUPTED
+    if not refused and not held.count and error is None:
+        return Status.DONE
+    return Status.PARTLY if count else Status.TROUBLE
+
+
+def _replay_named(ledger: Ledger, ids: list[str], as_json: bool) -> Status:
+    """Replays the dead letters that are named; one that cannot be keeps none of the others from it."""
+    letters, done, failed = letters_module(), dict[str, int](), dict[str, AckerError]()
+    for letter in ids:
+        try:
+            done[letter] = ledger.run(letters.replay(ledger.core, letter))
+        except (UnknownDeadLetter, ValidationError, SpoutPendingFull, TrackRejected) as error:
+            failed[letter] = error
+    if failed and not done:
+        raise next(iter(failed.values()))
+    if as_json:
+        replayed = [{"id": letter, "anchor": str(anchor)} for letter, anchor in done.items()]
+        refused = [{"id": letter, "why": str(why)} for letter, why in failed.items()]
+        show_json({"replayed": replayed, "refused": refused})
+    else:
+        show(f"{len(done):,} replayed")
+    for why in failed.values():
+        sys.stderr.write(f"acker: {one_line(str(why))}\n")
+    return Status.PARTLY if failed else Status.DONE
+
+
+def _discard_named(ledger: Ledger, ids: list[str], as_json: bool) -> Status:
+    """Discards the dead letters that are named."""
+    letters = letters_module()
+    unknown: list[str] = []
+    for first in range(0, len(ids), letters.PAGE):
+        unknown += ledger.run(letters.discard(ledger.core, ids[first : first + letters.PAGE]))
+    done = len(ids) - len(unknown)
+    if not done:
+        raise UnknownDeadLetter(f"topology {ledger.config.name!r} has no dead letter {unknown[0]!r}")
+    if as_json:
+        show_json({"discarded": done, "unknown": unknown})
+    else:
+        show(f"{done:,} discarded" + (f"; no such dead letters: {', '.join(unknown)}" if unknown else ""))
+    return Status.PARTLY if unknown else Status.DONE
+
+
+def _check_named(ids: list[str] | None, asked: "Filter", everything: bool) -> None:
+    if bool(ids) == (asked.narrows or everything):
+        raise ValidationError("expected ids of dead letters, or filters as --cause, or --all for all of them")
