@@ -310,7 +310,7 @@ def is_interrupt(error: BaseException) -> bool:
 
     In another thread a KeyboardInterrupt is no more than what that code has raised.
     """
-    return isinstance(error, KeyboardInterrupt) and current_thread() is main_thread()
+    return issubclass(type(error), KeyboardInterrupt) and current_thread() is main_thread()
 
 
 def text_of(value: object) -> str:

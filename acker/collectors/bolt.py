@@ -121,12 +121,9 @@ class Bolt:
         try:
             yield Collector(self, tuple)
         except Exception as error:
-            self.fail(
-                tuple,
-                config.bounded_reason(causes.said_by(error)),
-                retry=not isinstance(error, PermanentFailure),
-            )
-            if not isinstance(error, FailedException) and not isinstance(error, catch):
+            kind, reason = type(error), config.bounded_reason(causes.said_by(error))
+            self.fail(tuple, reason, retry=not issubclass(kind, PermanentFailure))
+            if not issubclass(kind, FailedException) and not issubclass(kind, catch):
                 raise
         else:
             self.ack(tuple)

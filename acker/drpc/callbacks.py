@@ -13,6 +13,7 @@ from threading import Condition, RLock, Thread
 from typing import Any
 
 from acker.errors import is_interrupt
+from acker.ledger.causes import log_error
 
 MOST = 64
 """Most threads of a process in which callbacks run."""
@@ -79,7 +80,7 @@ def _call(fn: Callable[[Future[Any]], object], answer: Answer) -> None:
     except BaseException as error:  # it is the user's: SystemExit, too, is its own
         if is_interrupt(error):
             raise
-        _log.exception("a callback of an answer has raised")
+        log_error(_log, error, "a callback of an answer has raised")
 
 
 def waiting() -> int:

@@ -16,6 +16,7 @@ from acker.drpc.callbacks import Answer
 from acker.drpc.calls import Seen, Status, ended, overdue
 from acker.drpc.registry import Description
 from acker.errors import AckerError, DRPCFailed, DRPCTimeout, UnreadableRecord
+from acker.ledger.causes import log_error
 from acker.ledger.client import Ledger
 from acker.store import keys
 from acker.store.operation import Request, Word, command
@@ -186,8 +187,8 @@ def _give(future: Answer, result: object) -> None:
             future.set_exception(result)
         else:
             future.set_result(result)
-    except (RuntimeError, InvalidStateError):  # somebody else has given it a result
-        _log.exception("an answer cannot be given: its future has been given another one")
+    except (RuntimeError, InvalidStateError) as error:  # somebody else has given it a result
+        log_error(_log, error, "an answer cannot be given: its future has been given another one")
 
 
 def result_of(function: str, call: Seen) -> Any:

@@ -6,10 +6,11 @@ its batch.
 """
 
 import functools
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from acker.errors import FailedException, class_name, text_of
+from acker.errors import FailedException, class_name, is_interrupt, text_of
 from acker.ledger.config import bounded_reason, check_reason
 
 _END = "\0"
@@ -57,9 +58,22 @@ class Cause:
 def said_by(error: BaseException) -> str:
     """The reason that an exception is: its type and text; of FailedException, its text alone."""
     text, kind = text_of(error), class_name(error)
-    if isinstance(error, FailedException):
+    if issubclass(type(error), FailedException):  # an object's own word for its class may raise
         return text or "failed"
     return f"{kind}: {text}" if text else kind
+
+
+def log_error(log: logging.Logger, error: BaseException | None, message: str, *args: object) -> None:
+    """Logs an error of the user's, with its trace, if there is one.
+
+    Handlers of logs are the user's, too, and so are the attributes that a trace shows: what they raise is
+    dropped, for the caller has still to do what comes of the error.
+    """
+    try:
+        log.warning(message, *args, exc_info=error)
+    except BaseException as another:
+        if is_interrupt(another):
+            raise
 
 
 def text_by(step: str, batch: int) -> str:

@@ -49,3 +49,12 @@ def _end() -> None:
     if _running is not None and _running[0] == os.getpid():
         _running[1].call_soon_threadsafe(_running[1].stop)
         _running[2].join(1.0)
+
+
+def _begin_anew() -> None:
+    """In a forked child: a thread that has the lock may not be there."""
+    global _lock  # noqa: PLW0603 - it is the process's
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_anew)

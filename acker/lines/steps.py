@@ -22,7 +22,7 @@ from acker.errors import (
     is_interrupt,
 )
 from acker.ledger import sections
-from acker.ledger.causes import Cause, said_by
+from acker.ledger.causes import Cause, log_error, said_by
 from acker.ledger.config import bounded_reason
 from acker.ledger.core import Core
 from acker.ledger.settings import check_number
@@ -84,12 +84,12 @@ class Made:
     def fail(self, anchor: Anchor, error: BaseException, step: str, batch: int) -> None:
         """Has a request fail for an error; of a row with several trees, all of them."""
         said = said_by(error)
-        if not isinstance(error, FailedException):
-            _log.warning("step %s fails a record: %s", step, said, exc_info=error)
-        retry = not isinstance(error, PermanentFailure)
+        retry = not issubclass(type(error), PermanentFailure)
         cause = Cause(bounded_reason(said), step, retry, batch).text()
         for tree in trees_of(anchor):
             self.failed.setdefault(tree, cause)
+        if not issubclass(type(error), FailedException):
+            log_error(_log, error, "step %s fails a record: %s", step, said)
 
     def lives(self, anchor: Anchor) -> bool:
         """True for rows without a tree, and unless all trees of a row have failed."""

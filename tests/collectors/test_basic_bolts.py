@@ -1,5 +1,6 @@
 """Basic bolts: they anchor, ack and fail by themselves."""
 
+import contextlib
 import io
 import multiprocessing.pool
 import threading
@@ -105,6 +106,13 @@ class Unspeakable(Exception):
         raise self.error
 
 
+class Untouchable(Exception):
+    """Not even its class can be asked for."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise SystemExit
+
+
 class Text(str):
     """Text of a class of its own, which nobody can work on."""
 
@@ -141,6 +149,9 @@ def test_an_exception_whose_text_cannot_be_had_fails_its_tuple_all_the_same(make
         with pytest.raises(type(error)), bolt.processing(spout.emit("m")[0]):
             raise error
         assert [(one.status, one.reason) for one in reported(spout)] == [("failed", type(error).__name__)]
+    with contextlib.suppress(SystemExit, Untouchable), bolt.processing(spout.emit("m")[0]):
+        _panic(Untouchable())
+    assert [one.reason for one in reported(spout)] == ["Untouchable"]
     with bolt.processing(spout.emit("m")[0]):
         _panic(Speaking())
     assert [one.reason for one in reported(spout)] == ["no such word"]

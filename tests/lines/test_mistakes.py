@@ -1,5 +1,6 @@
 """What a step does wrong costs the request that it was at, and no other; and no thread that works."""
 
+import logging
 import sys
 import threading
 import time
@@ -38,6 +39,13 @@ def deep(levels: int) -> Any:
 class Unshowable:
     def __repr__(self) -> str:
         raise RuntimeError
+
+
+class Untouchable(Exception):
+    """Not even its class can be asked for."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise SystemExit
 
 
 class Ending(Exception):
@@ -94,6 +102,7 @@ def asked(ledger: Ledger, mistake: Callable[[Out], object]) -> tuple[int, str]:
         (lambda _: panic(KeyboardInterrupt("mine")), "KeyboardInterrupt: mine"),
         (lambda _: panic(BaseException("as pyo3's PanicException")), "PanicException"),
         (lambda _: panic(Ending("mine")), "Ending"),
+        (lambda _: panic(Untouchable()), "Untouchable"),
         (lambda _: panic(FailedException("\ud800")), "?"),
         (lambda out: out.emit("rows", {"i": "\ud800"}), "column 'i'"),
         (lambda out: out.emit("rows", {"i": 1, "\ud800": 1}), "surrogates not allowed"),
@@ -115,6 +124,20 @@ def test_a_mistake_fails_the_request_that_makes_it(
     good, reason = asked(ledger, mistake)
     assert good == 2
     assert said in reason
+
+
+def test_a_handler_of_logs_that_raises_costs_no_request(ledger: Ledger) -> None:
+    class Broken(logging.Handler):
+        def emit(self, _: logging.LogRecord) -> None:
+            raise ConnectionError("no log")
+
+    handler = Broken()
+    logging.getLogger("acker").addHandler(handler)
+    try:
+        good, reason = asked(ledger, lambda _: panic(ValueError("bad")))
+    finally:
+        logging.getLogger("acker").removeHandler(handler)
+    assert (good, reason) == (2, "in section rows: ValueError: bad")
 
 
 def test_rows_that_cannot_gather_fail_their_request_alone(ledger: Ledger) -> None:

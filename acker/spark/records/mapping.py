@@ -39,7 +39,7 @@ _TUPLE = {tuple}
 
 def cause_of(error: BaseException) -> str:
     """The cause, as text, that a tree is failed for by an exception: its type and text; of ours, its text."""
-    return Cause(said_by(error), retry=not isinstance(error, PermanentFailure)).text()
+    return Cause(said_by(error), retry=not issubclass(type(error), PermanentFailure)).text()
 
 
 def _records_of(

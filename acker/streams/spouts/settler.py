@@ -21,7 +21,7 @@ from acker.errors import (
     text_of,
 )
 from acker.ledger import topologies
-from acker.ledger.causes import said_by
+from acker.ledger.causes import log_error, said_by
 from acker.ledger.client import Ledger, follow
 from acker.ledger.config import check_name
 from acker.store import keys
@@ -254,13 +254,9 @@ class Settler:
                 said = said_by(error)
                 if self._trouble.get(name) != said:
                     self._trouble[name] = said
-                    ours = isinstance(error, AckerError)
-                    _log.warning(
-                        "outcomes of topology %s wait: %s",
-                        name,
-                        text_of(error) or said,
-                        exc_info=None if ours else error,
-                    )
+                    ours = issubclass(type(error), AckerError)
+                    what = text_of(error) or said
+                    log_error(_log, None if ours else error, "outcomes of topology %s wait: %s", name, what)
         return settled
 
     def _recover(self, ledger: Ledger) -> int:
