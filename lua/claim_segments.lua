@@ -16,9 +16,10 @@
 --       8 ttl            seconds for which what the reader has taken is kept
 --       9 shown          how many segments are told, at most
 --       10 name          of the subscription: a store that was set back may have given its number to another
+--       11 version       of the function whose step the caller works on; or empty
 -- Returns {number of the last segment, whether there may be more, then number, entry and record of each
 -- segment after `at`, where these are not more than `shown`}; an error without the subscription, and where
--- segments after `at` were given back.
+-- segments after `at` were given back; another one where the step is of another version of its function.
 -- Segments that were given before, and are in no batch, come first and alone.
 -- A late copy of a call whose reader has gone on and forgotten what it took is refused by the first XADD,
 -- whose number is not above the last one: a segment is given first, and only then taken from where it was.
@@ -31,6 +32,9 @@ local instant = redis.call('TIME')
 local now = instant[1] * 1000 + math.floor(instant[2] / 1000)
 if redis.call('HGET', KEYS[2], 'slot:' .. slot) ~= ARGV[10] then
   return redis.error_reply('ACKER subscription ' .. ARGV[10] .. ' was dropped')
+end
+if ARGV[11] ~= '' and redis.call('HGET', KEYS[2], 'version') ~= ARGV[11] then
+  return redis.error_reply('ACKER VERSION')
 end
 local cursor, lanes = unpack(redis.call('HMGET', KEYS[2], 'cursor:' .. slot, 'lanes:' .. slot))
 if not string.match(cursor or '', '^%d+%-%d+$') or

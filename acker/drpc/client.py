@@ -7,6 +7,7 @@ that waits for the answers. Both end when there is nothing to do.
 import asyncio
 import contextlib
 import hashlib
+import logging
 import os
 import secrets
 import threading
@@ -47,19 +48,28 @@ from acker.ledger.client import Ledger, follow
 from acker.ledger.settings import check_number
 from acker.lines import columns
 from acker.store import keys
-from acker.store.operation import Operation, Reply, abreast
+from acker.store.operation import Operation, Reply, Request, abreast
+from acker.streams import lua as streams_lua
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.spout import Prepared, StreamSpout
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _TOGETHER = 1_024
 _SEGMENTS = 16
 """Segments that calls are divided into which come at one time, so that as many workers can have some."""
 _MOST_DOUBTS = 1_000
 """Writes that have ended by an error, of which it is to be found out what became of them, at most."""
+_REGISTRATIONS = 3
+"""How often calls are written anew whose function was registered otherwise since."""
+_GONE = "it was removed, or the store has lost it. Who works on it registers it again"
 _FOLLOW = 2.5
 """Seconds after which it is seen whether the topology has changed."""
+
+
+class _OtherVersion(Exception):
+    """The function was removed since it was learnt, and perhaps registered otherwise."""
 
 
 class Client:
@@ -87,7 +97,7 @@ class Client:
         self._sending = False
         self._followed = time.monotonic()
         self._doubts: deque[Doubt] = deque(maxlen=_MOST_DOUBTS)
-        self._waiting = Waiting(self.function, lambda: self.ledger)
+        self._waiting = Waiting(lambda: self.function, lambda: self.ledger)
         _clients.add(self)
 
     def __getstate__(self) -> tuple[Ledger, Description]:
@@ -231,6 +241,34 @@ class Client:
             self._followed = time.monotonic()
 
     def _write(self, calls: Sequence[Call], group: int) -> None:
+        """Writes calls by the function as it is registered now."""
+        for _ in range(_REGISTRATIONS):
+            try:
+                return self._write_as_known(calls, group)
+            except _OtherVersion:
+                self._clear_doubts()
+                self._learn()
+        raise UnknownFunction(
+            f"function {self.function.name!r} was registered again and again: nothing was asked"
+        )
+
+    def _learn(self) -> None:
+        """Learns the function anew, which was removed and registered otherwise. Raises UnknownFunction."""
+        known = self.function
+        try:
+            found = self.ledger.run(registry.find(known.name))
+        except UnknownFunction as error:
+            raise UnknownFunction(f"function {known.name!r} has gone: {_GONE}") from error
+        if found.topology != known.topology:
+            raise UnknownFunction(
+                f"function {known.name!r} is of topology {found.topology!r} by now, not of {known.topology!r}"
+            )
+        if found == known:
+            raise UnknownFunction(f"function {known.name!r} has gone: {_GONE}")
+        _log.warning("function %s was registered otherwise: it is asked as it is now", known.name)
+        self.function, self._spouts = found, {}
+
+    def _write_as_known(self, calls: Sequence[Call], group: int) -> None:
         self._clear_doubts()
         name, doubt = self.function.name, Doubt(secrets.token_hex(8), [one.request for one in calls])
         try:
@@ -244,10 +282,7 @@ class Client:
             if isinstance(error, SpoutPendingFull | TrackRejected):
                 raise DRPCFull(f"function {name!r}: {error}") from error
             if isinstance(error, UnknownLine):
-                raise UnknownFunction(
-                    f"function {name!r} has gone: it was removed, or the store has lost it. Who works on it "
-                    "registers it again"
-                ) from error
+                raise UnknownFunction(f"function {name!r} has gone: {_GONE}") from error
             raise
 
     def _register(
@@ -261,8 +296,10 @@ class Client:
         begun, rows = set[str](), _rows(calls)
         # Nearly always all of them are new: what there is to know for their rows is asked along.
         preparing = self._spout(group).prepare(rows, _segments(group))
-        looks: list[Operation[Any]] = [self._ask(calls, caller), _outcome(preparing)]
-        replies, prepared = self.ledger.run(abreast(looks))
+        looks: list[Operation[Any]] = [self._is_current(), self._ask(calls, caller), _outcome(preparing)]
+        current, replies, prepared = self.ledger.run(abreast(looks))
+        if not current:
+            raise _OtherVersion
         if [b"full"] in replies and self.ledger.run(overdue(self.ledger.core, self.function)):
             replies = self.ledger.run(self._ask(calls, caller))
         new: list[Call] = []
@@ -294,9 +331,19 @@ class Client:
         if isinstance(prepared, AckerError):
             raise prepared
         owned = lua.own_calls(self._own, doubt.caller, [one.request for one in calls])
+        conditions = [owned, self._same_version()]
         return self._spout(group).write_if(
-            rows, owned, doubt.writer, segments=_segments(group), prepared=prepared
+            rows, conditions, doubt.writer, segments=_segments(group), prepared=prepared
         )
+
+    def _same_version(self) -> Request:
+        """A script that is answered 1 where the function's first step is the one that is known, else 0."""
+        stream = keys.Stream(self.function.topology, self.function.stream(0))
+        return streams_lua.check_version(stream, self.function.version)
+
+    def _is_current(self) -> Operation[bool]:
+        [same] = yield [self._same_version()]
+        return bool(same)
 
     def _spout(self, group: int) -> StreamSpout:
         if (known := self._spouts.get(group)) is not None:

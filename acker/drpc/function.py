@@ -265,7 +265,8 @@ class LinearDRPC:
         line = Line(ledger, self.name, gathers)
         line.once = not self.idempotent
         line.again = partial(self.register_in, line.ledger)
-        line.check = lambda: line.ledger.run(registry.check(self.description(line.ledger.config.name)))
+        line.version = what.version
+        line.check = partial(self._check, line.ledger)
         for place, one in enumerate(self._steps):
             columns = CALL if place == 0 else pa.schema(list((self._columns[place - 1] or {}).items()))
             ledger.run(
@@ -281,8 +282,15 @@ class LinearDRPC:
             elif made is not None:
                 function = made if place else partial(_first, made)
                 line.add(FunctionStep(one.name, what.stream(place), function, *how))
+        ledger.run(registry.mark(ledger.core, what, new=True))
         ledger.run(registry.register(what))
         return line
+
+    def _check(self, ledger: Ledger) -> None:
+        """Raises FunctionConflict where it is registered otherwise; notes its version where that is lost."""
+        what = self.description(ledger.config.name)
+        ledger.run(registry.check(what))
+        ledger.run(registry.mark(ledger.core, what))
 
     @contextmanager
     def work(self, topology: HasLedger, threads: int = 1) -> Iterator[threading.Event]:

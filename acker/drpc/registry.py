@@ -1,14 +1,17 @@
 """The functions of a store: their names are unique in it, and each is of one topology."""
 
+import hashlib
 from dataclasses import asdict, dataclass, fields
 from itertools import zip_longest
 
 from acker.errors import FunctionConflict, UnknownFunction, ValidationError
 from acker.ledger.config import check_name
+from acker.ledger.core import Core
 from acker.ledger.settings import check_number
 from acker.store import keys, records
 from acker.store.operation import Operation, command
 from acker.store.replies import pairs
+from acker.streams import lua
 
 MOST = 256
 """Functions that a store has at most."""
@@ -59,6 +62,11 @@ class Description:
             found = cls(**stored, steps=tuple(steps))
             check_number(found.max_pending, "max_pending", 1, 10**9, int)
             return found
+
+    @property
+    def version(self) -> str:
+        """What tells it from another of its name: a digest of all of it."""
+        return hashlib.sha1(self.record().encode(), usedforsecurity=False).hexdigest()[:16]
 
     def stream(self, step: int) -> str:
         """The stream that a step reads."""
@@ -120,6 +128,27 @@ def register(what: Description) -> Operation[None]:
     yield from check(what)
     yield [command("HSETNX", keys.FUNCTIONS, what.name, what.record())]
     yield from check(what)
+
+
+def mark(core: Core, what: Description, *, new: bool = False) -> Operation[None]:
+    """Notes the version of a function that is registered with the streams of its steps.
+
+    Rows for these, and claims of them, are refused to who knows another version. new: it may be about to be
+    registered. Raises FunctionConflict where it was registered otherwise since.
+    """
+    streams = [keys.Stream(core.config.name, what.stream(place)) for place in range(len(what.steps))]
+    found = yield [command("HGET", one.subscriptions, "version") for one in streams]
+    [stored] = yield [command("HGET", keys.FUNCTIONS, what.name)]  # after: what is noted by then is older
+    if stored is None and not new:
+        return
+    noted = [False]
+    if stored is None or Description.parse(stored) == what:
+        noted = yield [
+            lua.set_version(one, what.version, before or b"")
+            for one, before in zip(streams, found, strict=True)
+        ]
+    if not all(noted):
+        raise FunctionConflict(f"function {what.name!r} is being registered otherwise by somebody else")
 
 
 def find(name: str) -> Operation[Description]:

@@ -44,12 +44,13 @@ class Call:
 
 
 class Waiting:
-    """The calls of a function that a process waits for. ledger: that of the topology, as it is now."""
+    """The calls of a function that a process waits for. function, ledger: as they are now."""
 
-    def __init__(self, function: Description, ledger: Callable[[], Ledger]) -> None:
+    def __init__(self, function: Callable[[], Description], ledger: Callable[[], Ledger]) -> None:
         self._function = function
+        self._name = function().name
         self._ledger = ledger
-        self._own = keys.Function(ledger().config.name, function.name)
+        self._own = keys.Function(ledger().config.name, self._name)
         self._lock = threading.RLock()  # reentrant: a signal handler may ask, too
         self._pending: dict[str, list[tuple[float, Answer]]] = {}
         self._waiting = False
@@ -95,7 +96,7 @@ class Waiting:
             try:
                 if time.monotonic() - saw_to >= _LATE and self._overdue():
                     saw_to = time.monotonic()
-                    self._ledger().run(overdue(self._ledger().core, self._function))
+                    self._ledger().run(overdue(self._ledger().core, self._function()))
                 wanted = self._answered()
                 if time.monotonic() - looked >= _LOOK:  # some may have been missed
                     looked, wanted = time.monotonic(), list(self._pending)
@@ -109,7 +110,7 @@ class Waiting:
                             self.tell(request, found)
             except Exception as error:  # noqa: BLE001 - all who wait would wait for ever
                 if not isinstance(error, AckerError):
-                    _log.exception("answers of function %s wait", self._function.name)
+                    _log.exception("answers of function %s wait", self._name)
                 time.sleep(_BLOCK)
             self._expire()
 
@@ -147,7 +148,7 @@ class Waiting:
 
     def tell(self, request: str, answer: bytes) -> None:
         """Gives whoever waits for a request its answer, as it is stored."""
-        self.end(request, result_of(self._function.name, ended(answer)))
+        self.end(request, result_of(self._name, ended(answer)))
 
     def end(self, request: str, result: object) -> None:
         """Gives whoever waits for a request its result, or the error."""
@@ -174,7 +175,7 @@ class Waiting:
                 self._pending[request] = [one for one in waiting if one[0] >= now]
                 if not self._pending[request]:
                     del self._pending[request]
-        said = f"function {self._function.name!r} did not answer in time: what became of it is unknown"
+        said = f"function {self._name!r} did not answer in time: what became of it is unknown"
         for future in over:
             _give(future, DRPCTimeout(said))
 

@@ -54,6 +54,8 @@ class Line:
         """Raises FunctionConflict where the line's steps are not the ones that are wanted any more."""
         self.once = False
         """Whether what a worker had begun when it died is not worked on again: its requests fail."""
+        self.version = ""
+        """The version of the function whose steps these are."""
         self._steps: dict[str, Step] = {}
 
     def step(self, name: str, *, reads: str, **options: Unpack[WorkOptions]) -> Callable[[F], F]:
@@ -100,7 +102,9 @@ class Line:
 
     def workers(self) -> list[Worker]:
         """A worker for each step, for who runs them himself."""
-        return [Worker(self.ledger, step, once=self.once) for step in self._steps.values()]
+        return [
+            Worker(self.ledger, step, once=self.once, version=self.version) for step in self._steps.values()
+        ]
 
     def _declare(self) -> None:
         self.definition = self.ledger.run(definition.declare(self.ledger.core, self.name, self._gathers))

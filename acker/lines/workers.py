@@ -44,12 +44,14 @@ class Worker:
     """Runs one step, one batch after another. It is its own reader of the step's subscription.
 
     once: what it has begun and not committed when it dies, or when the store does not answer, is not worked
-    on again: its trees fail for good.
+    on again: its trees fail for good. version: of the function whose step it is; "": of none.
     """
 
-    def __init__(self, ledger: Ledger, step: Step, *, most_rows: int = MOST_ROWS, once: bool = False) -> None:
+    def __init__(
+        self, ledger: Ledger, step: Step, *, most_rows: int = MOST_ROWS, once: bool = False, version: str = ""
+    ) -> None:
         self.ledger = ledger
-        self._once = once
+        self._once, self._version = once, version
         self.step = step
         self._most_rows = most_rows
         # Rows of an asynchronous step wait side by side, and a fair share is one of many rows.
@@ -265,7 +267,16 @@ class Worker:
         lease = leases.beat(core, stream, slot, self.reader, new=not self._leased)
         name, size = self.step.name, room.OF_PROCESS.of_claim(self.step.max_bytes)
         claim = subscriptions.claim(
-            core, stream, slot, self.reader, self._at, name=name, rows=self._rows, bytes=size, told=told
+            core,
+            stream,
+            slot,
+            self.reader,
+            self._at,
+            name=name,
+            version=self._version,
+            rows=self._rows,
+            bytes=size,
+            told=told,
         )
         if not self._leased:
             # Before it takes anything: who has taken and is not known to live would keep that for ever.

@@ -6,6 +6,7 @@ from typing import Any, Unpack
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from acker.drpc import registry
 from acker.drpc.function import LinearDRPC
 from acker.drpc.registry import Description
 from acker.errors import AckerError, ValidationError
@@ -135,6 +136,7 @@ class StepCollector(Collector):
     ) -> None:
         super().__init__(spark, options, batch)
         self._what, self._place = what, place
+        self._ledger.run(registry.check(what))  # each batch: FunctionConflict ends a query of another version
 
     @in_life
     def emit(self, rows: DataFrame, stream: str = "", *, anchored: bool = True) -> int:

@@ -51,6 +51,16 @@ def read_fairly(stream: Stream, column: str, slot: int | None) -> Request:
     return script("read_fairly", [stream.subscriptions], [column, "" if slot is None else slot])
 
 
+def check_version(stream: Stream, version: str) -> Request:
+    """Tells whether the steps that read a stream are of a version of their function."""
+    return script("check_version", [stream.subscriptions], [version])
+
+
+def set_version(stream: Stream, version: str, before: bytes) -> Request:
+    """Notes of which version of a function the steps are that read a stream. before: the one found there."""
+    return script("set_version", [stream.subscriptions], [version, before])
+
+
 def count_volumes(stream: Stream, ttl: int, counted: Sequence[tuple[int, Sequence[int]]]) -> Request:
     """Counts rows by key: for each how many, and the places of its counts."""
     args = [word for rows, places in counted for word in (rows, " ".join(map(str, places)))]
@@ -151,13 +161,16 @@ def claim_segments(
     ttl: int,
     shown: int,
     name: str,
+    version: str,
 ) -> Request:
     """Gives a reader segments, and tells up to `shown` of them."""
     own = [
         stream.entries, stream.subscriptions, stream.returned(slot), stream.taken(slot, reader),
         stream.readers(slot), stream.bound(slot, reader),
     ]  # fmt: skip
-    return script("claim_segments", own, [slot, reader, at, rows, bytes, segments, end, ttl, shown, name])
+    return script(
+        "claim_segments", own, [slot, reader, at, rows, bytes, segments, end, ttl, shown, name, version]
+    )
 
 
 def claim_and_look(
@@ -173,9 +186,10 @@ def claim_and_look(
     ttl: int,
     shown: int,
     name: str,
+    version: str,
 ) -> Request:
     """As `claim_segments`, and reads what a worker wants to know of segments. A cluster answers None."""
-    claim = claim_segments(stream, slot, reader, at, rows, bytes, segments, end, ttl, shown, name)
+    claim = claim_segments(stream, slot, reader, at, rows, bytes, segments, end, ttl, shown, name, version)
     args = [*claim.args, stream.payload(""), *keys.around_shard(config.name, config.ackers)]
     return Request(claim.key, args, scripts.get("claim_and_look"), claim.keys, one_server=True)
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import redis
 
-from acker.errors import AckerError, ReaderFenced, UnknownSubscription, UnreadableRecord
+from acker.errors import AckerError, FunctionConflict, ReaderFenced, UnknownSubscription, UnreadableRecord
 from acker.ledger import counts
 from acker.ledger.config import check_name
 from acker.ledger.core import Core
@@ -202,6 +202,7 @@ def claim(
     at: int,
     *,
     name: str,
+    version: str = "",
     rows: int = 10**15,
     bytes: int = 10**15,  # noqa: A002 - of rows, as `Segment.size` says
     segments: int = MOST_GIVEN,
@@ -210,15 +211,17 @@ def claim(
 ) -> Operation[int]:
     """Takes the next segments for a reader that has had those up to number `at`; returns the last number.
 
-    name: of the subscription, as the caller knows it. rows, bytes, segments: most to take, though one segment
+    name: of the subscription, as the caller knows it. version: of the function whose step it works on; "":
+    of none. rows, bytes, segments: most to take, though one segment
     is always taken. end: id of the last entry to be taken. told: gets all segments after `at`, where they are
     few, and whether there may be more. What was taken before, and is in no batch, is given again. Raises
-    UnknownSubscription, and ReaderFenced where what the reader had was given back.
+    UnknownSubscription, ReaderFenced where what the reader had was given back, and FunctionConflict where the
+    function was registered otherwise since.
     """
     own = keys.Stream(core.config.name, stream)
     while True:
         shown = 0 if told is None else _TOLD
-        words = slot, reader, at, rows, bytes, segments, end, HOLD_TTL, shown, name
+        words = slot, reader, at, rows, bytes, segments, end, HOLD_TTL, shown, name, version
         reply: Reply = None
         if told is not None:
             [reply] = yield [lua.claim_and_look(core.config, own, *words)]
@@ -229,6 +232,11 @@ def claim(
             [reply] = yield [lua.claim_segments(own, *words)]
         if isinstance(reply, redis.ResponseError) and str(reply) == "ACKER FENCED":
             raise fenced(stream, reader)
+        if isinstance(reply, redis.ResponseError) and str(reply) == "ACKER VERSION":
+            raise FunctionConflict(
+                f"step {name!r} of stream {stream!r} is of another version of its function: that was "
+                "removed, and registered otherwise since"
+            )
         if isinstance(reply, redis.ResponseError):
             raise UnknownSubscription(f"stream {stream!r}: {str(reply).removeprefix('ACKER ')}")
         last, more, *found = reply

@@ -13,6 +13,7 @@
 --   dropped        segments dropped by the limits
 --   waiting        rows of a stream that gathers which wait for others of their requests
 --   max_age, max_bytes                     those limits, where they are not the default
+--   version        of the function whose step reads it (acker/drpc/registry.py)
 --   fair           the column by whose values it is read fairly; lanes:<n>   includes/lanes.lua
 --
 -- A segment that is staged while there is no subscription is for the next one.

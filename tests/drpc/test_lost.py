@@ -11,13 +11,13 @@ from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, calls
 from acker.drpc import answers as answers_module
 from acker.drpc import client as client_module
+from acker.drpc.retiring import retire
 from acker.errors import AckerError, LineConflict, SchemaMismatch, UnknownFunction
 from acker.inspect import configuring
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
 from acker.lines import Gather, Line, coordinator, leases
-from acker.store import keys
-from acker.store.operation import Request, command
+from acker.store.operation import Request
 from acker.streams.spouts import settler
 from tests.helpers.counting import Count, counting, fan
 from tests.helpers.cuts import before_script
@@ -54,8 +54,8 @@ def test_workers_stop_where_the_function_was_registered_otherwise_since(topology
         assert not ended.is_set()
         known, core = client.function, topology.ledger.core
         other = counting(timeout=5.0)
-        record = other.description("t").record()  # by somebody who has removed it by force
-        topology.ledger.store.send([command("HSET", keys.FUNCTIONS, "count", record)])
+        retire(topology.ledger, known, force=True)
+        other.register(topology)
         wait_until(lambda: topology.ledger.run(calls.workers(core, known)) == [0, 0], timeout=60)
         assert ended.is_set()
         call = topology.drpc("count").begin(3)

@@ -1,5 +1,6 @@
 """A function that is removed leaves its name and its line to another, and nobody waits for its answers."""
 
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -8,8 +9,12 @@ import pytest
 from acker.collectors.topology import Topology
 from acker.drpc import LinearDRPC, Out, registry
 from acker.drpc.retiring import retire
-from acker.errors import DRPCFailed, FunctionInUse, UnknownFunction
+from acker.errors import DRPCFailed, FailedException, FunctionConflict, FunctionInUse, UnknownFunction
+from acker.store import keys
+from acker.store.operation import command
+from acker.streams import subscriptions
 from tests.helpers.counting import Count, N, counting, fan
+from tests.helpers.cuts import before_script
 from tests.helpers.leaks import assert_settled
 from tests.helpers.servers import raw_client, wait_until
 
@@ -72,3 +77,105 @@ def test_a_function_with_workers_is_not_removed(topology: Topology) -> None:
             retire(topology.ledger, counting().description("t"))
         assert topology.ledger.run(registry.find("count")).name == "count"
         assert topology.drpc("count").execute(3) == 3
+
+
+class Tries:
+    """A step that fails each request, and functions that begin with it."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def fail(self, _row: dict[str, Any], _out: Out) -> None:
+        self.runs += 1
+        raise FailedException("no")
+
+    def function(self, first: str = "fan", **how: Any) -> LinearDRPC:
+        made = LinearDRPC("count", **how).step(first, self.fail, columns=N)
+        return made.gather("count", Count)
+
+
+def test_a_client_goes_by_the_function_that_has_the_name_by_now(topology: Topology) -> None:
+    tries = Tries()
+    repeated, once = tries.function(idempotent=True), tries.function()
+    with repeated.work(topology):
+        client = topology.drpc("count")
+        with pytest.raises(DRPCFailed):
+            client.execute(1)
+    assert tries.runs == 3
+    retire(topology.ledger, repeated.description("t"))
+    with pytest.raises(UnknownFunction, match="has gone"):
+        client.execute_many([1])
+    tries.runs = 0
+    with once.work(topology):
+        for _ in range(2):
+            with pytest.raises(DRPCFailed):
+                client.execute(1)
+    assert tries.runs == 2
+    retire(topology.ledger, once.description("t"))
+    with otherwise().work(topology):
+        assert client.execute_many([3, 0]) == [3, 0]
+
+
+def test_a_caller_that_pauses_before_it_writes_writes_for_the_function_that_there_is_then(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = Tries()
+    repeated, once = tries.function(idempotent=True), tries.function("first")
+    found, stack = list[Any](), ExitStack()
+    repeated.register(topology)
+    client = topology.drpc("count")
+
+    def other() -> None:
+        retire(topology.ledger, repeated.description("t"), force=True)
+        stack.enter_context(once.work(topology))
+
+    with stack:
+        before_script(
+            monkeypatch,
+            "own_calls",
+            other,
+            lambda: found.extend(client.execute_many([1, 2], return_exceptions=True)),
+        )
+    assert [str(one) for one in found] == ["its function was removed"] * 2
+    assert tries.runs == 0
+
+
+def test_a_worker_that_pauses_takes_nothing_of_a_function_that_has_its_name_by_then(
+    topology: Topology,
+) -> None:
+    tries = Tries()
+    repeated = tries.function(idempotent=True)
+    old = repeated.register(topology).workers()[0]
+    assert old.work() == 0
+    slot = topology.ledger.run(subscriptions.find(topology.ledger.core, "count.fan", "fan"))
+    forget = command("UNLINK", keys.Stream("t", "count.fan").workers(slot))  # its lease is over
+    topology.ledger.store.send([forget])
+    retire(topology.ledger, repeated.description("t"))
+    counting().register(topology)
+    call = topology.drpc("count").begin(3)
+    call.begun.result(30)
+    for _ in range(3):
+        with suppress(FunctionConflict):
+            assert old.work() == 0
+    with pytest.raises(FunctionConflict, match="another version"):
+        old.work()
+    assert tries.runs == 0
+    with counting().work(topology):
+        assert call.future.result(30) == 3
+
+
+def test_a_version_that_the_store_has_lost_is_noted_again_and_only_by_who_is_registered(
+    topology: Topology,
+) -> None:
+    line = counting().register(topology)
+    client, own = topology.drpc("count"), keys.Stream("t", "count.fan").subscriptions
+    topology.ledger.store.send([command("HDEL", own, "version")])
+    with pytest.raises(UnknownFunction, match="Who works on it registers it again"):
+        client.execute(1)
+    line.keep()
+    with counting().work(topology):
+        assert client.execute(3) == 3
+    before = topology.ledger.store.send([command("HGET", own, "version")])
+    with pytest.raises(FunctionConflict):
+        topology.ledger.run(registry.mark(topology.ledger.core, otherwise().description("t"), new=True))
+    assert topology.ledger.store.send([command("HGET", own, "version")]) == before

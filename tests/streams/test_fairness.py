@@ -179,7 +179,7 @@ def test_each_segment_is_given_once_whoever_takes_it_and_gives_it_back(
         reader = readers[at]
         rows, most = chance.choice((1, 50, 500, 10**6)), chance.choice((1, 3, 500))
         size = chance.choice((1, 5_000, 10**9))
-        words = rows, size, most, "+", HOLD_TTL, 0, "fair"
+        words = rows, size, most, "+", HOLD_TTL, 0, "fair", ""
         copies.append(lua.claim_segments(own, slot, reader.name, reader.at, *words))
         held[reader.name] += [token for token, _ in reader.claim(rows, most, size)]
         if chance.random() < 0.3:

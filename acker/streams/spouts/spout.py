@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -55,19 +56,19 @@ class StreamSpout:
     def write_if(
         self,
         rows: pa.Table,
-        condition: Request,
+        conditions: Sequence[Request],
         writer: str,
         *,
         segments: int = 1,
         prepared: Prepared | None = None,
     ) -> bool:
-        """As `write`, without a wait for room, where a condition holds; returns whether it did.
+        """As `write`, without a wait for room, where conditions hold; returns whether they did.
 
-        condition: a script that is answered 1 or 0, and has the line `@chained`. writer: random, names the
+        conditions: scripts that are answered 1 or 0, and have the line `@chained`. writer: random, names the
         commit: who gets StoreUnavailable asks by it what became of that (`acker.streams.commits.commit`).
         prepared: what `prepare` has returned for the rows just now.
         """
-        return self._write(rows, 0.0, segments, writer, condition, prepared) is not None
+        return self._write(rows, 0.0, segments, writer, conditions, prepared) is not None
 
     def _write(
         self,
@@ -75,11 +76,11 @@ class StreamSpout:
         timeout: float | None,
         segments: int,
         writer: str,
-        condition: Request | None = None,
+        asked: Sequence[Request] = (),
         prepared: Prepared | None = None,
     ) -> tuple[Roots, ...] | None:
         check_number(segments, "segments", 1, MOST_SEGMENTS, int)
-        core, asked = self.ledger.core, [] if condition is None else [condition]
+        core = self.ledger.core
         if not rows.num_rows:
             return ()
         while True:
