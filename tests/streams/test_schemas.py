@@ -95,9 +95,11 @@ def test_two_writers_that_add_columns_at_once_both_add_them(ledger: Ledger) -> N
     ],
 )
 def test_what_spark_could_not_read_is_refused(ledger: Ledger, column: Any, message: str) -> None:
-    table = pa.table({"s": pa.StructArray.from_arrays([column], ["x"])})
-    with pytest.raises(ValidationError, match=message):
-        StreamWriter(ledger, "lines").write(table)
+    table = pa.table({"s": pa.StructArray.from_arrays([column], ["x"]), "id": ["1"]})
+    spout = StreamSpout(ledger, SpoutOptions("s", "lines", "id"))
+    for write in (StreamWriter(ledger, "lines").write, spout.write):
+        with pytest.raises(ValidationError, match=message):
+            write(table)
     assert rows(ledger, "lines") == []
 
 

@@ -14,11 +14,13 @@ from acker.inspect.at_work import AtWork
 from acker.ledger.client import Ledger
 from acker.ledger.settings import check_number
 from acker.store.operation import Operation, Request
+from acker.streams import schemas
 from acker.streams.commits import commit
 from acker.streams.commits.at_once import Ready
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.roots import Drawn, Roots
 from acker.streams.commits.staging import Staging
+from acker.streams.segments import conform
 from acker.streams.spouts import settler
 from acker.streams.spouts.options import SpoutOptions
 from acker.streams.spouts.replays import emit_recorded
@@ -103,6 +105,8 @@ class StreamSpout:
         """Looks at all that `write` has to know for rows, of which there are some. Nothing is emitted yet."""
         drawn, into = Drawn(), list[Request]()
         most = min(self._staging.rows, -(-rows.num_rows // segments))
-        staging, batches = replace(self._staging, rows=most, into=into), rows.combine_chunks().to_batches()
+        staging, wanted = replace(self._staging, rows=most, into=into), schemas.normal(rows.schema)
+        # As readers take them: a value that has no place in the type of the stream could never be read.
+        batches = [conform(one, wanted) for one in rows.combine_chunks().to_batches()]
         made, staged = yield from emit_recorded(self.ledger.core, self.how, staging, batches, drawn)
         return made, Commit((staged,), made), Ready(into, conditions=drawn.free, rows=drawn.rows)
