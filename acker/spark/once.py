@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 from acker.errors import EffectsFull, ValidationError, shown
 from acker.ledger.client import Ledger
 from acker.spark.arrow import map_in_arrow
+from acker.spark.key_columns import canonical
 from acker.spark.records.mapping import RUN
 from acker.spark.shipping import Shipped
 from acker.spark.versions import arrow_schema
@@ -74,13 +75,21 @@ class _LookUp(Shipped):
             )
 
 
-def digest(step: str, key: Key) -> Column:
-    """The digest of a key, 16 bytes: MD5 of the step and the key as JSON; null where a part is null."""
+def digest(rows: DataFrame, step: str, key: Key) -> Column:
+    """The digest of a key of rows, 16 bytes: MD5 of the step and the key as JSON; null where a part is null.
+
+    Keys that are equal by Spark's rules have one digest (`acker.spark.key_columns`).
+    """
     parts = [key] if isinstance(key, (str, Column)) else list(key)
     if not parts:
         raise ValidationError("once: expected a key, got none")
     columns = [F.col(part) if isinstance(part, str) else part for part in parts]
     named = [column.alias(f"k{place}") for place, column in enumerate(columns)]
+    kinds = [field.dataType for field in rows.select(*named).schema]
+    named = [
+        canonical(column, kind).alias(f"k{place}")
+        for place, (column, kind) in enumerate(zip(columns, kinds, strict=True))
+    ]
     text = F.to_json(F.struct(F.lit(step).alias("step"), *named), _AS_JSON)
     whole = F.lit(True)
     for column in columns:
@@ -153,7 +162,7 @@ def looked_up(
     if isinstance(rows.schema[ANCHORS].dataType, ArrayType):
         anchors = F.flatten(anchors)
     grouped = (
-        rows.select(digest(step, key).alias(EFFECT), F.struct(*map(quoted, own)).alias("row"), ANCHORS)
+        rows.select(digest(rows, step, key).alias(EFFECT), F.struct(*map(quoted, own)).alias("row"), ANCHORS)
         .groupBy(EFFECT)
         .agg(F.first("row").alias("row"), anchors.alias(ANCHORS))
         .select("row.*", ANCHORS, EFFECT)

@@ -122,7 +122,34 @@ def test_keys_of_effects_that_differ_in_a_microsecond_are_two(pipeline: Pipeline
         "timestamp_micros(id) as at", "cast(timestamp_micros(id) as timestamp_ntz) as there"
     )
     for key in (["at"], ["there"], [F.struct("at")]):
-        assert rows.select(digest("step", key)).distinct().count() == 3
+        assert rows.select(digest(rows, "step", key)).distinct().count() == 3
+
+
+def test_keys_of_effects_are_one_where_spark_says_that_they_are_equal(pipeline: Pipeline) -> None:
+    equal = {
+        "double": ["0.0D", "-0.0D"],
+        "float": ["cast(0.0 as float)", "cast(-0.0 as float)"],
+        "decimal": ["1.50BD", "cast('1.5' as decimal(38, 18))", "1.5BD"],
+        "small": ["0.00000015BD", "cast('0.00000015' as decimal(38, 18))"],
+        "zero": ["0.00BD", "cast(0 as decimal(1, 0))", "cast(0 as decimal(38, 38))"],
+        "ten": ["10BD", "10.0BD"],
+        "at": ["timestamp'2026-06-01 12:00:00+02:00'", "timestamp'2026-06-01 10:00:00Z'"],
+        "map": ["map('a', 0.0D, 'b', 1D)", "map('b', 1D, 'a', -0.0D)"],
+        "struct": ["named_struct('v', array(0.0D, null))", "named_struct('v', array(-0.0D, null))"],
+    }
+    other = ["cast(x'636166e9' as string)", "cast(x'636166e8' as string)", "'caf\ufffd'", "'100'", "null"]
+    other += ["concat('\\0bytes ', '636166E9')", "'e\u0301'", "'\u00e9'", "'\u00c9'"]
+    rows = pipeline.spark.range(1)
+    digests = [
+        digest(rows, "step", F.expr(text)).alias(f"d{place}")
+        for place, text in enumerate([*(text for texts in equal.values() for text in texts), *other])
+    ]
+    found = [None if one is None else bytes(one) for one in rows.select(*digests).collect()[0]]
+    for name, texts in equal.items():
+        own, found = found[: len(texts)], found[len(texts) :]
+        assert len(set(own)) == 1, name
+        assert own[0] is not None
+    assert len(set(found)) == len(other)
 
 
 def test_a_line_too_long_for_a_message_id_is_a_dead_letter_and_the_others_go_on(pipeline: Pipeline) -> None:

@@ -1,0 +1,46 @@
+"""Columns as keys: what is equal by Spark's rules has one text, as JSON, and nothing else has it."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+_BYTES = "\0bytes "
+"""Before text that is written as the hexadecimal digits of its bytes."""
+
+
+def canonical(column: Column, kind: DataType) -> Column:
+    """A column whose values, as JSON, are equal where Spark says so.
+
+    Zero loses its sign, decimals the zeros at their end, and maps their order. JSON has no text but UTF-8:
+    the bytes stand for other text, of which two would be one key otherwise.
+    """
+    if isinstance(kind, FloatType | DoubleType):
+        return F.when(column == 0, F.lit(0.0).cast(kind)).otherwise(column)
+    if isinstance(kind, DecimalType):
+        shorter = F.regexp_replace(column.cast("string"), r"(\.\d*?)0+(E|$)", "$1$2")
+        return F.when(column == 0, "0").otherwise(F.regexp_replace(shorter, r"\.(E|$)", "$1"))
+    if isinstance(kind, StringType):
+        plain = F.is_valid_utf8(column) & ~column.startswith(_BYTES)
+        return F.when(plain, column).otherwise(F.concat(F.lit(_BYTES), F.hex(column.cast("binary"))))
+    if isinstance(kind, ArrayType):
+        return F.transform(column, lambda one: canonical(one, kind.elementType))
+    if isinstance(kind, StructType):
+        fields = [canonical(column.getField(one.name), one.dataType).alias(one.name) for one in kind.fields]
+        return F.when(column.isNotNull(), F.struct(*fields)) if fields else column
+    if isinstance(kind, MapType):
+        entry = StructType([StructField("key", kind.keyType), StructField("value", kind.valueType)])
+        return F.array_sort(canonical(F.map_entries(column), ArrayType(entry)))
+    if isinstance(kind, VariantType):
+        return F.to_json(column)
+    return column
