@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import os
+import secrets
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
 from pyspark.sql.types import DataType, LongType, StructField, StructType
@@ -19,6 +22,10 @@ from acker.spark.records.calls import Calls
 from acker.spark.records.mapping import RecordMapper
 from acker.spark.records.values import Columns, to_python
 from acker.spark.versions import arrow_schema
+from acker.streams import StreamWriter
+from acker.streams.column_types import fitted
+from tests.helpers.pipeline import Pipeline
+from tests.helpers.values import HELD, UTC, nested
 
 pytestmark = pytest.mark.slow
 
@@ -158,9 +165,9 @@ def test_map_is_as_a_udf_in_any_session_zone(spark: SparkSession) -> None:
     given = spark.range(1).select(*(F.expr(text).alias(f"g{n}") for n, text in enumerate(GIVEN)))
     shown = StructType([StructField(f"t{n}", DataType.fromDDL("string")) for n in range(len(GIVEN))])
     show = [F.udf(repr, "string", useArrow=True)(f"g{n}").alias(f"t{n}") for n in range(len(GIVEN))]
-    with settings(spark, "spark.sql.execution.arrow.maxRecordsPerBatch") as choose:
+    with setting(spark, "spark.sql.execution.arrow.maxRecordsPerBatch") as choose:
         choose("1")  # what a UDF makes of a value may depend on the others of its Arrow batch
-        with settings(spark, "spark.sql.session.timeZone") as choose:
+        with setting(spark, "spark.sql.session.timeZone") as choose:
             for zone in ZONES:
                 choose(zone)
                 found = mapped(numbers, each, schema)
@@ -171,7 +178,7 @@ def test_map_is_as_a_udf_in_any_session_zone(spark: SparkSession) -> None:
 
 
 @contextmanager
-def settings(spark: SparkSession, name: str) -> Iterator[Callable[[str], None]]:
+def setting(spark: SparkSession, name: str) -> Iterator[Callable[[str], None]]:
     """Sets a setting, until the block ends."""
     before = spark.conf.get(name)
     assert before is not None
@@ -216,3 +223,37 @@ def test_a_result_without_a_value_for_a_column_that_must_have_one_fails_alone() 
     assert [(row["n"], row["_acker_failed"]) for row in made.to_pylist()] == [
         (1, None), (3, None), (None, "ValidationError: column 'n': expected bigint, got None"),
     ]  # fmt: skip
+
+
+NESTED = [
+    pa.list_(pa.field("element", UTC)),
+    pa.map_(pa.string(), pa.list_(pa.field("element", pa.decimal128(5, 2)))),
+    pa.struct([("a", pa.float32()), ("b", pa.struct([("c", pa.timestamp("us")), ("d", pa.binary())]))]),
+]
+TYPES = dict(enumerate([*HELD, *NESTED]))
+
+
+@settings(max_examples=5)
+@given(
+    st.fixed_dictionaries({n: st.lists(nested(kind), min_size=10, max_size=10) for n, kind in TYPES.items()})
+)
+def test_spark_reads_the_values_that_plain_python_has_written(
+    pipeline: Pipeline, values: dict[int, list[Any]]
+) -> None:
+    columns: dict[str, pa.Array] = {}
+    for place, kind in TYPES.items():
+        columns[f"c{place}"], unfit = fitted(values[place], kind, f"c{place}")
+        assert unfit == {}
+    stream = f"s{secrets.token_hex(4)}"
+    StreamWriter(pipeline.ledger, stream).write(pa.table(columns))
+    reader = pipeline.spark.read.format("acker").options(**pipeline.options(stream))
+    read = reader.load().select(*columns).toArrow()
+    for name, column in columns.items():
+        assert shown(read.column(name).to_pylist()) == shown(column.to_pylist()), name
+
+
+def shown(values: list[Any]) -> list[str]:
+    """Values as text, in which all NaN are equal, and times in other zones."""
+    return [
+        repr(one.astimezone(dt.UTC) if isinstance(one, dt.datetime) and one.tzinfo else one) for one in values
+    ]
