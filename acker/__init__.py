@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from acker.errors import (
     AckerError,
+    BufferFull,
     FailedException,
     MissingRights,
     PermanentFailure,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AckerError",
+    "BufferFull",
     "FailedException",
     "MissingRights",
     "Outcome",

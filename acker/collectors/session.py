@@ -16,7 +16,8 @@ from acker.ledger.core import Core
 from acker.ledger.settings import check_number
 from acker.store.client import Store
 
-LONGEST_LINGER = 60.0
+LINGER, LONGEST_LINGER = 0.005, 60.0
+"""Seconds, by default and at most, for which what is sent together gathers."""
 
 log = logging.getLogger("acker")
 
@@ -30,7 +31,7 @@ class Session:
         name: str,
         *,
         timeout: float = 10.0,
-        linger: float | None = 0.005,
+        linger: float | None = LINGER,
         cluster: bool = False,
         **settings: Unpack[Settings],
     ) -> None:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
+from acker.collectors.session import LINGER
 from acker.collectors.topology import Topology
 from acker.drpc.function import LinearDRPC
 from acker.ledger.client import Ledger
@@ -64,11 +65,14 @@ class Acker:
     def __repr__(self) -> str:
         return f"Acker({shown(self.url)!r}, {self.topology!r})"
 
-    def open(self) -> Topology:
-        """The topology for collectors (`acker.Topology`), which is made where there is none; to be closed."""
+    def open(self, *, linger: float | None = LINGER) -> Topology:
+        """The topology for collectors (`acker.Topology`), which is made where there is none; to be closed.
+
+        linger: as of `acker.Topology`.
+        """
         settings = cast(Settings, {name: value for name, value in self._given.items() if name in SETTINGS})
         cluster, timeout = self._given.get("cluster", False), self._given.get("timeout", 10.0)
-        return Topology(self.url, self.topology, cluster=cluster, timeout=timeout, **settings)
+        return Topology(self.url, self.topology, cluster=cluster, timeout=timeout, linger=linger, **settings)
 
     def track(
         self, rows: DataFrame, spout: str, *, message_id: str, **given: Unpack[TrackOptions]

@@ -11,8 +11,7 @@ from acker.collectors.topology import Topology
 from acker.drpc import callbacks
 from acker.drpc.client import Client
 from acker.errors import DRPCFull
-from tests.drpc.test_callers import Held
-from tests.helpers.counting import counting
+from tests.helpers.counting import Held, counting
 from tests.helpers.servers import wait_until
 
 TIMEOUT = 60.0

@@ -20,22 +20,9 @@ from acker.errors import DRPCTimeout, StoreError, StoreUnavailable, UnreadableRe
 from acker.store import keys
 from acker.store.client import Store
 from acker.store.operation import Request, command
-from tests.helpers.counting import Count, N, counting, fan
+from tests.helpers.counting import Count, Held, N, counting, fan
 from tests.helpers.cuts import scripts_of
 from tests.helpers.new_server import NewServer
-
-
-class Held:
-    """A function whose first step waits until it is let go."""
-
-    def __init__(self) -> None:
-        self.go = threading.Event()
-        self.function = LinearDRPC("count", idempotent=True).step("fan", self._fan, columns=N)
-        self.function.gather("count", Count)
-
-    def _fan(self, row: dict[str, Any], out: Out) -> None:
-        self.go.wait(60)
-        fan(row, out)
 
 
 def test_a_forked_child_gets_answers_of_its_own(topology: Topology) -> None:

@@ -1,5 +1,6 @@
 """A function that counts, for tests of functions."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -42,3 +43,16 @@ def of_result(give: Callable[[Out], object]) -> LinearDRPC:
             give(out)
 
     return LinearDRPC("count").step("fan", fan, columns=N).gather("last", Last)
+
+
+class Held:
+    """A function whose first step waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.function = LinearDRPC("count", idempotent=True).step("fan", self._fan, columns=N)
+        self.function.gather("count", Count)
+
+    def _fan(self, row: dict[str, Any], out: Out) -> None:
+        self.go.wait(60)
+        fan(row, out)
