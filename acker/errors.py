@@ -98,6 +98,23 @@ class StoreError(AckerError):
     """The store refused a command for a reason that sending it again does not mend."""
 
 
+class ValueTooLong(StoreError):
+    """A value is longer than the store takes in one (`proto-max-bulk-len`); it is not stored.
+
+    size: of the value, in bytes. limit: of the store; 0 where that is not known.
+    """
+
+    def __init__(self, size: int, limit: int, place: str) -> None:
+        self.size, self.limit, self.place = size, limit, place
+        most = f"the {limit:,} bytes that {place} takes" if limit else f"{place} takes"
+        super().__init__(
+            f"a value has {size:,} bytes, more than {most} in one (proto-max-bulk-len): it was not stored"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[int, int, str]]:
+        return type(self), (self.size, self.limit, self.place)
+
+
 class UnreadableRecord(StoreError):
     """A record in the store was written by a newer version, or is damaged. All else of a call was done.
 

@@ -19,6 +19,7 @@ from acker.errors import (
     PermanentFailure,
     SchemaMismatch,
     ValidationError,
+    ValueTooLong,
     is_interrupt,
 )
 from acker.ledger import sections
@@ -40,6 +41,8 @@ from acker.streams.together import Pace, asynchronous
 from acker.undone import check_done
 
 _LOST = "rows of the request are lost: the store has dropped them, or they cannot be read"
+_OF_ROWS = (SchemaMismatch, ValidationError, ValueTooLong)
+"""Errors of ours that are of some rows, and not of the store."""
 _log = logging.getLogger(__name__)
 
 
@@ -374,7 +377,7 @@ def _stage_rows(
         except BaseException as error:  # the rows are the user's: anything may come of them
             if is_interrupt(error) or isinstance(error, GeneratorExit):
                 raise
-            if isinstance(error, AckerError) and not isinstance(error, SchemaMismatch | ValidationError):
+            if isinstance(error, AckerError) and not isinstance(error, _OF_ROWS):
                 raise
             del into[begun:]
             seen = yield from look(core, stream)

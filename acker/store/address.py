@@ -44,6 +44,14 @@ def _requirement(text: str) -> str:
     return text
 
 
+def _value_bytes(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 << 20 <= int(text[:20]) < 1 << 40):
+        raise ValueError(f"expected a whole number of bytes from 1048576 on, got {text!r:.50}")
+    return int(text)
+
+
+MAX_VALUE_BYTES = "max_value_bytes"
+"""What the part after `?` may say of any store: its `proto-max-bulk-len`, where it does not tell that."""
 TLS_OPTIONS: dict[str, Callable[[str], object]] = {
     "ssl_ca_certs": str,
     "ssl_certfile": str,
@@ -63,7 +71,8 @@ class Address:
     """What a URL says.
 
     nodes: those it names. settings: of a connection to a server, as redis-py names them; sentinel_settings:
-    of one to a Sentinel. service: what Sentinels call it.
+    of one to a Sentinel. service: what Sentinels call it. max_value_bytes: of one value that the store takes;
+    0: it is asked.
     """
 
     kind: Kind
@@ -72,6 +81,7 @@ class Address:
     settings: dict[str, Any] = field(repr=False)
     sentinel_settings: dict[str, Any] = field(repr=False)
     service: str = ""
+    max_value_bytes: int = 0
 
 
 def shown(url: str) -> str:
@@ -117,6 +127,7 @@ def _parse(parts: SplitResult, scheme: re.Match[str], cluster: bool) -> Address:
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = (unquote(part) for part in credentials.partition(":"))
     options = _options(parts.query, kind, tls, unix=not scheme[1])
+    limit = options.pop(MAX_VALUE_BYTES, 0)
     own = {name: value for name, value in options.items() if name not in SENTINEL_OPTIONS}
     sentinel = {name: value for name, value in own.items() if name != "db"}
     for settings, name, word in (
@@ -132,7 +143,7 @@ def _parse(parts: SplitResult, scheme: re.Match[str], cluster: bool) -> Address:
             raise ValueError(
                 f"expected the path of a socket, which has at most {SOCKET_PATH} bytes and no NUL"
             )
-        return Address("server", ((path, 0),), False, own, {})
+        return Address("server", ((path, 0),), False, own, {}, max_value_bytes=limit)
     nodes = tuple(_node(text, PORTS[kind]) for text in _whole(hosts).split(","))
     if len(nodes) > (1 if kind == "server" else MOST_NODES):
         raise ValueError(f"expected {'one host' if kind == 'server' else f'at most {MOST_NODES} hosts'}")
@@ -145,13 +156,14 @@ def _parse(parts: SplitResult, scheme: re.Match[str], cluster: bool) -> Address:
     own["db"] = _database(places)
     if kind == "cluster" and own["db"]:
         raise ValueError(f"a cluster has database 0 only, got {own['db']}")
-    return Address(kind, nodes, tls, own, sentinel, service)
+    return Address(kind, nodes, tls, own, sentinel, service, limit)
 
 
 def _options(query: str, kind: Kind, tls: bool, unix: bool) -> dict[str, Any]:
     known: dict[str, Callable[[str], object]] = {**(TLS_OPTIONS if tls else {})}
     known |= dict.fromkeys(SENTINEL_OPTIONS, str) if kind == "sentinel" else {}
     known |= {"db": lambda text: _database([text])} if unix else {}
+    known[MAX_VALUE_BYTES] = _value_bytes
     found: dict[str, Any] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in known and "@" in name + text:

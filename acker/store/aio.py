@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+import hiredis
 import redis
 import redis.asyncio.connection as connections
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -15,7 +16,10 @@ from redis.backoff import NoBackoff
 from acker.errors import AckerError
 from acker.store.address import Node
 from acker.store.client import CONNECTIONS, Store, connecting
+from acker.store.connections import ProtocolFault, last_words
 from acker.store.exchange import (
+    ASK_LIMIT,
+    LEAST_VALUE_BYTES,
     LOST,
     REFUSED,
     Flight,
@@ -23,16 +27,21 @@ from acker.store.exchange import (
     answered,
     check_server,
     demoted,
+    longest,
     no_answer,
     pauses,
     refusal,
     unidentified,
+    value_limit,
 )
 from acker.store.heartbeats import AsyncHeartbeats
 from acker.store.nodes import Nodes
 from acker.store.operation import Operation, Reply, Request, flights
 
 T = TypeVar("T")
+
+_LAST_WORDS = 0.5
+"""Seconds for which a server's last words are waited for."""
 
 
 class AsyncStore:
@@ -141,6 +150,7 @@ class _Client:
         self._store = store
         self.nodes = Nodes(store.address)
         self._pools: dict[Node, BlockingConnectionPool] = {}
+        self._limit = 0
 
     async def find_nodes(self, flight: Flight) -> None:
         """Asks where the keys are, if that is in doubt; without an answer, what was known holds."""
@@ -187,11 +197,29 @@ class _Client:
         commands, expected = flight.pack(parcel)
         try:
             async with asyncio.timeout(flight.left):
+                if sum(map(len, commands)) > LEAST_VALUE_BYTES:
+                    flight.check_size(await self._value_limit(parcel.node))
                 replies = await self._replies(parcel.node, commands, expected)
         except LOST as error:
-            flight.lost(parcel.node, error, self.nodes)
+            size = max(longest(flight.requests[number]) for number in parcel.numbers)
+            why = error if size <= LEAST_VALUE_BYTES else await self._asked_why(parcel.node, size, error)
+            flight.lost(parcel.node, why, self.nodes)
         else:
             flight.take(parcel, replies, self.nodes)
+
+    async def _asked_why(self, node: Node, size: int, error: Exception) -> Exception:
+        """What a server says to a value of that size, of which it gets the announcement alone.
+
+        An event loop has lost a server's last words with the connection. The error where it says nothing.
+        """
+        try:
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._replies(node, [b"*2\r\n$4\r\nECHO\r\n$%d\r\n" % size], 1)
+        except ProtocolFault as said:
+            return said
+        except (redis.exceptions.RedisError, OSError):
+            pass
+        return error
 
     async def _replies(self, node: Node, commands: list[bytes], expected: int) -> list[Reply]:
         pool = await self._pool(node)
@@ -208,6 +236,16 @@ class _Client:
         finally:
             await pool.release(connection)
         return replies
+
+    async def _value_limit(self, node: Node) -> int:
+        """Bytes of one value that the servers take: as the URL says, or else as one of them says."""
+        if not self._limit:
+            packed = hiredis.pack_command(ASK_LIMIT)
+            asked = self._store.address.max_value_bytes or value_limit(
+                *await self._replies(node, [packed], 1)
+            )
+            self._limit = asked
+        return self._limit
 
     async def _pool(self, node: Node) -> Any:
         pool = self._pools.get(node)
@@ -255,4 +293,6 @@ async def _reply(connection: Any) -> Reply:
     try:
         return await connection.read_response()
     except redis.ResponseError as error:
+        if last_words(error):
+            raise ProtocolFault(str(error)) from error
         return error

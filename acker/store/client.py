@@ -19,6 +19,8 @@ from acker.errors import AckerError, ValidationError
 from acker.store.address import Address, Node, parse, shown
 from acker.store.connections import Connection, Connections
 from acker.store.exchange import (
+    ASK_LIMIT,
+    LEAST_VALUE_BYTES,
     LOST,
     REFUSED,
     Flight,
@@ -31,6 +33,7 @@ from acker.store.exchange import (
     pauses,
     refusal,
     unidentified,
+    value_limit,
 )
 from acker.store.heartbeats import Heartbeats
 from acker.store.nodes import Nodes
@@ -163,6 +166,7 @@ class _Client:
         self.nodes = Nodes(store.address)
         self.round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self._pools: dict[Node, Connections] = {}
+        self._limit = 0
 
     def find_nodes(self, flight: Flight) -> None:
         """Asks where the keys are, for that is in doubt; without an answer, what was known holds."""
@@ -211,11 +215,15 @@ class _Client:
                     pool = self._pools.get(node) or self._pool(node)
                     sent.append(_Sent(parcel, expected, pool, pool.take(parcel.blocks)))
                     parcel.sent_at = time.monotonic()
+                    if sum(map(len, pieces)) > LEAST_VALUE_BYTES:
+                        flight.check_size(self._value_limit(pool))
                     sent[-1].connection.send(pieces)
                 except LOST as error:
+                    why: Exception = error
                     if sent and sent[-1].parcel is parcel:
+                        why = sent[-1].connection.end(expected, error)
                         sent.pop().drop()
-                    flight.lost(node, error, self.nodes)
+                    flight.lost(node, why, self.nodes)
                     if flight.late:
                         break
             while sent:
@@ -246,16 +254,26 @@ class _Client:
             made.close()
         return pool
 
-    def _facts(self, pool: Connections) -> dict[str, str]:
-        """What a server says of itself."""
+    def _value_limit(self, pool: Connections) -> int:
+        """Bytes of one value that the servers take: as the URL says, or else as one of them says."""
+        if not self._limit:
+            self._limit = self._store.address.max_value_bytes or value_limit(self._asked(pool, ASK_LIMIT))
+        return self._limit
+
+    def _asked(self, pool: Connections, words: tuple[Any, ...]) -> Reply:
         one, usual = pool.take(), patience(self._store.timeout)
         try:
-            one.send([hiredis.pack_command(("INFO",))])
+            one.send([hiredis.pack_command(words)])
             [reply] = one.read(1, lambda: usual)
         except BaseException:
             pool.drop(one)
             raise
         pool.give(one)
+        return reply
+
+    def _facts(self, pool: Connections) -> dict[str, str]:
+        """What a server says of itself."""
+        reply = self._asked(pool, ("INFO",))
         if isinstance(reply, REFUSED):
             raise reply
         if isinstance(reply, redis.ResponseError):

@@ -18,7 +18,18 @@ from acker.store.operation import Reply
 
 _READ = 1 << 16
 """Bytes that are read at a time."""
+_LAST_WORDS = 0.2
+"""Seconds for which a server's last words are waited for, where it has ended a connection."""
 _NOTHING = object()
+
+
+class ProtocolFault(redis.exceptions.ConnectionError):
+    """The last words of a server that could make nothing of what was sent, and has ended the connection."""
+
+
+def last_words(reply: Reply) -> bool:
+    """Return True for a reply after which the server ends the connection."""
+    return isinstance(reply, redis.ResponseError) and str(reply).startswith("Protocol error")
 
 
 class Connection:
@@ -81,9 +92,24 @@ class Connection:
                 self._feed(patience())
             elif isinstance(reply, redis.exceptions.ConnectionError):
                 raise reply  # the server ends it, or has to load its data first
+            elif last_words(reply):
+                raise ProtocolFault(str(reply))
             else:
                 replies.append(reply)
         return replies
+
+    def end(self, count: int, error: Exception) -> Exception:
+        """What the server said where sending failed with an error; the error where it said nothing.
+
+        count: replies that may come before.
+        """
+        try:
+            self.read(count, lambda: _LAST_WORDS)
+        except ProtocolFault as said:
+            return said
+        except (redis.exceptions.RedisError, OSError):
+            pass
+        return error
 
     def _feed(self, patience: float) -> None:
         self._wait(patience)

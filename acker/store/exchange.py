@@ -16,9 +16,17 @@ from typing import Any
 import hiredis
 import redis
 
-from acker.errors import AckerError, StoreError, StoreMisconfigured, StoreUnavailable, UnreadableRecord
+from acker.errors import (
+    AckerError,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+    UnreadableRecord,
+    ValueTooLong,
+)
 from acker.store import rights, scripts
 from acker.store.address import Node, shown
+from acker.store.connections import ProtocolFault
 from acker.store.nodes import Nodes, target
 from acker.store.operation import NOTHING, Reply, Request
 
@@ -42,6 +50,9 @@ REFUSED = (
 """The server does not let this client in; trying again does not help."""
 
 OLDEST_SERVER = (7, 0)
+VALUE_BYTES, LEAST_VALUE_BYTES = 512 << 20, 1 << 20
+"""Bytes of one value that a server takes by default (`proto-max-bulk-len`), and that every server takes."""
+ASK_LIMIT: tuple[Any, ...] = ("CONFIG", "GET", "proto-max-bulk-len")
 _PIECE = 1 << 16
 """Bytes that a call of the system's sends at least, where there are so many."""
 
@@ -114,6 +125,13 @@ def _lasting(error: OSError, node: Node) -> bool:
     return missing or error.errno in _LASTING
 
 
+def value_limit(reply: Reply) -> int:
+    """The limit in a server's answer to `ASK_LIMIT`; the default where it may not be asked."""
+    found = list(reply.values()) if isinstance(reply, dict) else reply
+    text = found[-1] if isinstance(found, list) and found else b""
+    return int(text) if text.isdigit() else VALUE_BYTES
+
+
 def refused(reply: Reply) -> bool:
     """Whether a reply is an error that the operation itself has no name for."""
     named = ("SPOUTS", "WRITER", "FULL", "ACKER")
@@ -174,6 +192,11 @@ class Flight:
         self._before = sys.exception()
         self._need_scripts: set[Node] = set()
         self._asked: dict[int, Node] = {}
+
+    def check_size(self, limit: int) -> None:
+        """Raises ValueTooLong where a request has a longer value than that."""
+        if (size := max(map(longest, self.requests), default=0)) > limit:
+            raise ValueTooLong(size, limit, shown(self._url))
 
     def begin(self) -> None:
         """Begins another round: what went wrong in the last one is forgotten."""
@@ -289,6 +312,9 @@ class Flight:
 
     def lost(self, node: Node, error: Exception, nodes: Nodes) -> None:
         """Notes that a connection failed: what was on it stays missing. Raises what `check_lost` raises."""
+        if isinstance(error, ProtocolFault) and "bulk length" in str(error):
+            size = max(longest(self.requests[number]) for number in self.missing)
+            raise ValueTooLong(size, 0, shown(self._url)) from error
         check_lost(error, self._url, node, self._before)
         nodes.lost(node)
         self.cause = error
@@ -315,6 +341,11 @@ class Flight:
             raise StoreUnavailable(
                 f"{shown(self._url)} did not answer within {self._timeout} s: {cause}"
             ) from self.cause
+
+
+def longest(request: Request) -> int:
+    """How many bytes the longest value of a request has."""
+    return max((len(word) for word in request.args if isinstance(word, bytes | str)), default=0)
 
 
 def patience(timeout: float) -> float:

@@ -7,7 +7,7 @@ import pytest
 from acker.errors import UnreadableRecord
 from acker.ledger.client import Ledger
 from acker.streams import segments
-from acker.streams.commits import staging
+from acker.streams.commits import failed_rows
 from acker.streams.commits.columns import message_ids
 from acker.streams.spouts import dead_letters, settler
 from acker.streams.spouts.options import SpoutOptions
@@ -73,7 +73,7 @@ def test_such_rows_are_tracked_failed_replayed_and_buried_and_hold_nothing_up(le
         found = rows_of(ledger)
         bad = [row["_acker"] for row in found if row["id"] not in ("0", "2")]
         reasons = pa.RecordBatch.from_arrays([pa.array(bad), text(*[LATIN] * len(bad))], ["_acker", "why"])
-        _, [why] = staging.rows_failures(*reasons.columns)
+        _, [why] = failed_rows.rows_failures(*reasons.columns)
         ledger.fail(bad, why)
         consume(ledger)
         stepped = settler.settle(ledger)

@@ -11,7 +11,7 @@ from acker.ledger import ids
 from acker.ledger.client import Ledger, open_ledger
 from acker.store.client import Store
 from acker.streams import StreamReader, StreamWriter, schemas, segments
-from acker.streams.commits import staging
+from acker.streams.commits import failed_rows, staging
 from acker.streams.commits.contents import Commit
 from acker.streams.commits.staging import FAILED, Staging
 from tests.helpers.streaming import commit, consume, counters, emit, kept, rows, stage, take, track
@@ -161,7 +161,7 @@ def test_failed_rows_fail_their_trees_alone(ledger: Ledger) -> None:
 
 def test_reasons_go_with_rows_of_several_anchors() -> None:
     anchors = pa.array([[1, 2], [], None, [3, None]], pa.list_(pa.int64()))
-    found, reasons = staging.rows_failures(anchors, pa.array(["a", "b", "c", "d"]))
+    found, reasons = failed_rows.rows_failures(anchors, pa.array(["a", "b", "c", "d"]))
     assert found.tolist() == [1, 2, 3]
     assert reasons == ["a", "a", "d"]
 

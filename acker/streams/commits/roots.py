@@ -9,7 +9,8 @@ The rows are kept until each tree has been settled: acked, replayed, or a dead l
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -21,9 +22,11 @@ from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.ledger.settings import check_number
 from acker.store import keys, records
+from acker.store.exchange import LEAST_VALUE_BYTES
 from acker.store.operation import Operation, Request, command
 from acker.streams import gathers, lua, segments
 from acker.streams.commits import columns
+from acker.streams.commits.splitting import in_halves
 from acker.streams.commits.staging import Staged, Staging, pieces, stage_segments, stage_vectors
 from acker.streams.commits.vectors import VectorKey
 from acker.streams.gathers import Gathers
@@ -190,7 +193,8 @@ def stage(
         good, bad = _prepared(how, piece, 1)
         for rows, refused in ((good, False), (bad, True)):
             if core.config.ackers and rows.num_rows:
-                made.append((yield from _stage_rows(core, how, staging, rows, 1, refused)))
+                one = partial(_stage_rows, core, how, staging, 1, refused)
+                made += yield from in_halves(one, rows.to_batches())
     return tuple(made)
 
 
@@ -226,16 +230,20 @@ def emit(
         if good.num_rows:
             anchors = pa.nulls(good.num_rows, pa.int64())
             if core.config.ackers:
-                made.append((yield from _stage_rows(core, how, staging, good, number, False, line, drawn)))
-                anchors = pa.array(made[-1].anchors())
+                tracked = partial(_stage_rows, core, how, staging, number, False, known=line, found=drawn)
+                new = yield from in_halves(tracked, good.to_batches(), staging.into)
+                anchors = pa.array(np.concatenate([one.anchors() for one in new]))
+                made += new
             parts.append(attempts.without(good).append_column(ANCHORS, anchors))
         if bad.num_rows and core.config.ackers and how.bad_message_id == "dead_letter":
-            made.append((yield from _stage_rows(core, how, staging, bad, number, True)))
+            refused = partial(_stage_rows, core, how, staging, number, True)
+            made += yield from in_halves(refused, bad.to_batches())
         elif bad.num_rows:
             parts.append(attempts.without(bad).append_column(ANCHORS, pa.nulls(bad.num_rows, pa.int64())))
         if parts:
             rows = pa.concat_tables(parts).combine_chunks()
-            done += yield from stage_segments(core, staging, rows.to_batches())
+            one = partial(stage_segments, core, staging)
+            done += chain.from_iterable((yield from in_halves(one, rows.to_batches(), staging.into)))
     return tuple(made), Staged(staging.stream, tuple(done), unanchored=sum(one.rows for one in done))
 
 
@@ -278,9 +286,9 @@ def _stage_rows(
     core: Core,
     how: SpoutOptions,
     staging: Staging,
-    rows: pa.Table,
     number: int,
     refused: bool,
+    batches: Sequence[pa.RecordBatch],
     known: Gathers | None = None,
     found: Drawn | None = None,
 ) -> Operation[Roots]:
@@ -289,12 +297,13 @@ def _stage_rows(
     Requests of a line whose group is that of others draw another one: 40 random bits are few where millions
     come in a day, and a track that is answered with a conflict waits for these others to expire.
     """
+    rows = pa.Table.from_batches(batches)
     line: Line | None = None
     gathering = tuple[str, ...]()
     if how.line and not refused:
         of_line, gathering, mark = known or (yield from gathers.line(core, how.line))
         line = of_line, len(gathering), mark
-    payload = segments.encode(rows.to_batches(), staging.compression)
+    payload = segments.encode(batches, staging.compression)
     offsets = columns.offsets(rows, how.offset, how.partition)
     while True:
         roots = Roots(
@@ -304,19 +313,23 @@ def _stage_rows(
         anchored = rows.append_column(ANCHORS, pa.array(roots.anchors())).to_batches()
         requests, _ = stage_vectors(core, staging.ttl, anchored, roots.token, roots.seed, (_SLOT,), "1")
         key = keys.Spout(core.config.name, how.spout).rows(roots.token)
-        requests.append(lua.stage_rows(key, staging.ttl, payload))
+        kept = lua.stage_rows(key, staging.ttl, payload)
         requests += [lua.stage(key, staging.ttl, {"section": "1"}) for _, key, _ in further(core, roots)]
         drawn = [roots.slabs(section) for section in range(1, roots.sections + 1)] if line else []
         if drawn and not gathers.apart(drawn[0]):
             continue
         free = gathers.looks(core, drawn, gathering)
         if found is not None and staging.into is not None:
+            if len(payload) > LEAST_VALUE_BYTES:  # it may be more than the store takes
+                yield [kept]
+            else:
+                requests.append(kept)
             staging.into.extend(requests)
             found.free += free
             found.rows[roots.token] = rows
             return roots
-        replies = yield [*requests, *free]
-        if all(replies[len(requests) :]):
+        replies = yield [kept, *requests, *free]
+        if all(replies[1 + len(requests) :]):
             return roots
         yield [command("UNLINK", key) for key in staged_keys(core, roots)]
 

@@ -7,20 +7,23 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa  # noqa: TID251 - rows travel as Arrow, from and to Spark and plain Python
 
 from acker.ledger import calls, ids, traces
 from acker.ledger.calls import UpdateCall
-from acker.ledger.causes import texts
 from acker.ledger.core import Core
 from acker.ledger.ids import Ids
 from acker.store import keys
+from acker.store.exchange import LEAST_VALUE_BYTES
 from acker.store.operation import Operation, Request, abreast, command
 from acker.streams import fairness, gathers, lua, segments, subscriptions
-from acker.streams.commits import effects, results, vectors
+from acker.streams.commits import effects, failed_rows, results, splitting, vectors
 from acker.streams.commits.effects import EFFECT
+from acker.streams.commits.splitting import TooLong
 from acker.streams.commits.vectors import VectorKey
 from acker.streams.gathers import Gathering
 from acker.streams.segments import ANCHORS, SEGMENT_BYTES, SEGMENT_ROWS, Segment
@@ -133,6 +136,7 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
     released: list[str] = []
     given: list[tuple[str, str, int]] = []
     unanchored = unfailed = treeless = 0
+    long = list[TooLong]()
     emits = not how.failures_only and how.results is None
     for piece in pieces(how, batches):
         to = how.to
@@ -146,11 +150,7 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
                 had.append(((yield from effects.stage(core, how.ttl, new)), how.effects_horizon))
             if unused and not how.effects_horizon:
                 released.append((yield from effects.stage(core, how.ttl, unused)))
-        kept, bad = _split_failed(piece)
-        if bad:
-            unfailed += _count(segments.unanchored, bad)
-            treeless += _count(segments.treeless, bad)
-            failures += yield from stage_failures(core, how.ttl, *_failures_of(bad, how))
+        kept, bad = failed_rows.split(piece, FAILED)
         if kept and not how.failures_only:
             unanchored += _count(segments.unanchored, kept)
             treeless += _count(segments.treeless, kept)
@@ -159,7 +159,14 @@ def stage(core: Core, how: Staging, batches: Iterable[pa.RecordBatch]) -> Operat
                 found = results.of_rows(kept)
                 given += yield from results.stage(core, function, found, how.ttl, keep, how.into)
             else:
-                done += yield from stage_segments(core, replace(how, to=to), kept)
+                one = partial(stage_segments, core, replace(how, to=to))
+                done += chain.from_iterable((yield from splitting.in_halves(one, kept, how.into, long)))
+                bad += failed_rows.too_long(long, FAILED)
+        if bad:
+            unfailed += _count(segments.unanchored, bad)
+            treeless += _count(segments.treeless, bad)
+            said = failed_rows.causes(bad, FAILED, how.step, how.batch)
+            failures += yield from stage_failures(core, how.ttl, *said)
     counts = (unanchored, unfailed, treeless)
     made = tuple(done), tuple(failures), tuple(had), tuple(released)
     return Staged(how.stream, *made, *counts, tuple(given))
@@ -191,62 +198,21 @@ def pieces(how: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.
         yield piece.batches
 
 
-def _split_failed(batches: list[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-    """Rows to emit, without the column of reasons; rows that failed, with it."""
-    if FAILED not in batches[0].schema.names:
-        return batches, []
-    kept, bad = [], []
-    for batch in batches:
-        place = batch.schema.get_field_index(FAILED)
-        failed, rest = batch.column(place).is_valid(), batch.remove_column(place)
-        those = batch.filter(failed)
-        if those.num_rows:
-            bad.append(those)
-            rest = rest.filter(batch.column(place).is_null())
-        if rest.num_rows:
-            kept.append(rest)
-    return kept, bad
-
-
-def _failures_of(rows: list[pa.RecordBatch], how: Staging) -> tuple[Ids, list[str]]:
-    """Anchors with their causes of rows that failed."""
-    found = [rows_failures(one.column(ANCHORS), one.column(FAILED), how.step, how.batch) for one in rows]
-    return np.concatenate([anchors for anchors, _ in found]), [why for _, whys in found for why in whys]
-
-
-def rows_failures(
-    anchors: pa.Array, reasons: pa.Array, step: str = "", batch: int = -1
-) -> tuple[Ids, list[str]]:
-    """Anchors of rows and a cause for each, from a column of anchors and one of causes.
-
-    See `acker.ledger.causes`.
-    """
-    found, places = segments.edges(anchors)
-    causes = texts(segments.texts(reasons), step, batch)
-    if len(found) == len(causes) and pa.types.is_int64(anchors.type):
-        return found, causes
-    if pa.types.is_int64(anchors.type):
-        return found, [causes[place] for place in places.tolist()]
-    lengths = anchors.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    rows = np.repeat(np.arange(len(causes)), lengths)[places]
-    return found, [causes[row] for row in rows.tolist()]
-
-
 def stage_failures(core: Core, ttl: int, anchors: Ids, causes: list[str]) -> Operation[list[str]]:
-    """Stages trees to be failed; returns a token for each shard. ValidationError for what is no anchor."""
+    """Stages trees to be failed; returns a token for each shard, or some. ValidationError for no anchor."""
     ids.check_anchors(anchors)
     if not core.config.ackers:
         return []
     shards = ids.shards_of(ids.split(anchors)[0], core.config.ackers)
     tokens, requests = [], []
     for shard in np.unique(shards).tolist():
-        here = np.flatnonzero(shards == shard)
-        columns = [pa.array(anchors[here]), pa.array([causes[row] for row in here.tolist()], pa.string())]
-        rows = segments.encode([pa.RecordBatch.from_arrays(columns, [ANCHORS, FAILED])], "lz4")
-        tokens.append(f"{shard}.{segments.new_token()}")
-        key, _ = failing(core, tokens[-1])
-        names = np.unique(ids.split(anchors[here])[0]).astype(">u8").tobytes()
-        requests.append(lua.stage(key, ttl, {"rows": rows, "slabs": names}))
+        for here in splitting.by_bytes(np.flatnonzero(shards == shard), causes):
+            columns = [pa.array(anchors[here]), pa.array([causes[row] for row in here.tolist()], pa.string())]
+            rows = segments.encode([pa.RecordBatch.from_arrays(columns, [ANCHORS, FAILED])], "lz4")
+            tokens.append(f"{shard}.{segments.new_token()}")
+            key, _ = failing(core, tokens[-1])
+            names = np.unique(ids.split(anchors[here])[0]).astype(">u8").tobytes()
+            requests.append(lua.stage(key, ttl, {"rows": rows, "slabs": names}))
     yield requests
     return tokens
 
@@ -299,11 +265,14 @@ def _stage_segment(
     payload = segments.encode(batches, how.compression)
     own = keys.Stream(core.config.name, how.stream)
     requests, shards = stage_vectors(core, how.ttl, batches, token, seed, slots, "0")
-    requests.append(lua.stage_rows(own.payload(token), how.ttl, payload))
+    rows_first = lua.stage_rows(own.payload(token), how.ttl, payload)
     if how.into is None:
-        yield requests
-    else:
+        yield [rows_first, *requests]
+    elif len(payload) > LEAST_VALUE_BYTES:  # it may be more than the store takes: who has made it is told now
+        yield [rows_first]
         how.into.extend(requests)
+    else:
+        how.into.extend([rows_first, *requests])
     rows, size = sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches)
     return Segment(token, rows, seed, len(payload), shards, slots, to, lane, size)
 
