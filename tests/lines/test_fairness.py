@@ -143,7 +143,7 @@ def test_a_stream_is_read_fairly_by_one_column(ledger: Ledger) -> None:
     with pytest.raises(ValidationError, match="fair_by: expected the name of a column, got 3"):
         line.step("third", reads="rows", fair_by=3)(print)  # type: ignore[arg-type]
     worker = Worker(ledger, FunctionStep("x", "plain", print, fair_by="a"))
-    ledger.run(subscriptions.subscribe(ledger.core, "plain", "x"))
-    ledger.store.send([command("HSET", keys.Stream("t", "plain").subscriptions, "cursor:0", "?")])
-    with pytest.raises(UnreadableRecord, match="how far subscription number 0 has read"):
+    slot = ledger.run(subscriptions.subscribe(ledger.core, "plain", "x"))
+    ledger.store.send([command("HSET", keys.Stream("t", "plain").subscriptions, f"cursor:{slot}", "?")])
+    with pytest.raises(UnreadableRecord, match=f"how far subscription number {slot} has read"):
         worker.work()

@@ -92,7 +92,7 @@ def test_what_waits_over_the_size_of_its_stream_fails_and_says_so(
 def test_what_waits_too_long_fails_and_says_so_also_where_nobody_writes(
     job: Job, valkey_raw: "redis.Redis"
 ) -> None:
-    old = job.ask(2)
+    old = job.ask(20)  # so that both tasks have some
     job.workers["fan"].work()
     Stream(job.ledger, "rows").limit(max_age=1)
 

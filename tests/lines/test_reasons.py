@@ -74,6 +74,7 @@ def test_a_request_expires_that_waits_for_others_of_its_group(job: Job) -> None:
     assert expired(job, roots, 1) == [place, *[f"waits for section rows: {place}"] * 2]
 
 
+@pytest.mark.damage
 def test_what_is_lost_in_a_section_is_said_of_the_request(job: Job) -> None:
     roots = job.ask(3)
     job.ledger.store.send([command("DEL", keys.Stream("t", "asks").entries)])
