@@ -15,17 +15,20 @@ from acker.errors import (
     StoreMisconfigured,
     StoreUnavailable,
     UnreadableRecord,
+    is_interrupt,
 )
 from acker.ledger import core as operations
 from acker.ledger import tick, topologies
+from acker.ledger.causes import log_error, said_by
 from acker.ledger.config import check_name
 from acker.ledger.core import FLIGHT_SHARDS, Core
 from acker.ledger.submissions import Ticked
 from acker.store.client import Store
 from acker.store.operation import Operation, Request, command
 from acker.store.replies import seconds, whole
+from acker.undone import undone
 
-OnTick: TypeAlias = Callable[[str, Ticked], None]
+OnTick: TypeAlias = Callable[[str, Ticked], object]
 BeforeRotation: TypeAlias = Callable[[Core], Operation[int]]
 
 FIND_EVERY = 1.0
@@ -71,7 +74,7 @@ class Schedule:
     """Which topologies to tick when, without I/O: what `Ticker` and its asyncio twin run.
 
     names: the topologies; None ticks all, those made later too.
-    on_tick: is called with each tick that did something.
+    on_tick: is called with each tick that did something; further ticks wait for its end.
     hooks: what the layers above add to a tick.
     """
 
@@ -100,7 +103,7 @@ class Schedule:
                 raise
             except Exception as error:  # noqa: BLE001 - one topology must not end the ticks of all others
                 wait = FIND_EVERY
-                trouble = str(error) if isinstance(error, AckerError) else repr(error)
+                trouble = str(error) if isinstance(error, AckerError) else said_by(error)
                 if known.trouble != trouble:
                     known.trouble = trouble
                     _log.error("topology %s is not ticked: %.1000s", name, trouble)
@@ -124,11 +127,21 @@ class Schedule:
         if ticked != Ticked():
             _log.debug("%s: %s", name, ticked)
             if self._on_tick is not None:
-                self._on_tick(name, ticked)
+                self._report(self._on_tick, name, ticked)
         if ticked.expired + ticked.orphaned >= PIECE:
             return 0.0
         left = yield from due(core)
         return LOOK_EVERY if left is None else max(0.0, min(LOOK_EVERY, left))
+
+    def _report(self, on_tick: OnTick, name: str, ticked: Ticked) -> None:
+        """Calls `on_tick`, which is the user's: what it raises ends no ticks."""
+        try:
+            if kind := undone(on_tick(name, ticked)):
+                _log.error("on_tick has returned a %s: nobody has done its work", kind)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            log_error(_log, error, "topology %s was ticked, and on_tick has raised: %s", name, said_by(error))
 
     def _keep(self, core: Core, known: _Known) -> Operation[Sequence[int] | None]:
         """Keeps what waits, right before shards rotate.

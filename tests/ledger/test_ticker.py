@@ -48,6 +48,26 @@ def test_a_round_ticks_what_is_due_and_nothing_else(url: str, raw: "redis.Redis"
     assert reported == [("soon", Ticked(rotated=2))]
 
 
+def test_whatever_a_function_of_ticks_does_ends_no_ticks(
+    url: str, raw: "redis.Redis", caplog: pytest.LogCaptureFixture
+) -> None:
+    async def later() -> None: ...
+
+    def bad(name: str, _: Ticked) -> object:
+        if name == "a":
+            raise SystemExit(3)
+        return later()
+
+    ledgers = [opened(url, name, 60.0) for name in ("a", "b")]
+    Ticker(Store(url)).step()  # the shards' clocks begin
+    for ledger in ledgers:
+        pass_time(raw, ledger, 30_000)
+    Ticker(Store(url), on_tick=bad).step()
+    assert [rotations(ledger) for ledger in ledgers] == [2, 2]
+    assert "topology a was ticked, and on_tick has raised: SystemExit: 3" in caplog.text
+    assert "on_tick has returned a coroutine" in caplog.text
+
+
 def test_a_round_tells_when_the_next_one_is_due(url: str, raw: "redis.Redis") -> None:
     ledger = opened(url, "timed", 4.0)
     one = Ticker(Store(url), ["timed"])
