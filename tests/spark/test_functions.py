@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own examples h
 
 from acker.drpc import LinearDRPC, Out
 from acker.drpc.client import Client
+from acker.drpc.retiring import retire
 from acker.drpc.waiting import Call
 from acker.errors import AckerError, DRPCFailed, ValidationError
 from acker.spark import Acker, StepCollector, answering, gathered, staging
@@ -389,3 +390,25 @@ def test_a_batch_with_a_mistake_gives_nothing_and_the_bolt_that_is_mended_goes_o
     for text, part in zip(found, expected, strict=True):
         assert part in text
     assert line.name == "f"
+
+
+def test_a_query_of_another_version_of_a_function_ends(pipeline: Pipeline) -> None:
+    """Its plan was made before the function was removed, and registered otherwise."""
+    before, after = answers(), LinearDRPC("answers", timeout=400.0).step("echo", echo, columns={"what": TEXT})
+    after.gather("answer", spark=True)
+    steps = steps_of(pipeline, before)
+    rows = steps.read(pipeline.spark, "answer")
+    retire(pipeline.ledger, before.description("t"))
+    call = ask(pipeline, after, "a")
+
+    @steps.bolt("answer")
+    def answer(_batch: DataFrame, _collector: StepCollector) -> None:
+        raise AssertionError("it was called")
+
+    query = rows.writeStream.foreachBatch(answer).trigger(availableNow=True)
+    query = query.option("checkpointLocation", str(pipeline.directory / "old"))
+    with pytest.raises(Exception, match="is registered otherwise"):
+        pipeline.finish(query)
+    retire(pipeline.ledger, after.description("t"), force=True)
+    with pytest.raises(DRPCFailed):
+        call.future.result(60)
