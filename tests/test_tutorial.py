@@ -15,6 +15,7 @@ import pytest
 from acker.embedded.server import free_port
 
 ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 PORTS = ("6390", "8090", "8091")
 """The page's own, which something else may have: free ones take their place."""
 
@@ -50,11 +51,57 @@ def user_environment() -> dict[str, str]:
     return environment
 
 
-def test_the_install_line_names_extras_that_there_are() -> None:
-    [install] = [block.text for block in blocks("tutorial.md") if block.info == 'bash title="install"']
-    [extras] = re.findall(r"'acker\[(.*?)\]'", install)
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(extras.split(",")) <= known.keys()
+@pytest.mark.parametrize("page", ["tutorial.md", "install.md"])
+def test_the_lines_that_install_name_the_wheel_and_extras_that_there_are(page: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = re.findall(r"pip install \S*?/dist/(\S+?)'?\[(.*?)\]", (DOCS / page).read_text())
+    assert found
+    for wheel, extras in found:
+        assert wheel == f"acker-{project['version']}-py3-none-any.whl"
+        assert set(extras.split(",")) <= project["optional-dependencies"].keys()
+
+
+def test_no_page_installs_acker_from_an_index() -> None:
+    for page in (ROOT / "README.md", *DOCS.glob("*.md")):
+        if page.name != "install.md":  # which says where that does work
+            assert not re.search(r"(pip install|uv add) \S*acker\[", page.read_text()), page.name
+
+
+WARNING = "WARN Utils: Your hostname resolves to a loopback address: 127.0.1.1; using 10.0.0.1 instead"
+
+
+@pytest.mark.parametrize(
+    ("of", "price", "said"),
+    [
+        ("kill -9", f"print({WARNING!r})", "No such process"),
+        (
+            "kill -9",
+            f"import time; print({WARNING!r}); print('batch 3: 7 items', flush=True); time.sleep(60)",
+            "",
+        ),
+        ("proven()", "", "not proven"),
+    ],
+)
+def test_what_waits_in_the_tutorial_ends_and_takes_no_warning_for_a_batch(
+    tmp_path: Path, of: str, price: str, said: str
+) -> None:
+    [text] = [text for info, text in blocks("tutorial.md") if info == "bash" and of in text]
+    (tmp_path / "price.py").write_text(price)
+    (tmp_path / "proof.py").write_text("import sys; sys.exit(1)")
+    others = "for _ in 1 2 3 4; do sleep 60 > others.log & done"
+    shell = subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", f"{others}\n{text}"],
+        cwd=tmp_path, env=user_environment(), text=True, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        assert shell.wait(60) == (1 if said else 0)
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+    out, _ = shell.communicate()
+    assert said in out
+    if not said:
+        assert "batch 3" in (tmp_path / "price.log").read_text()
 
 
 @pytest.mark.spark
