@@ -6,6 +6,7 @@
 --       4 progress       hash (lua/note_arrivals.lua)
 --       5 payload, 6 owed  of the segment that ends the bundle (lua/note_segments.lua)
 --       7 gathering      sorted set (lua/gather.lua)
+--       8 gone           sorted set: groups that have gone, by when (ms), until that is forgotten
 -- ARGV  1 ttl            seconds for which what comes for the group later is known to be late
 --       2 record, 3 rows, 4 bytes, 5 slots  of that segment
 --       6 place          "<group>:<task>"
@@ -27,6 +28,9 @@ if call('HEXISTS', KEYS[4], 'released') == 0 then -- another task of the group m
 end
 call('HDEL', KEYS[4], 'over', 'acked')
 call('EXPIRE', KEYS[4], ARGV[1])
+local instant = call('TIME')
+call('ZADD', KEYS[8], instant[1] * 1000 + math.floor(instant[2] / 1000), string.match(ARGV[6], '^%x+'))
+call('EXPIRE', KEYS[8], ARGV[1])
 local found, rows = call('XRANGE', KEYS[3], '-', '+', 'COUNT', 450), tonumber(ARGV[3])
 for _, one in ipairs(found) do rows = rows + (tonumber(one[2][4]) or 0) end
 stream.count(KEYS[2], 'waiting', tonumber(ARGV[3]) - rows)

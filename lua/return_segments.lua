@@ -1,6 +1,6 @@
 -- Takes back segments that a reader has taken and did not ack, so that others can have them. From then on no
--- commit of what it had then becomes final. Bound segments stay until the caller has seen to their commit. The
--- rows of segments that it has acked go: it asks for none again.
+-- commit of what it had then becomes final. Bound segments stay until the caller has seen to their commit.
+-- The rows of segments that it has acked go: it asks for none again.
 --
 -- KEYS  1 taken        stream (lua/claim_segments.lua)
 --       2 returned     stream

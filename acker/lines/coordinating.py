@@ -73,6 +73,7 @@ class Coordinating:
         if time.monotonic() - self._retained.get(name, -coordinator.RETAIN) >= coordinator.RETAIN:
             self._retained[name] = time.monotonic()
             ledger.run(coordinator.retain(ledger.core))
+            ledger.run(coordinator.sweep(ledger.core))
         return total
 
     def run(self, stop: threading.Event) -> None:

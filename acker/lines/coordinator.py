@@ -26,6 +26,7 @@ from acker.lines.arrivals import Arrived, Place
 from acker.lines.definition import Definition
 from acker.store import keys
 from acker.store.operation import Operation, Reply, Request, abreast, command
+from acker.store.replies import milliseconds
 from acker.streams import gathers, retention, segments, subscriptions, waiting
 from acker.streams.commits import commit as commits
 from acker.streams.commits.at_once import Ready
@@ -44,6 +45,8 @@ _RELEASE = arrivals.TOGETHER
 """Groups that one commit releases at most."""
 _SHARED = 1.0
 """Seconds for which another coordinator that has committed is taken for being there."""
+ABANDONED = 60.0
+"""Seconds after which a group that has gone is taken for one whose coordinator has died."""
 _PAGE = 1_000
 _MOST_GONE = 100_000
 """Groups whose keys wait to be given less time; those of others live as long as they would have."""
@@ -167,10 +170,39 @@ def forget(core: Core, gone: list[bytes]) -> Operation[None]:
     number = yield from commits.next_number(core, WRITER)
     if not (yield from commits.commit(core, WRITER, number, Commit(), ready=Ready())):
         return  # another coordinator was quicker: the next time
-    ttl = math.ceil(2 * core.config.message_timeout)
+    ttl, forgetting = math.ceil(2 * core.config.message_timeout), list[Request]()
     while gone:
-        yield [command("EXPIRE", key, ttl, "LT") for key in gone[:_PAGE]]
+        for key in gone[:_PAGE]:
+            forgetting.append(command("EXPIRE", key, ttl, "LT"))
+            own, _, group = key.rpartition(b"progress:")
+            forgetting.append(command("ZREM", own + b"gone", group))
+        yield forgetting
+        forgetting = []
         del gone[:_PAGE]
+
+
+def sweep(core: Core) -> Operation[int]:
+    """Forgets groups that have gone and that a coordinator knew which has died since; returns how many.
+
+    Their section is not known any more, so all coordinators have confirmed its outcomes.
+    """
+    left = list[bytes]()
+    for line in (yield from definition.lines(core)).values():
+        for section, gather in enumerate(line.gathers, 1):
+            own = keys.Stream(core.config.name, gather.stream)
+            [instant] = yield [Request(own.gone, ["TIME"])]
+            oldest = milliseconds(instant) - round(1000 * ABANDONED)
+            [found] = yield [command("ZRANGEBYSCORE", own.gone, "-inf", oldest, "LIMIT", 0, _PAGE)]
+            groups = [group.decode("ascii", "replace") for group in found]
+            slabs = [sections.slab_of(group, section) for group in groups]
+            known = yield [
+                command("HEXISTS", core.shards[ids.shard_of(slab, core.config.ackers)].slabs, slab)
+                for slab in slabs
+            ]
+            left += [own.progress(group) for group, there in zip(groups, known, strict=True) if not there]
+    count = len(left)
+    yield from forget(core, left)
+    return count - len(left)
 
 
 def retain(core: Core) -> Operation[None]:

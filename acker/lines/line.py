@@ -205,6 +205,7 @@ def coordinate(ledger: Ledger, stop: threading.Event, woken: threading.Event) ->
             if time.monotonic() - retained >= coordinator.RETAIN:
                 retained = time.monotonic()
                 ledger.run(coordinator.retain(core))
+                ledger.run(coordinator.sweep(core))
         except AckerError as error:
             _log.warning("what gathers in lines of topology %s waits: %s", ledger.config.name, error)
             reader, memory, pause = OutcomeReader(core, SPOUT), coordinator.Memory(), _PAUSE

@@ -129,6 +129,11 @@ class Stream:
         """Sorted set: "<group>:<task>" of what waits in a stream that gathers, by when it came first (ms)."""
         return self._prefix + b"gathering"
 
+    @property
+    def gone(self) -> bytes:
+        """Sorted set: groups of a stream that gathers which have gone, by when (ms; lua/release.lua)."""
+        return self._prefix + b"gone"
+
     def gathered(self, group: str, task: int) -> bytes:
         """Stream: the segments of a stream that gathers which wait for a group and a task."""
         return self._prefix + b"gathered:%s:%d" % (group.encode(), task)

@@ -121,7 +121,7 @@ def release(
 ) -> Request:
     """Releases what has gathered for a task of a group. last: the segment that ends the bundle."""
     own = [stream.entries, stream.subscriptions, stream.gathered(group, task), stream.progress(group)]
-    own += [*_rows_of(stream, [last]), stream.gathering]
+    own += [*_rows_of(stream, [last]), stream.gathering, stream.gone]
     return script("release", own, [ttl, *_published(last), f"{group}:{task}", light], config.wait)
 
 
@@ -139,8 +139,8 @@ def drop_gathered(
 
 def close_group(stream: Stream, group: str, tasks: Sequence[int], ttl: int) -> Request:
     """Closes a group of which nothing waits."""
-    own = [stream.progress(group), *(stream.gathered(group, task) for task in tasks)]
-    return script("close_group", own, [ttl])
+    own = [stream.progress(group), stream.gone, *(stream.gathered(group, task) for task in tasks)]
+    return script("close_group", own, [ttl, group])
 
 
 def check_stream(stream: Stream, slots: Sequence[int], gather: bytes, fair: bytes, schema: str) -> Request:

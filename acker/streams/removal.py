@@ -35,7 +35,9 @@ def remove_stream(core: Core, name: str) -> Operation[None]:
         left = [key for name in names for key in own.of_reader(slot, name)]
         of_slot = [own.readers(slot), own.beats(slot), own.returned(slot), own.workers(slot)]
         yield from inputs.unlink(core, [*left, *of_slot])
-    yield from inputs.unlink(core, [own.entries, own.schema, own.subscriptions, own.drops, own.volumes])
+    yield from inputs.unlink(
+        core, [own.entries, own.schema, own.subscriptions, own.drops, own.volumes, own.gone]
+    )
 
 
 def _remove_gathered(core: Core, own: keys.Stream) -> Operation[None]:

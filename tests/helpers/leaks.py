@@ -75,7 +75,7 @@ WHILE_TREES_LIVE = {
 TEMPORARY = {
     "turn", "replies", "commits", "committing", "notes", "tracked", "failing", "effects", "staged",
     "once", "published", "marks", "taken", "holder", "readers", "beats", "bound", "suspect", "verdict",
-    "stale", "made", "trace", "traces", "skipped", "progress", "workers", "gathered", "gathering",
+    "stale", "made", "trace", "traces", "skipped", "progress", "workers", "gathered", "gathering", "gone",
     "answer", "given", "result", "volumes",
 }  # fmt: skip
 """What has a time to live, always."""

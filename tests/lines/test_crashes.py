@@ -12,7 +12,7 @@ from acker.errors import FailedException
 from acker.ledger.client import open_ledger
 from acker.ledger.outcomes import OutcomeReader
 from acker.ledger.sections import SPOUT
-from acker.lines import Out, leases
+from acker.lines import Out, coordinator, leases
 from acker.lines.workers import Worker
 from acker.store import keys
 from acker.store.client import Store
@@ -132,6 +132,22 @@ def test_a_worker_that_is_killed_between_two_rows_costs_a_repeat(
         wait_until(lambda: len(job.sums) == 2)
     assert sorted(job.sums) == [0, 10]
     assert settler.settle(job.ledger).acked == 2
+
+
+def test_what_is_known_of_groups_goes_though_their_coordinator_was_killed(
+    valkey_url: str, valkey_raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would stay for two weeks."""
+    job = Job(open_ledger(Store(valkey_url), "t", ackers=2), group=1)
+    job.ask(3, 0)
+    job.work()  # by a coordinator that forgets nothing
+    core, known = job.ledger.core, [key.decode() for key in valkey_raw.scan_iter("*progress*")]
+    assert len(known) == 4
+    assert job.ledger.run(coordinator.sweep(core)) == 0  # it may be alive
+    monkeypatch.setattr(coordinator, "ABANDONED", -1.0)
+    assert job.ledger.run(coordinator.sweep(core)) == 4
+    assert all(0 < valkey_raw.ttl(key) <= 2 * job.ledger.config.message_timeout for key in known)
+    assert not list(valkey_raw.scan_iter("*}:gone"))
 
 
 def test_who_takes_over_lets_go_of_what_a_dead_worker_had_acked(
