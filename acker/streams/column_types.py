@@ -25,7 +25,7 @@ NumPy's and Arrow's scalars count as the Python value that they hold.
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -62,30 +62,33 @@ def fitted(
         value.
     """
     known = column_type(kind)
-    given = nullable or all(value is not None for value in values)
-    if convert is None and given and known.takes_all(values):
+    unfit: dict[int, ValidationError] = {}
+
+    def each(make: Fit, values: Sequence[Any]) -> list[Any]:
+        found: list[Any] = []
+        for place, value in enumerate(values):
+            try:
+                found.append(make(value))
+                continue
+            except Unfit as error:
+                why = error.error(name, declared or str(kind))
+            except BaseException as error:  # the value is the user's: its methods may raise anything
+                if is_interrupt(error):
+                    raise
+                said = f"expected {declared or kind}, got {shown(value)} ({class_name(value)})"
+                said += f": {class_name(error)}: {text_of(error)}"
+                why = ValidationError(f"column {shown(name)}: {said}")
+            found.append(None)
+            unfit.setdefault(place, why)
+        return found
+
+    made = values if convert is None else each(convert, values)
+    if (nullable or all(value is not None for value in made)) and known.takes_all(made):
         try:
-            return pa.array(values, kind), {}
+            return pa.array(made, kind), unfit
         except Exception:  # noqa: BLE001 - some value is out of range: it is found below
             pass
-    unfit: dict[int, ValidationError] = {}
-    found: list[Any] = []
-    for place, value in enumerate(values):
-        try:
-            made = value if convert is None else convert(value)
-            found.append(_fit(known, kind, made, nullable=nullable))
-        except Unfit as error:
-            found.append(None)
-            unfit[place] = error.error(name, declared or str(kind))
-        except BaseException as error:  # the value is the user's: its methods may raise anything
-            if is_interrupt(error):
-                raise
-            found.append(None)
-            said = f"expected {declared or kind}, got {shown(value)} ({class_name(value)})"
-            unfit[place] = ValidationError(
-                f"column {shown(name)}: {said}: {class_name(error)}: {text_of(error)}"
-            )
-    return pa.array(found, kind), unfit
+    return pa.array(each(partial(_fit, known, kind, nullable=nullable), made), kind), unfit
 
 
 def _fit(known: ColumnType, kind: pa.DataType, value: Any, *, nullable: bool) -> Any:

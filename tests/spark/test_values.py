@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone imports it
-from pyspark.sql.types import DataType, LongType, StructField, StructType
+from pyspark.sql.types import DataType, LongType, StructField, StructType, TimestampType
 
 from acker.spark.records.calls import Calls
 from acker.spark.records.mapping import RecordMapper
@@ -188,7 +188,24 @@ def setting(spark: SparkSession, name: str) -> Iterator[Callable[[str], None]]:
         spark.conf.set(name, before)
 
 
-def test_a_result_that_its_column_cannot_hold_fails_alone_with_both_named(process_zone: Any) -> None:
+def test_an_instant_comes_back_from_a_function_as_it_was_also_in_an_hour_that_comes_twice(
+    process_zone: Any,
+) -> None:
+    process_zone("America/New_York")
+    kind = TimestampType()
+    given = to_python(kind)
+    assert given is not None
+    schema = StructType([StructField("v", kind)])
+    first = dt.datetime(2026, 11, 1, 4, tzinfo=dt.UTC)
+    instants = [first + dt.timedelta(minutes=30 * n, microseconds=n) for n in range(8)]
+    [[column], unfit] = Columns(schema, list(arrow_schema(schema))).of([(given(one),) for one in instants])
+    assert unfit == {}
+    assert column.to_pylist() == instants
+
+
+def test_a_result_that_its_column_cannot_hold_fails_alone_with_both_named(
+    spark: SparkSession, process_zone: Any
+) -> None:
     process_zone("America/New_York")
     skipped = dt.datetime(2026, 3, 8, 2, 30)
     results: list[tuple[str, Any, str]] = [

@@ -32,6 +32,7 @@ from acker.streams.scalar_types import Unfit
 
 Convert: TypeAlias = Callable[[Any], Any]
 _UTC = dt.UTC
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=_UTC)
 
 
 def to_python(kind: DataType) -> Convert | None:
@@ -49,7 +50,7 @@ def to_python(kind: DataType) -> Convert | None:
         key, item = to_python(kind.keyType) or _same, to_python(kind.valueType) or _same
         return _unless_none(lambda value: {key(name): item(one) for name, one in value})
     if isinstance(kind, TimestampType):
-        return _unless_none(lambda value: value.astimezone().replace(tzinfo=None))
+        return _unless_none(_local)
     if isinstance(kind, UserDefinedType):
         stored = to_python(kind.sqlType()) or _same
         return _unless_none(lambda value: kind.deserialize(stored(value)))
@@ -58,6 +59,16 @@ def to_python(kind: DataType) -> Convert | None:
     if type(kind).__name__ in ("GeographyType", "GeometryType"):  # of some versions
         return kind.fromInternal
     return None
+
+
+def _local(value: dt.datetime) -> dt.datetime:
+    """The time in the zone of the process; of an hour that comes twice, `fold` says which one it is."""
+    found = value.astimezone().replace(tzinfo=None)
+    try:
+        first = found.replace(microsecond=0).timestamp() == value.replace(microsecond=0).timestamp()
+    except (ValueError, OverflowError):  # in year 1
+        first = True
+    return found if first else found.replace(fold=1)
 
 
 def _same(value: Any) -> Any:
@@ -102,10 +113,13 @@ def _instant(value: Any) -> Any:
     """The instant of a time without a zone: the zone is that of the worker's process, as in what is given."""
     if not isinstance(value, dt.datetime) or value.tzinfo is not None:
         return value
-    found = value.astimezone(_UTC)
-    if found.astimezone().replace(tzinfo=None) != value.replace(fold=0):
+    if type(value) is not dt.datetime:
+        return value.astimezone(_UTC)
+    whole = value.replace(microsecond=0)
+    seconds = int(whole.timestamp())  # faster than `astimezone`
+    if dt.datetime.fromtimestamp(seconds) != whole:
         raise Unfit("timestamp", value, inexact=True, hint=": there is no such time in the worker's zone")
-    return found
+    return _EPOCH + dt.timedelta(seconds=seconds, microseconds=value.microsecond)
 
 
 def _variant(value: Any) -> dict[str, bytes]:
