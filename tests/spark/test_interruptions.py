@@ -23,6 +23,7 @@ from tests.helpers.new_server import NewServer
 from tests.helpers.pipeline import Pipeline
 from tests.helpers.proxy import proxied
 from tests.helpers.servers import wait_until
+from tests.helpers.sparks import several_batches
 
 pytestmark = pytest.mark.slow
 
@@ -174,6 +175,7 @@ def test_a_query_whose_rows_are_given_back_before_its_commit_writes_nothing(
 
 
 @both_sinks
+@several_batches
 @pytest.mark.parametrize("asked", [stores, publishes], ids=["before", "in"])
 def test_a_query_that_is_restarted_long_after_the_message_timeout(
     pipeline: Pipeline, asked: Asked, sink: str
