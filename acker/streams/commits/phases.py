@@ -1,14 +1,14 @@
 """The phases of a commit, one after another: hold, track, emit, fail, record effects, publish, ack, end."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from acker.errors import AckerError
 from acker.ledger import traces
 from acker.ledger.core import Core
 from acker.store import keys
-from acker.store.operation import Operation, abreast, chain, command
+from acker.store.operation import Operation, Request, abreast, chain, command
 from acker.streams import lua, retention, segments, taking_back
 from acker.streams.commits import (
     effects,
@@ -107,12 +107,15 @@ class Phases:
 
     def end(self, made: Made) -> Operation[bool]:
         """Ends the commit where nothing of it was lost, and drops what it needed."""
-        done = yield from self._end(made)
-        if done:
-            yield from under_way.end(self.core, self.writer, self.number, self.what.roots())
+        tracked = self.what.roots()
+        # With the end, for an exchange less; but the clock of what it has tracked starts after the end.
+        last = [] if tracked else [under_way.forgetting(self.core, self.writer, self.number)]
+        done = yield from self._end(made, last)
+        if done and tracked:
+            yield from under_way.end(self.core, self.writer, self.number, tracked)
         return done
 
-    def _end(self, made: Made) -> Operation[bool]:
+    def _end(self, made: Made, last: Sequence[Request]) -> Operation[bool]:
         core, ranges = self.core, self.what.ranges()
         # Not before: whoever finishes this in between finds by them that nothing of it was lost.
         spent = [staging.failing(core, token)[0] for token in self.what.failures()]
@@ -121,7 +124,7 @@ class Phases:
         of = self.what.origin.text() if self.what.origin else ""
         if len(spent) + len(noted) + len(ranges) <= _MOST_SPENT:
             own = self.writer, self.number, self.text, of, self.trail.end
-            [replies] = yield [chain([taking_back.ending(core, ranges, *own, [*spent, *noted])])]
+            replies, *_ = yield [chain([taking_back.ending(core, ranges, *own, [*spent, *noted])]), *last]
             if replies is not None:
                 return bool(replies[0] == 1)
         yield from inputs.unlink(core, spent)
@@ -129,7 +132,7 @@ class Phases:
             core.config, self.writer, self.number, self.text, "tracked", "done", of, self.trail.end
         )
         released = taking_back.releasing(core, ranges, self.writer, self.number)
-        ended, *_ = yield [done, *released, *(command("UNLINK", key) for key in noted)]
+        ended, *_ = yield [done, *released, *(command("UNLINK", key) for key in noted), *last]
         return bool(ended)
 
     def _advance(self, start: str, to: str) -> Operation[bool]:
