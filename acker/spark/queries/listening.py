@@ -5,6 +5,7 @@ A listener learns of each query of a session before that begins. It leaves what 
 nobody else would. Spark waits for it at the start of a query only; batches cost one empty call each.
 """
 
+import atexit
 import json
 import logging
 from dataclasses import replace
@@ -48,12 +49,32 @@ def listen(spark: SparkSession) -> None:
         gateway: Any = spark.sparkContext._gateway
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
+        if not _heard:
+            atexit.register(_leave)
         _heard[name] = listener = _Listener(spark)
-        spark._jsparkSession.streams().addListener(wrapper(listener))
+        listener.wrapped = wrapper(listener)
+        spark._jsparkSession.streams().addListener(listener.wrapped)
     except _BROKEN as error:
         _log.warning("queries of this Spark cannot be listened to: %s", error)
     while len(_heard) > _MOST_SESSIONS:
         del _heard[next(iter(_heard))]
+
+
+def _leave() -> None:
+    """Takes the listeners from sessions when this process ends, after the calls that are due.
+
+    The end of a query is told a little later, and a JVM whose Python is gone by then logs a stack trace for
+    each call. The call for the end of a query matters, too: it drops what was noted of it.
+    """
+    while _heard:
+        _, listener = _heard.popitem()
+        try:
+            session = listener.spark._jsparkSession
+            if not session.sparkContext().isStopped():
+                session.sparkContext().listenerBus().waitUntilEmpty(int(_PATIENCE * 1000))
+                session.streams().removeListener(listener.wrapped)
+        except Exception as error:  # noqa: BLE001 - the JVM may be gone, or busy: nothing may disturb the end
+            _log.debug("a session of Spark could not be left in order: %r", error)
 
 
 class _Listener:
@@ -65,7 +86,9 @@ class _Listener:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self.spark = spark
+        self.wrapped: Any = None
+        """The object of the JVM that calls it."""
         self._started: dict[str, tuple[Any, list[Source], list[Ledger]]] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
@@ -98,7 +121,7 @@ class _Listener:
             _log.warning("a query that has ended cannot be looked at: %s", error)
 
     def _begin(self, event: Any, query: str, run: str) -> None:
-        active = self._spark._jsparkSession.sharedState().activeStreamingQueries()
+        active = self.spark._jsparkSession.sharedState().activeStreamingQueries()
         execution = active.get(event.id())
         found = AnalyzedPlan(execution)
         ledgers = _ledgers([one.options for one in found.sources] + _written(execution))
@@ -107,8 +130,8 @@ class _Listener:
         self._started[run] = execution, found.sources, ledgers
         verdict = replace(
             found.verdict(*_logged(execution)),
-            application_id=self._spark.conf.get("spark.app.id") or "",
-            application=self._spark.conf.get("spark.app.name") or "",
+            application_id=self.spark.conf.get("spark.app.id") or "",
+            application=self.spark.conf.get("spark.app.name") or "",
         )
         for ledger in ledgers:
             ledger.run(verdicts.record(ledger.core, query, run, verdict))
