@@ -218,12 +218,12 @@ def check_reader(core: Core, stream: str, schema: pa.Schema) -> Operation[None]:
 
 def _compare(stream: str, known: pa.Schema, wanted: pa.Schema, names: list[str]) -> None:
     differences = [
-        f"{name} is {_shown(known, name)}, not {_shown(wanted, name)}"
+        f"{name}: expected {_shown(known, name)}, got {_shown(wanted, name)}"
         for name in dict.fromkeys(names)
         if _shown(known, name) != _shown(wanted, name)
     ]
     if differences:
-        raise SchemaMismatch(f"stream {stream!r} has another schema: {'; '.join(differences)}")
+        raise SchemaMismatch(f"columns are not those of stream {stream!r}: {'; '.join(differences)}")
 
 
 def read(core: Core, stream: str) -> Operation[pa.Schema]:
@@ -252,4 +252,4 @@ def parse(stored: bytes) -> pa.Schema:
 
 def _shown(schema: pa.Schema, name: str) -> str:
     place = schema.get_field_index(name)
-    return str(schema.field(place).type) if place >= 0 else "missing"
+    return str(schema.field(place).type) if place >= 0 else "no such column"

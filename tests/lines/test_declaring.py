@@ -83,7 +83,7 @@ def test_rows_that_cannot_gather_are_refused_before_anything_changes(job: Job) -
         (ordinary.tolist(), "which is of no line"),
         ([other], "which is of line 2"),
         ([later], "gathers at the end of section 1, got a row of section 2: rows go forwards"),
-        ([[first]], "_acker is int64, not list<element: int64>"),
+        ([[first]], "_acker: expected int64, got list<element: int64>"),
         ([first, None], "got 1 rows without"),
         ([first], "stream 'rows' gathers by column 'i': expected it among word"),
     ):

@@ -89,7 +89,7 @@ def test_a_reader_may_name_columns_and_a_wrong_one_is_refused(pipeline: Pipeline
     assert read("attempts int") == [(1,), (1,)]
     with pytest.raises(Exception, match="and the struct row, not name string"):
         read("name string")
-    with pytest.raises(Exception, match="name is string, not int32"):
+    with pytest.raises(Exception, match="name: expected string, got int32"):
         read("row struct<name: int>")
     writer = pipeline.spark.range(1).write.format("acker").mode("append")
     with pytest.raises(Exception, match="option dead_letters: only for reading"):

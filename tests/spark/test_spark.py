@@ -80,13 +80,22 @@ def test_a_wrong_schema_is_an_error_before_anything_is_written(pipeline: Pipelin
     options = pipeline.options("numbers")
     pipeline.spark.range(3).write.format("acker").options(**options).mode("append").save()
     wrong = pipeline.spark.range(3).select(col("id").cast("string"))
-    with pytest.raises(Exception, match="id is int64, not string"):
+    with pytest.raises(Exception, match="id: expected int64, got string"):
         wrong.write.format("acker").options(**options).mode("append").save()
-    with pytest.raises(Exception, match="nothing is missing, not string"):
+    with pytest.raises(Exception, match="nothing: expected no such column, got string"):
         pipeline.spark.read.format("acker").schema("nothing string").options(**options).load().collect()
     with pytest.raises(Exception, match="cannot be overwritten"):
         pipeline.spark.range(3).write.format("acker").options(**options).mode("overwrite").save()
     assert len(pipeline.rows("numbers")) == 3
+
+
+def test_a_query_whose_reader_cannot_be_made_says_why(pipeline: Pipeline) -> None:
+    options = pipeline.options("numbers")
+    pipeline.spark.range(3).write.format("acker").options(**options).mode("append").save()
+    rows = pipeline.spark.readStream.format("acker").schema("id string").options(**options).load()
+    with pytest.raises(Exception, match="id: expected int64, got string") as raised:
+        rows.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
+    assert "UnboundLocalError" not in str(raised.value)
 
 
 def test_a_schema_evolves_by_added_columns(pipeline: Pipeline) -> None:
@@ -100,7 +109,7 @@ def test_a_schema_evolves_by_added_columns(pipeline: Pipeline) -> None:
     back = pipeline.spark.read.format("acker").options(**pipeline.options("numbers")).load()
     assert back.schema.simpleString() == "struct<id:bigint,more:struct<text:string>>"
     assert sorted(str(row.more and row.more.text) for row in back.collect()) == ["0", "1", *["None"] * 4]
-    with pytest.raises(Exception, match="id is int64, not missing"):
+    with pytest.raises(Exception, match="id: expected int64, got no such column"):
         write("named_struct('text', 'x') as more")
 
 

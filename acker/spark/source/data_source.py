@@ -17,6 +17,7 @@ from acker.spark.options import BATCH_WRITE, READ, WRITE, Options
 from acker.spark.source import letters
 from acker.spark.source.letters import DeadLetterReader, DeadLetterStreamingReader
 from acker.spark.source.reading import Reader, StreamingReader
+from acker.spark.source.unmade import UnmadeReader
 from acker.spark.source.writing import BatchWriter, StreamingWriter
 from acker.spark.versions import spark_schema
 from acker.streams import schemas
@@ -51,8 +52,11 @@ class AckerSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For `spark.readStream`."""
-        kind = DeadLetterStreamingReader if self._checked.dead_letters else StreamingReader
-        return kind(self._used(READ), schema)
+        try:
+            kind = DeadLetterStreamingReader if self._checked.dead_letters else StreamingReader
+            return kind(self._used(READ), schema)
+        except Exception as error:  # noqa: BLE001 - whatever it is, Spark would hide it behind one of its own
+            return UnmadeReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """For `DataFrame.write`."""
