@@ -45,7 +45,7 @@ def text_files(pipeline: Pipeline, *lines: bytes) -> DataFrame:
     return pipeline.spark.readStream.text(str(directory))
 
 
-@pytest.mark.everywhere
+@pytest.mark.older
 def test_columns_of_any_type_are_tracked_emitted_and_read_as_they_were(pipeline: Pipeline) -> None:
     columns = [F.expr(value).alias(name) for name, value in VALUES.items()]
     lines = text_files(pipeline, *(b"%d" % n for n in range(20)))

@@ -1,7 +1,5 @@
 """A job on a schedule works until nothing is behind, also where a run of a query is one batch."""
 
-import os
-
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -12,10 +10,8 @@ from acker.spark.versions import LEARNS_OFFSETS
 from acker.streams import Stream
 from tests.helpers.pipeline import Pipeline
 
-pytestmark = pytest.mark.everywhere
+pytestmark = pytest.mark.older
 
-SEES_STARTS = not os.environ.get("ACKER_TEST_SPARK", "").startswith("sc://")
-"""A driver with a JVM beside it learns how its queries are started."""
 BROKEN = "broken"
 LINES = [f"line {n}" for n in range(30)]
 
@@ -68,7 +64,7 @@ def test_a_run_that_is_one_batch_is_reported_in_the_log(
     pipeline.finish(copying(pipeline))
     assert behind(pipeline) == (0 if LEARNS_OFFSETS else 20)
     told = [one.getMessage() for one in caplog.records if "run_until_caught_up" in one.getMessage()]
-    assert len(told) == (SEES_STARTS and not LEARNS_OFFSETS)
+    assert len(told) == (not LEARNS_OFFSETS)
     assert all("reads lines with Trigger.AvailableNow" in text for text in told)
 
 

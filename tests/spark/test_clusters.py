@@ -1,4 +1,4 @@
-"""Tests that are marked "everywhere" or "masters", on the kinds of cluster that they do not run on anyway.
+"""Tests marked "everywhere", "older" or "masters", on the kinds of cluster that they do not run on anyway.
 
 A process has one Spark, so they run in a pytest of their own; an older Spark is in an environment of its own.
 """
@@ -65,4 +65,4 @@ def test_an_older_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version
     python, variables = older_spark.python(version)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    run_tests(tmp_path, LOCAL, "everywhere", python, older_spark.UNCLOSED)
+    run_tests(tmp_path, LOCAL, "everywhere or older", python, older_spark.UNCLOSED)

@@ -25,6 +25,7 @@ from acker.spark.versions import arrow_schema
 from acker.streams import StreamWriter
 from acker.streams.column_types import fitted
 from tests.helpers.pipeline import Pipeline
+from tests.helpers.sparks import own_conversion
 from tests.helpers.values import HELD, UTC, nested
 
 pytestmark = pytest.mark.slow
@@ -97,6 +98,7 @@ def stored_by_spark(values: list[Any], kind: DataType) -> list[str]:
     return [one(value) for value in values]
 
 
+@own_conversion
 @pytest.mark.parametrize("zone", ZONES)
 def test_each_value_that_is_taken_is_stored_as_a_udf_stores_it(
     spark: SparkSession, zone: str, process_zone: Any
@@ -138,6 +140,7 @@ def mapped(rows: DataFrame, function: Any, schema: StructType) -> DataFrame:
     return anchored.mapInArrow(mapper, mapper.whole)
 
 
+@own_conversion
 def test_map_is_as_a_udf_in_any_session_zone(spark: SparkSession) -> None:
     fit = {}
     for name in KINDS:
